@@ -1,0 +1,72 @@
+# Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
+.DEFAULT_GOAL := help
+.PHONY: help setup pretrain prepare plan compare bench test test-slow test-gpu lint clean
+
+PYTHON ?= python3
+MODEL ?= roformer
+RECIPE ?= mini
+GPUS ?=
+PROCESSES ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+# One process runs the script itself; several go through accelerate.
+ifneq ($(filter-out 0 1,$(GPUS)),)
+LAUNCH := $(BIN)/accelerate launch --multi_gpu --num_processes $(GPUS) --num_machines 1 --mixed_precision no --dynamo_backend no
+else ifneq ($(filter-out 0 1,$(PROCESSES)),)
+LAUNCH := $(BIN)/accelerate launch --cpu --num_processes $(PROCESSES) --num_machines 1 --mixed_precision no --dynamo_backend no
+else
+LAUNCH := $(BIN)/python
+endif
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@echo
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|paper_tuned GPUS=8 PROCESSES=2 (CPU)'
+	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
+
+setup: $(STAMP)  ## the environment alone, in .venv
+
+# torch goes first and by its exact pin, so that no other requirement can choose its build.
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+pretrain: $(STAMP)  ## masked-language-model pre-training
+	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+
+prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
+	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+
+plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8
+	$(BIN)/python scripts/plan.py model=$(MODEL) recipe=$(RECIPE) devices=$(or $(GPUS),1) $(ARGS)
+
+compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
+	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*)
+
+bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
+	$(BIN)/python scripts/bench.py $(ARGS)
+
+test: $(STAMP)  ## the tests, under 5 minutes on two cores
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 $(ARGS)
+
+test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+test-gpu: $(STAMP)  ## tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove the environment and the prepared text; runs stay
+	rm -rf $(VENV) cache

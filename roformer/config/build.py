@@ -1,0 +1,131 @@
+"""From what Hydra composed to a typed config, and from that to a run id.
+
+Hydra accepts any key after `+`, so its own check is not enough: the config is rebuilt here from the
+dataclasses of `schema`, and an unknown key, a wrong type or an impossible combination stops with
+one line that names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from roformer.errors import InputError
+
+C = TypeVar("C")
+
+NOT_IN_RESULT = ("runtime", "tracker", "resume")
+"""Keys of a config that must not change the result and stay out of the run id."""
+
+
+def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
+    """Return the typed config.
+
+    Args:
+        cls: a dataclass of `schema`.
+        config: what Hydra composed, or plain data.
+
+    Raises:
+        InputError: an unknown, missing or impossible value; the key and the valid ones are named.
+    """
+    if isinstance(config, DictConfig):
+        try:
+            content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except MissingMandatoryValue as error:
+            raise InputError(f"{error.full_key} has no value: give {error.full_key}=…") from error
+        except OmegaConfBaseException as error:
+            raise InputError(" ".join(str(error).split())) from error
+    else:
+        content = dict(config)
+    try:
+        return TypeAdapter(cls).validate_python(content)
+    except ValidationError as error:
+        lines = [_explain(cls, problem) for problem in error.errors()]
+        raise InputError("; ".join(dict.fromkeys(lines))) from error
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """Return a config as JSON-able data, every key present."""
+    content: dict[str, Any] = TypeAdapter(type(config)).dump_python(config, mode="json")
+    return content
+
+
+def to_yaml(config: Any) -> str:
+    """Return a config as YAML, every key present."""
+    return OmegaConf.to_yaml(OmegaConf.create(plain(config)))
+
+
+def run_id(config: Any) -> str:
+    """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
+
+    The hash covers everything that changes the result but the seed, so that runs that differ in the
+    seed alone stand side by side.
+    """
+    content = {k: v for k, v in plain(config).items() if k not in (*NOT_IN_RESULT, "seed")}
+    text = json.dumps(content, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    model = content["model"]
+    return (
+        f"{model['name']}-{model['position']['kind']}-{content['recipe']}-{digest}-s{config.seed}"
+    )
+
+
+def _explain(cls: type, problem: Any) -> str:
+    """Return one line on one pydantic error: the key as typed on the command line, and what to do."""
+    path, owner = _locate(cls, problem["loc"])
+    key = ".".join(path)
+    if problem["type"] == "unexpected_keyword_argument":
+        return f"{key}: unknown key; valid keys here: {', '.join(sorted(_fields(owner)))}"
+    if problem["type"] == "missing":
+        return f"{key} has no value: give {key}=…"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = f", not {problem['input']!r}" if isinstance(problem["input"], (str, int, float)) else ""
+    return f"{key}: {message}{given}" if key else f"{message}{given}"
+
+
+def _locate(cls: type, location: tuple[Any, ...]) -> tuple[list[str], type]:
+    """Return the key path and the dataclass that owns its last key.
+
+    pydantic puts the tag of a union (`rotary`) into its location; a user does not type it.
+    """
+    path: list[str] = []
+    owner: Any = cls
+    hint: Any = cls
+    for part in location:
+        members = _members(hint)
+        tagged = [m for m in members if _fields(m).get("kind") == part]
+        if len(members) > 1 and tagged:
+            hint = tagged[0]
+            continue
+        path.append(str(part))
+        owner = next((m for m in members if dataclasses.is_dataclass(m)), owner)
+        hints = typing.get_type_hints(owner, include_extras=False)
+        hint = (
+            hints.get(str(part))
+            if not isinstance(part, int)
+            else next(iter(typing.get_args(hint)), None)
+        )
+    return path, owner
+
+
+def _members(hint: Any) -> list[Any]:
+    """Return the alternatives of a union type, or the type alone."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return [m for m in typing.get_args(hint) if m is not type(None)]
+    return [hint]
+
+
+def _fields(cls: Any) -> dict[str, Any]:
+    """Return field names with their defaults, or nothing for what is no dataclass."""
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    return {field.name: field.default for field in dataclasses.fields(cls)}

@@ -1,0 +1,188 @@
+"""English that is already on the machine: the docstrings of the pinned scientific packages.
+
+About 32 MB of technical prose in some 5,700 documents, without a network and without a file of
+ours. The files are parsed with `ast`, never imported.
+
+One document is one module: its docstring and those of its classes and functions, in source order,
+blank lines between. Documents are then uneven (median 2 KB, the largest 370 KB), but what is
+written about one thing stays on one side of the train/valid split; cut by function, half of a
+module's near-identical parameter lists would be seen in training. The split pays for it with a
+spread of about 1 % in the share of bytes held out.
+
+The corpus is a function of the packages' versions alone: distributions in the order below, files
+by sorted name, each docstring where it comes first. What differs between builds of one version
+(a wheel for another Python, CPU or CUDA) is left out by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import hashlib
+import multiprocessing
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+from roformer.errors import InputError
+
+DISTRIBUTIONS: Mapping[str, str] = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "sklearn",
+    "pandas": "pandas",
+    "sympy": "sympy",
+    "networkx": "networkx",
+    "torch": "torch",
+    "transformers": "transformers",
+    "datasets": "datasets",
+    "accelerate": "accelerate",
+}
+"""Distribution -> its package folder, in the order of the corpus; all are run-time requirements."""
+
+SKIPPED_FOLDERS = frozenset(
+    # Tests say little in English; vendored code is another package's.
+    {"tests", "test", "testing", "externals", "_vendor", "vendored_templates"}
+    # numpy ships it for Python 3.11 and not for 3.12.
+    | {"distutils"}
+)
+SKIPPED_FILES = frozenset({"version.py", "_version.py", "__config__.py"})
+"""Written by the build."""
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+MIN_WORDS = 5
+MIN_TEXT_SHARE = 0.6
+"""Letters and spaces over all characters; below it is a table or a drawing (0.2 % of all)."""
+
+
+def docstring_packages(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
+    """Name the version of each listed distribution that is installed.
+
+    The local part (`+cpu`, `+cu130`) names the build, not the text, and is left out.
+
+    Raises:
+        InputError: none of them is installed.
+    """
+    versions = {}
+    for name in distributions:
+        try:
+            versions[name] = metadata.version(name).split("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    if not versions:
+        raise InputError(
+            f"data=builtin reads the docstrings of installed packages, and none of "
+            f"{', '.join(distributions)} is installed: run `make setup`, or use data=files"
+        )
+    return versions
+
+
+def docstring_documents(
+    distributions: Iterable[str] = DISTRIBUTIONS,
+    *,
+    workers: int | None = None,
+    skipped: list[str] | None = None,
+) -> Iterator[str]:
+    """Yield one document a module, with every docstring of the corpus at most once.
+
+    Args:
+        distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are left out.
+        workers: processes that parse (1: this one); null: one a core. Does not change the result.
+        skipped: receives the name of each file that cannot be read, decoded or parsed.
+
+    Raises:
+        InputError: none of the distributions is installed.
+    """
+    files = [file for name in docstring_packages(distributions) for file in _source_files(name)]
+    seen: set[bytes] = set()
+    for (name, _), docstrings in zip(
+        files, _parse([path for _, path in files], workers), strict=True
+    ):
+        if docstrings is None:
+            if skipped is not None:
+                skipped.append(name)
+            continue
+        new = []
+        for docstring in docstrings:
+            digest = hashlib.blake2b(" ".join(docstring.split()).encode(), digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                new.append(docstring)
+        if new:
+            yield "\n\n".join(new)
+
+
+def _source_files(name: str) -> list[tuple[str, str]]:
+    """List a distribution's modules as (name inside site-packages, path), sorted by name."""
+    distribution, package = metadata.distribution(name), DISTRIBUTIONS[name]
+    root = Path(str(distribution.locate_file("")))
+    if distribution.files is None:  # installed without a RECORD (some system packages)
+        listed = [path.relative_to(root) for path in (root / package).rglob("*.py")]
+    else:
+        listed = [Path(file) for file in distribution.files if file.suffix == ".py"]
+    kept = sorted(
+        path.as_posix()
+        for path in listed
+        if path.parts[0] == package
+        and path.name not in SKIPPED_FILES
+        and not SKIPPED_FOLDERS.intersection(path.parts)
+    )
+    return [(name, str(root / name)) for name in kept]
+
+
+def _parse(paths: list[str], workers: int | None) -> Iterator[list[str] | None]:
+    """Read the docstrings of each file, in the order given."""
+    workers = workers or os.cpu_count() or 1
+    if workers == 1:
+        yield from map(module_docstrings, paths)
+        return
+    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=gc.disable
+    )  # A syntax tree has no cycles worth collecting: looking for them costs a quarter of the time.
+    try:
+        yield from pool.map(module_docstrings, paths, chunksize=32)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def module_docstrings(path: str) -> list[str] | None:
+    """Read the docstrings of one file that are text, dedented, in source order.
+
+    Returns None for a file that cannot be read, decoded or parsed.
+    """
+    try:
+        source = Path(path).read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            module = ast.parse(source)
+        return [docstring for docstring in _docstrings(module) if _is_text(docstring)]
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    documented = isinstance(
+        node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    )
+    if documented and (docstring := ast.get_docstring(node)):  # dedented by inspect.cleandoc
+        yield docstring
+    for child in ast.iter_child_nodes(node):
+        # Definitions stand in statements; going down into expressions would double the time.
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _docstrings(child)
+
+
+def _is_text(docstring: str) -> bool:
+    if len(docstring.split()) < MIN_WORDS:
+        return False
+    try:
+        docstring.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: an escape that no file can hold
+        return False
+    text = sum(character.isalpha() or character.isspace() for character in docstring)
+    return text >= MIN_TEXT_SHARE * len(docstring)

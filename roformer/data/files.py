@@ -1,0 +1,217 @@
+"""Documents in local files: text, JSON lines and Parquet.
+
+What a document is:
+
+* `.jsonl` `.json` (one JSON object a line) and `.parquet`: a row, its text in `data.text_field`;
+* `.txt`: a run of lines between blank lines, as in BERT's own input format. A WikiText paragraph is
+  thus a document of its own, and a file without blank lines is one document.
+
+A `.gz` is read through. Text is UTF-8 (a byte-order mark is ignored); memory holds one document.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import IO, Any, cast
+
+from roformer.config.schema import FilesText
+from roformer.errors import InputError
+
+SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+
+Row = tuple[int, str | None, str]
+"""Line or row number from 1, the text, and what is wrong with it where the text is None."""
+
+
+class FileDocuments:
+    """Local files, in the order of their names relative to the folder, file or glob given."""
+
+    def __init__(self, config: FilesText) -> None:
+        self.config = config
+        self.root, self.files = _find_files(config.path)
+        self.rows_read = self.rows_skipped = 0
+        self.first_skipped: str | None = None
+
+    def documents(self) -> Iterator[str]:
+        self.rows_read = self.rows_skipped = 0
+        self.first_skipped = None
+        return islice(self._documents(), self.config.max_documents)
+
+    def _documents(self) -> Iterator[str]:
+        for file in self.files:
+            empty = True
+            for number, text, problem in _rows(file, self.config.text_field):
+                empty = False
+                self.rows_read += 1
+                if text is not None:
+                    yield text
+                else:
+                    self._skip(f"{file}:{number}: {problem}")
+            if empty:
+                raise InputError(f"{file} is empty: remove it, or take it out of data.path")
+
+    def _skip(self, row: str) -> None:
+        self.rows_skipped += 1
+        self.first_skipped = self.first_skipped or row
+        if self.rows_skipped > self.config.max_bad_rows:
+            raise InputError(
+                f"{self.first_skipped} (bad rows so far: {self.rows_skipped}): mend it, or allow "
+                f"more bad rows with data.max_bad_rows (now {self.config.max_bad_rows})"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        files = []
+        for file in self.files:
+            with _readable(file), open(file, "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            files.append({"file": self._name(file), "bytes": file.stat().st_size, "sha256": digest})
+        return {
+            "kind": "files",
+            "files": files,
+            "rows_read": self.rows_read,
+            "rows_skipped": self.rows_skipped,
+            "first_skipped": self.first_skipped,
+        }
+
+    def key(self) -> dict[str, Any]:
+        stats = [(self._name(file), file.stat()) for file in self.files]
+        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+
+    def _name(self, file: Path) -> str:
+        return file.relative_to(self.root).as_posix()
+
+
+def _find_files(given: str) -> tuple[Path, list[Path]]:
+    """Return the folder that names are relative to, and the files, sorted by those names."""
+    path = Path(given).expanduser()
+    if path.is_file():
+        if not path.name.endswith(SUFFIXES):
+            raise InputError(f"data.path={given} is none of {', '.join(SUFFIXES)}: convert it")
+        return path.parent, [path]
+    if path.is_dir():
+        root, found = path, (file for file in path.rglob("*") if _is_visible(file, path))
+    elif glob.has_magic(given):
+        root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+        found = (Path(file) for file in glob.glob(str(path), recursive=True))
+    else:
+        raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
+    files = [file for file in found if file.is_file() and file.name.endswith(SUFFIXES)]
+    if not files:
+        raise InputError(f"data.path={given} holds no file of {', '.join(SUFFIXES)}")
+    return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
+
+
+def _is_visible(file: Path, root: Path) -> bool:
+    return not any(part.startswith(".") for part in file.relative_to(root).parts)
+
+
+def _rows(file: Path, text_field: str) -> Iterator[Row]:
+    if file.suffix == ".parquet":
+        return _parquet_rows(file, text_field)
+    if file.name.endswith((".txt", ".txt.gz")):
+        return _paragraphs(file)
+    return _json_rows(file, text_field)
+
+
+def _paragraphs(file: Path) -> Iterator[Row]:
+    paragraph: list[str] = []
+    for number, line in _lines(file):
+        if line.strip():
+            paragraph.append(line)
+        elif paragraph:
+            yield number - len(paragraph), "\n".join(paragraph), ""
+            paragraph = []
+    if paragraph:
+        yield number - len(paragraph) + 1, "\n".join(paragraph), ""
+
+
+def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
+    for number, line in _lines(file):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, None, f"not JSON, {error}"
+            continue
+        if not isinstance(row, dict):
+            yield number, None, f"a JSON {type(row).__name__}, not an object with {text_field!r}"
+        elif text_field not in row:
+            yield number, None, f"no {text_field!r} among its keys {sorted(row)} (data.text_field)"
+        else:
+            yield (number, *checked_text(row[text_field], text_field))
+
+
+def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(file) as table:
+            columns = table.schema_arrow.names
+            if text_field not in columns:
+                raise InputError(
+                    f"{file} has no column {text_field!r}: set data.text_field to one of "
+                    f"{', '.join(columns)}"
+                )
+            number = 0
+            for batch in table.iter_batches(batch_size=1024, columns=[text_field]):
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    yield (number, *checked_text(value, text_field))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{file} cannot be read as Parquet: {first_line(error)}") from error
+
+
+def checked_text(value: object, text_field: str) -> tuple[str | None, str]:
+    """Return the value if it is a text that can be learned from, else None and what is wrong."""
+    if not isinstance(value, str):
+        return (
+            None,
+            f"{text_field!r} is {'null' if value is None else type(value).__name__}, not text",
+        )
+    if not value.strip():
+        return None, f"{text_field!r} is empty"
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can spell one half alone
+        return None, f"{text_field!r} holds half of a surrogate pair, which is no character"
+    return value, ""
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line numbers from 1 and lines, cut at newlines only, without them."""
+    opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
+    with _readable(file), opener(file, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{file}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
+                    f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
+                ) from error
+            yield number, text.rstrip("\r\n")
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{file} is not a complete gzip file: {error}; fetch it again") from error
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its name where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

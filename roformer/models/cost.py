@@ -1,0 +1,59 @@
+"""What a model costs: floating-point operations and memory, from its config alone."""
+
+from __future__ import annotations
+
+import torch
+
+from roformer.config.schema import EncoderConfig
+from roformer.models.encoder import MaskedLM
+
+
+def parameter_count(config: EncoderConfig, vocab_size: int) -> int:
+    """Return the trained parameters of `MaskedLM`, tied ones once; no weights are made."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in MaskedLM(config, vocab_size).parameters())
+
+
+def flops_per_token(
+    config: EncoderConfig, vocab_size: int, sequence_length: int, predicted: float
+) -> float:
+    """Return the operations of one training step (forward and twice that backward) a token read.
+
+    A multiply-add counts as two. Counted are the matrix products: projections, feed-forward,
+    logits and weighted sum of the attention, and the head on the predicted share of the tokens.
+
+    Args:
+        config: the encoder.
+        vocab_size: V.
+        sequence_length: T.
+        predicted: share of the tokens that the head runs on.
+    """
+    d, f = config.hidden_size, config.intermediate_size
+    block = 2 * (4 * d * d + 2 * d * f) + 2 * 2 * sequence_length * d
+    head = 2 * (d * d + d * vocab_size) * predicted
+    return 3.0 * (config.layers * block + head)
+
+
+def memory_bytes(
+    config: EncoderConfig,
+    vocab_size: int,
+    *,
+    sequences: int,
+    sequence_length: int,
+    predicted: float,
+    half: bool,
+    checkpointing: bool,
+) -> tuple[int, int]:
+    """Return (bytes of weights, gradients and moments; estimate of the activations) a device.
+
+    The activations are what the backward pass keeps of `sequences` × `sequence_length` tokens:
+    per block about 10 D + 2 F numbers a token (fused attention keeps no T×T matrix), with gradient
+    checkpointing D alone and one block's worth; and the logits twice in fp32.
+    """
+    tokens = sequences * sequence_length
+    number = 2 if half else 4
+    block = (10 * config.hidden_size + 2 * config.intermediate_size) * number
+    kept = config.hidden_size * number if checkpointing else block
+    activations = tokens * (config.layers * kept + (block if checkpointing else 0))
+    logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
+    return 16 * parameter_count(config, vocab_size), activations + logits

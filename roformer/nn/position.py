@@ -1,0 +1,297 @@
+"""Position encodings behind one seam: how a model knows the order of its tokens.
+
+An encoding overrides the hooks it needs; each is the identity by default:
+
+    embed       adds to the token embeddings                learned, sinusoidal
+    rotate      turns queries and keys                      rotary
+    bias        adds to the attention logits                shaw (keys), t5, alibi
+    value_term  adds to the attention output                shaw (values)
+
+Models call `embed` once, attention kernels call the others; nothing else in the code base knows
+which encoding is in use. A new encoding is one class here (decorated with `encodes`), one dataclass
+in `config/schema.py` and one file in `conf/model/position/`.
+
+Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size. Position ids are
+(T,) when all rows share them, else (B, T).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from roformer.config import schema
+from roformer.nn.rotary import RotaryEmbedding, rotary_angles
+
+T = TypeVar("T")
+
+
+class Positions:
+    """Position ids of one forward pass, with what encodings derived from them.
+
+    Tables and biases are shared by all layers through `derive` and die with the pass: no cache
+    outlives its positions, device or type.
+    """
+
+    def __init__(self, ids: Tensor):
+        self.ids = ids
+        self._derived: dict[Hashable, Any] = {}
+
+    def derive(self, key: Hashable, build: Callable[[], T]) -> T:
+        if key not in self._derived:
+            self._derived[key] = build()
+        return self._derived[key]  # type: ignore[no-any-return]
+
+
+def distances(q: Positions, k: Positions) -> Tensor:
+    """Return key position minus query position: (T, S), or (B, T, S) for per-row positions."""
+    return q.derive(("distances", id(k)), lambda: k.ids[..., None, :] - q.ids[..., :, None])
+
+
+class Sizes(Protocol):
+    """What an encoding needs to know of its model; every model config has it."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def rotary_dim(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def init_std(self) -> float: ...
+
+
+class PositionEncoding(nn.Module):
+    """The seam. The base class is the encoding `none`: it does nothing."""
+
+    adds_to_values = False
+    """Whether `value_term` is used; fused kernels, which hide the probabilities, are then out."""
+
+    def __init__(self, config: Any, sizes: Sizes):
+        super().__init__()
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        """Return the embeddings (B, T, D) with positions added."""
+        return x
+
+    def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        """Return queries and keys (B, N, T, H) with positions applied; never the values."""
+        return q, k
+
+    def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor | None:
+        """Return what to add to the scaled logits, broadcastable to (B, N, T, S), or None."""
+        return None
+
+    def value_term(self, probabilities: Tensor, q: Positions, k: Positions) -> Tensor:
+        """Return what to add to the attention output (B, N, T, H), given (B, N, T, S)."""
+        raise AssertionError("called only where adds_to_values is set")
+
+    def for_layer(self, index: int) -> PositionEncoding:
+        """Return the encoding of layer `index`; most encodings share one over all layers."""
+        return self
+
+    def reset_parameters(self) -> None:
+        """Draw initial values for the parameters that this encoding owns, if any."""
+
+
+ENCODINGS: dict[type, type[PositionEncoding]] = {schema.NoPosition: PositionEncoding}
+E = TypeVar("E", bound=type[PositionEncoding])
+
+
+def encodes(config: type) -> Callable[[E], E]:
+    """Register a class as the encoding that a schema dataclass configures."""
+
+    def register(cls: E) -> E:
+        ENCODINGS[config] = cls
+        return cls
+
+    return register
+
+
+def build_position(config: schema.Position, sizes: Sizes) -> PositionEncoding:
+    """Return the encoding that `config` names, for a model of these sizes."""
+    return ENCODINGS[type(config)](config, sizes)
+
+
+@encodes(schema.Rotary)
+class RotaryPosition(PositionEncoding):
+    """RoFormer: queries and keys are rotated, nothing is added, nothing is learnt (Eq. 14-16)."""
+
+    def __init__(self, config: schema.Rotary, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.rotary = RotaryEmbedding(
+            sizes.head_dim, rotary_dim=sizes.rotary_dim, base=config.base, layout=config.layout
+        )
+
+    def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+        table = positions.derive("rotary", lambda: self.rotary.table(positions.ids))
+        return self.rotary(q, table), self.rotary(k, table)
+
+
+@encodes(schema.Learned)
+class LearnedPosition(PositionEncoding):
+    """BERT: one trained vector for every absolute position up to `max_positions`."""
+
+    def __init__(self, config: schema.Learned, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.table = nn.Parameter(torch.empty(config.max_positions, sizes.hidden_size))
+        self.init_std = sizes.init_std
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table, std=self.init_std)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        if x.shape[-2] > self.table.shape[0]:
+            raise ValueError(
+                f"a sequence of {x.shape[-2]} tokens is longer than the learned table of "
+                f"{self.table.shape[0]} positions: truncate it, or train with a larger "
+                "model.position.max_positions"
+            )
+        return x + self.table[positions.ids]
+
+
+@encodes(schema.Sinusoidal)
+class SinusoidalPosition(PositionEncoding):
+    """Vaswani et al. 2017, section 3.5: PE(m, 2i) = sin(m θ_i), PE(m, 2i+1) = cos(m θ_i)."""
+
+    def __init__(self, config: schema.Sinusoidal, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.base = config.base
+        # sin and cos have the root mean square 1/√2; null starts it where a learned table starts.
+        self.scale = config.scale if config.scale is not None else math.sqrt(2) * sizes.init_std
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        angles = rotary_angles(positions.ids, x.shape[-1], self.base)
+        table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+        return x + (self.scale * table).to(x.dtype)
+
+
+@encodes(schema.Shaw)
+class ShawPosition(PositionEncoding):
+    """Shaw et al. 2018: trained vectors for clipped distances, a layer's own, shared by its heads."""
+
+    def __init__(self, config: schema.Shaw, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.per_layer = nn.ModuleList(ShawLayer(config, sizes) for _ in range(sizes.layers))
+
+    def for_layer(self, index: int) -> PositionEncoding:
+        return self.per_layer[index]  # type: ignore[return-value]
+
+    def reset_parameters(self) -> None:
+        for layer in self.per_layer:
+            layer.reset_parameters()  # type: ignore[operator]
+
+
+class ShawLayer(PositionEncoding):
+    """One layer of `ShawPosition`: Eq. 4 on the keys and, with `values`, Eq. 3 on the values."""
+
+    def __init__(self, config: schema.Shaw, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.clip = config.clip
+        self.adds_to_values = config.values
+        self.init_std = sizes.init_std
+        self.keys = nn.Parameter(torch.empty(2 * config.clip + 1, sizes.head_dim))
+        self.values = (
+            nn.Parameter(torch.empty(2 * config.clip + 1, sizes.head_dim))
+            if config.values
+            else None
+        )
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.keys, std=self.init_std)
+        if self.values is not None:
+            nn.init.normal_(self.values, std=self.init_std)
+
+    def _index(self, q: Positions, k: Positions) -> Tensor:
+        """Return clip(n - m, -k, k) + k, int64 (1 or B, T, S)."""
+
+        def build() -> Tensor:
+            index = distances(q, k).clamp(-self.clip, self.clip) + self.clip
+            return index if index.ndim == 3 else index[None]
+
+        return q.derive(("shaw", self.clip, id(k)), build)
+
+    def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        # q·a^K for the 2k+1 distances, then picked per (query, key): never a (T, S, H) tensor.
+        by_distance = q @ self.keys.to(q.dtype).T / math.sqrt(q.shape[-1])  # (B, N, T, 2k+1)
+        index = self._index(q_positions, k_positions)[:, None]
+        return by_distance.gather(-1, index.expand(*q.shape[:2], -1, -1))
+
+    def value_term(self, probabilities: Tensor, q: Positions, k: Positions) -> Tensor:
+        assert self.values is not None
+        index = self._index(q, k)[:, None].expand_as(probabilities)
+        by_distance = probabilities.new_zeros(*probabilities.shape[:-1], 2 * self.clip + 1)
+        by_distance = by_distance.scatter_add(-1, index, probabilities)
+        return by_distance @ self.values.to(probabilities.dtype)
+
+
+@encodes(schema.T5Bias)
+class T5Position(PositionEncoding):
+    """Raffel et al. 2020, section 2.1: a trained bias per head and bucket, one for all layers."""
+
+    def __init__(self, config: schema.T5Bias, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.max_distance = config.max_distance
+        self.biases = nn.Parameter(torch.empty(config.buckets, sizes.heads))
+        self.init_std = sizes.init_std
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.biases, std=self.init_std)
+
+    def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        def build() -> Tensor:
+            apart = distances(q_positions, k_positions)
+            bucket = t5_bucket(apart, self.biases.shape[0], self.max_distance)
+            return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
+
+        return q_positions.derive(("t5", id(k_positions)), build)
+
+
+def t5_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """Return the bidirectional bucket of key position minus query position, in [0, buckets).
+
+    Half of the buckets are for keys after the query. Of each half, the first half holds one
+    distance a bucket; the rest grow logarithmically up to `max_distance`, which ends the last.
+    """
+    half = buckets // 2
+    exact = half // 2
+    far = distance.abs()
+    log_ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    logarithmic = (exact + (log_ratio * (half - exact)).long()).clamp(max=half - 1)
+    return torch.where(distance > 0, half, 0) + torch.where(far < exact, far, logarithmic)
+
+
+@encodes(schema.Alibi)
+class AlibiPosition(PositionEncoding):
+    """Press et al. 2022: -slope·|m - n|, symmetric because an encoder looks both ways."""
+
+    def __init__(self, config: schema.Alibi, sizes: Sizes):
+        super().__init__(config, sizes)
+        self.slopes = alibi_slopes(sizes.heads)
+
+    def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        def build() -> Tensor:
+            slopes = torch.tensor(self.slopes, device=q.device)[:, None, None]
+            return -slopes * distances(q_positions, k_positions).abs()[..., None, :, :]
+
+        return q_positions.derive(("alibi", id(k_positions)), build)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """Return the paper's geometric slopes: 2^(-8/n), 2^(-16/n), … for n heads.
+
+    When n is no power of two, the slopes of the next lower power come first, then every other
+    slope of the next higher one, as in the authors' code.
+    """
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
+    between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(2 * power)]
+    return slopes + between[0::2][: heads - power]

@@ -1,0 +1,217 @@
+"""Rotary position embedding: the mathematics of RoFormer (arXiv 2104.09864), section 3.
+
+Each pair of dimensions of a query or key is turned by an angle proportional to its position
+(Eq. 14, 15), so that the product of a query at m and a key at n depends on m - n only (Eq. 16).
+
+    rotary_angles   m θ_i                                          Eq. 15
+    rotate          x ⊗ cos + swap(x) ⊗ sin, the definition        Eq. 34
+    apply_rotary    both in one call, with the input checked
+    RotaryEmbedding what the models use: one table for all layers of a forward pass
+    decay_bound     the relative upper bound of the product        Eq. 35-37, Fig. 2
+
+Angles are computed in fp32 whatever the type of the input: in bf16, half of the positions below
+1024 would share an angle with a neighbour. Tables are made on demand from explicit positions and
+are never stored, so that any length works and no checkpoint contains them.
+
+Shapes: B batch, N heads, T sequence, H head dimension, R rotated dimensions (R ≤ H).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+Layout = Literal["interleaved", "half"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+
+class RotaryTable(NamedTuple):
+    """cos(m θ_i) and sin(m θ_i), fp32, each (T, R/2) or broadcastable like (B, 1, T, R/2)."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Return the angles m θ_i with θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15).
+
+    Args:
+        positions: (..., T), integers or floats, any values.
+        head_dim: d, even: the number of dimensions that are rotated.
+        base: larger values turn more slowly; above 1.
+
+    Returns:
+        (..., T, head_dim/2) in radians, fp32 on the device of `positions`.
+
+    Raises:
+        ValueError: `head_dim` is odd or not positive, or `base` is not above 1.
+    """
+    if head_dim <= 0 or head_dim % 2:
+        raise ValueError(f"rotary pairs need an even head_dim, not {head_dim}: choose an even size")
+    if not base > 1.0:
+        raise ValueError(f"base must be above 1, not {base}: the paper uses 10000")
+    pair = torch.arange(head_dim // 2, device=positions.device, dtype=torch.float32)
+    frequencies = torch.pow(base, -2.0 * pair / head_dim)
+    return positions.to(torch.float32)[..., None] * frequencies
+
+
+def rotary_table(positions: Tensor, head_dim: int, base: float = 10000.0) -> RotaryTable:
+    """Return cos and sin of `rotary_angles`, for `rotate`."""
+    angles = rotary_angles(positions, head_dim, base)
+    return RotaryTable(angles.cos(), angles.sin())
+
+
+def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Tensor:
+    """Turn every pair (a, b) of the last dimension into (a cos - b sin, b cos + a sin), Eq. 34.
+
+    The norm of every pair is unchanged. This is the definition; `RotaryEmbedding` may compute it
+    by a faster path, which the tests hold equal to it.
+
+    Args:
+        x: (..., T, R).
+        table: cos and sin, broadcastable to (..., T, R/2).
+        layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as the paper, or
+            `half` (i, i + R/2) as GPT-NeoX and Llama. The same function up to a permutation of
+            the projection's rows (`roformer.models.hf.convert_layout`).
+
+    Returns:
+        (..., T, R) of the type of `x`.
+    """
+    cos, sin = table.cos.to(x.dtype), table.sin.to(x.dtype)
+    if layout == "half":
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+
+
+class _FastRotation(torch.autograd.Function):
+    """`rotate` for interleaved pairs in eager mode: one complex product, no saved activations.
+
+    A rotation's gradient is the rotation back, so only the table is kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, turn: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+        ctx.save_for_backward(turn)
+        return _complex_product(x, turn)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+        (turn,) = ctx.saved_tensors
+        return _complex_product(gradient, turn.conj()), None
+
+
+def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+
+
+def apply_rotary(
+    x: Tensor, positions: Tensor, *, base: float = 10000.0, layout: Layout = "interleaved"
+) -> Tensor:
+    """Rotate queries or keys to their positions: R_m x of Eq. 14-16.
+
+    Args:
+        x: (..., T, d) with d even; for positions per row, (B, ..., T, d).
+        positions: (T,) or (B, T), integers or floats.
+        base: see `rotary_angles`.
+        layout: see `rotate`.
+
+    Returns:
+        A tensor of the shape and type of `x`; norms along the last dimension are unchanged.
+
+    Raises:
+        ValueError: an odd d, an unknown layout, or positions that do not fit x.
+    """
+    head_dim = x.shape[-1] if x.ndim else 0
+    embedding = RotaryEmbedding(head_dim, base=base, layout=layout)
+    if x.ndim < 2 or positions.ndim not in (1, 2) or positions.shape[-1] != x.shape[-2]:
+        raise ValueError(
+            f"x of shape {tuple(x.shape)} needs positions of shape (seq,) or (batch, seq) with "
+            f"seq = {x.shape[-2] if x.ndim > 1 else '?'}, not {tuple(positions.shape)}"
+        )
+    if positions.ndim == 2 and (x.ndim < 3 or positions.shape[0] not in (1, x.shape[0])):
+        raise ValueError(
+            f"positions of shape {tuple(positions.shape)} give one row a batch entry, but x of "
+            f"shape {tuple(x.shape)} does not start with that batch: pass (seq,) positions instead"
+        )
+    table = embedding.table(positions)
+    if positions.ndim == 2:
+        between = (1,) * (x.ndim - 3)
+        table = RotaryTable(*(t.reshape(t.shape[0], *between, *t.shape[-2:]) for t in table))
+    return embedding(x, table)
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotates the first `rotary_dim` dimensions of every head; has no weights and no buffers.
+
+    Args:
+        head_dim: H, the size of a head.
+        rotary_dim: R ≤ H, even; the default rotates the whole head.
+        base: see `rotary_angles`.
+        layout: see `rotate`.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        rotary_dim: int | None = None,
+        base: float = 10000.0,
+        layout: Layout = "interleaved",
+    ):
+        super().__init__()
+        rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        if layout not in LAYOUTS:
+            raise ValueError(
+                f"unknown rotary layout {layout!r}: choose one of {', '.join(LAYOUTS)}"
+            )
+        if not 0 < rotary_dim <= head_dim or rotary_dim % 2:
+            raise ValueError(
+                f"rotary pairs need an even number of dimensions between 2 and head_dim={head_dim}, "
+                f"not {rotary_dim}: choose an even size"
+            )
+        self.head_dim, self.rotary_dim, self.base, self.layout = head_dim, rotary_dim, base, layout
+
+    def extra_repr(self) -> str:
+        return f"{self.rotary_dim} of {self.head_dim}, base={self.base}, layout={self.layout}"
+
+    def table(self, positions: Tensor) -> RotaryTable:
+        """Return the table for positions (T,), or (B, T) with an axis for the heads inserted."""
+        table = rotary_table(positions, self.rotary_dim, self.base)
+        return RotaryTable(*(t[:, None] for t in table)) if positions.ndim == 2 else table
+
+    def forward(self, x: Tensor, table: RotaryTable) -> Tensor:
+        """Return queries or keys (B, N, T, H) rotated by `table`."""
+        if self.rotary_dim < self.head_dim:
+            turned, passed = x.split((self.rotary_dim, self.head_dim - self.rotary_dim), dim=-1)
+            return torch.cat((self._rotate(turned, table), passed), dim=-1)
+        return self._rotate(x, table)
+
+    def _rotate(self, x: Tensor, table: RotaryTable) -> Tensor:
+        # A compiler fuses the plain formula, and cannot see through complex numbers.
+        if self.layout == "half" or torch.compiler.is_compiling() or x.dtype == torch.float64:
+            return rotate(x, table, self.layout)
+        return cast(Tensor, _FastRotation.apply(x, torch.complex(*table)))
+
+
+def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Return the relative upper bound of the product at each distance (Eq. 37, drawn in Fig. 2).
+
+    With S_j = Σ_{i<j} e^{i(m-n)θ_i}, the bound is the mean of |S_1| … |S_{d/2}|. It decays with the
+    distance while oscillating: it is not monotonic.
+
+    Args:
+        distances: m - n, any shape.
+        head_dim: d, even.
+        base: see `rotary_angles`.
+
+    Returns:
+        fp32 of the shape of `distances`; (d/2 + 1)/2 at distance 0.
+    """
+    angles = rotary_angles(distances, head_dim, base)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return turns.cumsum(dim=-1).abs().mean(dim=-1)

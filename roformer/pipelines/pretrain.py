@@ -1,0 +1,169 @@
+"""Masked-language-model pre-training (RoFormer, section 4.2)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config.build import plain
+from roformer.config.schema import PretrainConfig
+from roformer.data.mlm import (
+    IGNORED,
+    MaskedBatches,
+    training_batches,
+    unigram_entropy,
+    validation_batches,
+)
+from roformer.data.shards import TextShards, prepare_text
+from roformer.errors import InputError
+from roformer.models.cost import flops_per_token
+from roformer.models.encoder import MaskedLM
+from roformer.pipelines.run import Run, local_rank, resolve, say
+from roformer.training import checkpoint
+from roformer.training.loop import Batch
+
+
+class MaskedLMTask:
+    """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens."""
+
+    monitor = "valid/mlm_loss"
+
+    def __init__(self, config: PretrainConfig, shards: TextShards):
+        self.config = config
+        size = shards.tokenizer.size
+        torch.manual_seed(config.seed)
+        self.model: nn.Module = MaskedLM(
+            config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
+        )
+        self.batches: MaskedBatches = training_batches(
+            shards.train, shards.tokenizer, config.masking, config.training, config.seed
+        )
+        self.validation = validation_batches(
+            shards.valid, shards.tokenizer, config.masking, config.training
+        )
+        self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
+        labels = self.validation[range(self.valid_count)]["labels"]
+        self.entropy = unigram_entropy(labels.numpy())
+        self.description = {
+            "model": plain(config.model),
+            "vocab_size": size,
+            "tokenizer": shards.tokenizer.fingerprint,
+        }
+        predicted = self.batches.masker.count / config.training.sequence_length
+        self.flops_per_token = flops_per_token(
+            config.model, size, config.training.sequence_length, predicted
+        )
+
+    def keys(self, update: int, rank: int, world_size: int) -> list[range]:
+        first = (update - 1) * self.config.training.batch_size
+        return self._micro_batches(first, self.config.training.batch_size, rank, world_size)
+
+    def _micro_batches(self, first: int, count: int, rank: int, world_size: int) -> list[range]:
+        """Cut this rank's share of samples first … first+count into micro-batches."""
+        share = range(first + rank * count // world_size, first + (rank + 1) * count // world_size)
+        micro = self.config.runtime.micro_batch_size or len(share)
+        return [share[i : i + micro] for i in range(0, len(share), micro)]
+
+    def targets(self, batch: Batch) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        logits = self._logits(model, batch)
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            batch["labels"].flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+        )
+
+    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+        logits: Tensor = model(**inputs)
+        return logits
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
+        sums = torch.zeros(3, device=accelerator.device)
+        batch_size = self.config.training.batch_size
+        for first in range(0, self.valid_count, batch_size):
+            count = min(batch_size, self.valid_count - first)
+            for key in self._micro_batches(
+                first, count, accelerator.process_index, accelerator.num_processes
+            ):
+                batch = {k: v.to(accelerator.device) for k, v in self.validation[key].items()}
+                logits, labels = self._logits(model, batch), batch["labels"]
+                sums[0] += functional.cross_entropy(
+                    logits.flatten(0, 1).float(),
+                    labels.flatten(),
+                    ignore_index=IGNORED,
+                    reduction="sum",
+                )
+                sums[1] += (logits.argmax(-1) == labels).sum()
+                sums[2] += (labels != IGNORED).sum()
+        loss, correct, count = accelerator.reduce(sums, "sum").tolist()
+        return {
+            "valid/mlm_loss": loss / count,
+            "valid/mlm_accuracy": correct / count,
+            "valid/unigram_entropy": self.entropy,
+        }
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        return not metrics["valid/mlm_loss"] < self.entropy
+
+
+def prepare(config: PretrainConfig) -> TextShards:
+    """Tokenise the corpus into shards, unless that is done; return them."""
+    return prepare_text(
+        config.data,
+        config.runtime.cache_dir,
+        workers=config.runtime.prepare_workers,
+        progress=config.runtime.progress and local_rank() == 0,
+    )
+
+
+def pretrain(config: PretrainConfig) -> dict[str, Any]:
+    """Prepare the text if it is not, train, and return the summary."""
+    config = resolve(config)
+    run = Run("pretrain", config)
+    if summary := run.finished():
+        return summary
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.training.batch_size < processes:
+        raise InputError(
+            f"training.batch_size={config.training.batch_size} is less than the {processes} "
+            "processes: raise it or start fewer"
+        )
+    shards = prepare(config)
+    task = MaskedLMTask(config, shards)
+    if config.init_from is not None:
+        checkpoint.load_model(checkpoint.resolve(config.init_from), task.model, task.description)
+    parameters = sum(p.numel() for p in task.model.parameters())
+    say(
+        f"{run.id}: {parameters:,} parameters, {len(task.batches.blocks):,} training blocks of "
+        f"{config.training.sequence_length} tokens, {task.valid_count} validation blocks"
+    )
+    summary = run.train(task, data=shards.fingerprint, parameters=parameters)
+    if local_rank() == 0:
+        shards.tokenizer.save(run.folder.path / "tokenizer")
+        report(summary, run)
+    return summary
+
+
+def report(summary: dict[str, Any], run: Run) -> None:
+    """Print what came out."""
+    metrics = summary["metrics"]
+    print(
+        f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
+        f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
+        f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f}) "
+        f"after {summary['steps']} steps, {summary['tokens']:,} tokens, "
+        f"{summary['wall_seconds']:.0f} s"
+    )
+    if summary["status"] == "degenerate":
+        print("the loss never fell below the unigram entropy: the run counts as degenerate")
+    print(f"run: {run.folder.path}")

@@ -1,0 +1,245 @@
+"""Checkpoints that are either complete or not there.
+
+    checkpoints/
+      step_00000400/   model.safetensors optimizer.safetensors state.json model.json complete.json
+      last -> step_00000400
+      best -> step_00000300
+
+A checkpoint is written into a hidden folder, `complete.json` (size and sha256 of every file) last,
+flushed to the disk, and renamed. So a kill at any moment leaves the earlier ones as they were, and
+a folder that was damaged later is recognised and passed over. Nothing in it is executable: tensors
+are safetensors, everything else is JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from roformer.errors import InputError
+
+MODEL, OPTIMIZER, STATE, DESCRIPTION = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "model.json",
+)
+COMPLETE = "complete.json"
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: `<run>/checkpoints`.
+        keep: how many of the newest to keep; the best is kept besides.
+    """
+
+    def __init__(self, folder: Path, *, keep: int):
+        self.folder, self.keep = folder, keep
+
+    def save(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        description: dict[str, Any],
+        *,
+        best: bool,
+    ) -> Path:
+        """Write the checkpoint of update `step`, move the links, and remove what is too old.
+
+        Raises:
+            OSError: the disk is full or not writable; what was there stays as it was.
+        """
+        target = self.folder / f"step_{step:08d}"
+        partial = self.folder / f".{target.name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            save_file(_contiguous(model.state_dict()), partial / MODEL)
+            save_file(optimizer_tensors(model, optimizer), partial / OPTIMIZER)
+            (partial / STATE).write_text(json.dumps(state, indent=1))
+            (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
+            files = {path.name: _fingerprint(path) for path in sorted(partial.iterdir())}
+            (partial / COMPLETE).write_text(json.dumps(files, indent=1))
+            for path in partial.iterdir():
+                _flush(path)
+            if target.exists():  # a damaged one that was resumed past
+                shutil.rmtree(target)
+            partial.rename(target)
+            _flush(self.folder)
+        except SafetensorError as error:
+            raise _system_error(error, partial) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        self._link("last", target)
+        if best:
+            self._link("best", target)
+        self._prune()
+        return target
+
+    def last(self) -> tuple[Path | None, list[str]]:
+        """Return the newest complete checkpoint, and a line about each newer one passed over."""
+        problems: list[str] = []
+        for path in sorted(self.folder.glob("step_*"), reverse=True):
+            problem = damage(path)
+            if problem is None:
+                return path, problems
+            problems.append(f"{path}: {problem}")
+        return None, problems
+
+    def _link(self, name: str, target: Path) -> None:
+        fresh = self.folder / f".{name}.partial"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target.name)
+        fresh.replace(self.folder / name)
+
+    def _prune(self) -> None:
+        kept = {path.resolve() for path in (self.folder / "last", self.folder / "best")}
+        steps = sorted(self.folder.glob("step_*"))
+        for path in steps[: -self.keep]:
+            if path.resolve() not in kept:
+                shutil.rmtree(path)
+
+
+def damage(path: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, or None if every file is as it was written."""
+    try:
+        files = json.loads((path / COMPLETE).read_text())
+        for name, expected in files.items():
+            if not (path / name).is_file():
+                return f"{name} is missing"
+            if (path / name).stat().st_size != expected["bytes"]:
+                return f"{name} is truncated"
+            if _fingerprint(path / name) != expected:
+                return f"{name} does not match its checksum"
+    except FileNotFoundError:
+        return "it was never completed"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return f"{COMPLETE} is unreadable ({type(error).__name__})"
+    return None
+
+
+def resolve(path: str | Path) -> Path:
+    """Return the checkpoint folder that a run folder or a checkpoint folder stands for.
+
+    Raises:
+        InputError: nothing complete is there.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
+    if (path / "checkpoints").is_dir():
+        found, problems = Checkpoints(path / "checkpoints", keep=1).last()
+        if found is None:
+            why = f" ({'; '.join(problems)})" if problems else ""
+            raise InputError(f"{path}: the run has no complete checkpoint{why}: train it first")
+        return found
+    problem = damage(path)
+    if problem is not None:
+        raise InputError(f"{path}: not a usable checkpoint: {problem}: choose another one")
+    return path.resolve()
+
+
+def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> None:
+    """Load the weights of a checkpoint into `model`.
+
+    Raises:
+        InputError: the checkpoint is of another model; the first differing keys are named.
+    """
+    stored = json.loads((path / DESCRIPTION).read_text())
+    differing = list(_differences(description, stored))
+    if differing:
+        raise InputError(
+            f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
+            "use the config it was trained with, or start a new run"
+        )
+    tensors = load_file(path / MODEL)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if missing or unexpected:
+        raise InputError(f"{path}: missing weights {missing[:4]}, unexpected {unexpected[:4]}")
+
+
+def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Load the optimizer's state of a checkpoint, by parameter name."""
+    tensors = load_file(path / OPTIMIZER)
+    for name, parameter in model.named_parameters():
+        state = {
+            key.partition(":")[2]: tensor
+            for key, tensor in tensors.items()
+            if key.partition(":")[0] == name
+        }
+        if state:
+            optimizer.state[parameter] = {
+                # Step counts live where the optimizer made them; moments with their parameter.
+                key: tensor.to(parameter.device)
+                for key, tensor in state.items()
+            }
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Return the loop's counters of a checkpoint."""
+    state: dict[str, Any] = json.loads((path / STATE).read_text())
+    return state
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as `parameter name:key` → tensor."""
+    return {
+        f"{name}:{key}": value.detach().contiguous()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _system_error(error: SafetensorError, path: Path) -> OSError:
+    """Return the system's error that safetensors tells of in its text only."""
+    found = re.search(r"os error (\d+)", str(error))
+    number = int(found[1]) if found else errno.EIO
+    return OSError(number, os.strerror(number), str(path))
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+        }
+
+
+def _flush(path: Path) -> None:
+    """Make what was written survive a power cut; not every file system can for folders."""
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """Yield `key is stored there but wanted here` for every leaf that differs."""
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        for key in sorted(wanted.keys() | stored.keys()):
+            yield from _differences(
+                wanted.get(key), stored.get(key), f"{path}.{key}" if path else key
+            )
+    elif wanted != stored:
+        yield f"{path} is {stored!r} there but {wanted!r} here"

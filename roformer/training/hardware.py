@@ -1,0 +1,66 @@
+"""What the hardware can do: bf16, peak speed, memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Gpu(NamedTuple):
+    """Figures of the vendor's data sheet: dense tensor-core peak in FLOP/s, memory in bytes."""
+
+    flops: float
+    memory: float
+
+
+GPUS = {
+    "V100": Gpu(125e12, 32e9),
+    "T4": Gpu(65e12, 16e9),
+    "A10": Gpu(125e12, 24e9),
+    "L4": Gpu(121e12, 24e9),
+    "RTX 3090": Gpu(71e12, 24e9),
+    "RTX 4090": Gpu(165e12, 24e9),
+    "A100": Gpu(312e12, 80e9),
+    "H100": Gpu(989e12, 80e9),
+    "H200": Gpu(989e12, 141e9),
+}
+"""By the name that the driver gives; the peak is fp16's for V100 and T4, else bf16's."""
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Return the peak of this device in FLOP/s, or None where it is not known (every CPU)."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    # Longest first, so that an A100 is not taken for an A10.
+    known = sorted((key for key in GPUS if key in name), key=len)
+    return GPUS[known[-1]].flops if known else None
+
+
+def computes_in_bf16(device_type: str) -> bool:
+    """Return whether products in bf16 are done in hardware, not emulated."""
+    if device_type == "cuda":
+        return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    if device_type == "cpu":
+        # Older releases cannot tell; they are then taken not to.
+        able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    return False
+
+
+def default_device() -> str:
+    """Return the best device type here: cuda, mps or cpu."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory used so far: allocated on a GPU, resident on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

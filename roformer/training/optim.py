@@ -1,0 +1,57 @@
+"""The optimizer and the learning rate, both as functions of the config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from roformer.config.schema import OptimizerConfig, ScheduleConfig
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
+    """Return AdamW, fused where the device has it, with weight decay on matrices and tables only."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused
+    )
+
+
+def warmup_steps(config: ScheduleConfig, steps: int) -> int:
+    """Return the length of the warm-up in updates."""
+    return config.warmup_steps or round((config.warmup_fraction or 0.0) * steps)
+
+
+def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[int], float]:
+    """Return the learning rate of update u = 1 … `steps`, a pure function: nothing to resume.
+
+    Warm-up over w updates rises linearly from `initial_ratio`·peak, reaching the peak at u = w. Then:
+
+        constant      peak
+        linear        falls in a line to `final_ratio`·peak at u = steps
+        cosine        falls along half a cosine to the same
+        inverse_sqrt  peak·√(w/u)  (Vaswani et al. 2017, Eq. 3, as fairseq scales it)
+    """
+    warmup = warmup_steps(config, steps)
+    final = config.final_ratio
+
+    def rate(update: int) -> float:
+        if update < warmup:
+            return peak * (config.initial_ratio + (1 - config.initial_ratio) * update / warmup)
+        if config.kind == "constant":
+            return peak
+        if config.kind == "inverse_sqrt":
+            return peak * math.sqrt(warmup / update)
+        done = min(1.0, (update - warmup) / max(1, steps - warmup))
+        if config.kind == "linear":
+            return peak * (1 - (1 - final) * done)
+        return peak * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)
+
+    return rate

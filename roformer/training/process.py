@@ -1,0 +1,48 @@
+"""Settings of the process that make CPU training faster without changing any result.
+
+Applied by the entry points; `runtime.tune_process=false` leaves the process as it was.
+
+* Threads: as many as the cores that this process may use, shared among the processes of a machine.
+  (Launchers start each process with one thread.)
+* Allocator: glibc returns every block above 32 MB to the system when it is freed, and each new one
+  costs a page fault every 4 KiB. Kept in the process instead, large tensors come back warm: 1.5 to
+  2 times faster steps with a wide vocabulary, for more resident memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+import torch
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+"""Parameter numbers of mallopt(3)."""
+
+
+def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
+    """Set thread count and allocator thresholds; return what was done, for the run's record."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = threads or max(1, len(usable_cores()) // processes)
+    torch.set_num_threads(threads)
+    return {"threads": threads, "allocator": keep_large_blocks()}
+
+
+def usable_cores() -> list[int]:
+    """Return the cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def keep_large_blocks() -> bool:
+    """Let glibc keep freed blocks of any size; return whether it agreed (elsewhere: no)."""
+    if sys.platform != "linux":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 << 20}
+    return all(mallopt(name, value) == 1 for name, value in settings.items())

@@ -1,0 +1,198 @@
+"""The run's own folder: what ran, with what, and what came out.
+
+runs/<pipeline>/<run_id>/
+  config.yaml    resolved
+  env.json       commit, versions, hardware, seed, data fingerprint
+  command.txt
+  metrics.jsonl  the source of truth: one line a log step
+  summary.json   written at the end
+  checkpoints/
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roformer.errors import InputError
+
+COMMAND = "ROFORMER_COMMAND"
+"""Environment variable that holds the script and arguments as they were typed."""
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "accelerate",
+    "hydra-core",
+    "wandb",
+    "numpy",
+)
+
+
+class RunFolder:
+    """One run's folder; only rank 0 writes into it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run, else None."""
+        path = self.path / "summary.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def set_aside(self) -> Path | None:
+        """Rename an existing folder to `<run_id>.before-N`, so that a fresh run loses nothing."""
+        if not self.path.exists():
+            return None
+        number = 1
+        while (old := self.path.with_name(f"{self.path.name}.before-{number}")).exists():
+            number += 1
+        self.path.rename(old)
+        return old
+
+    def begin(self, config_yaml: str, environment: dict[str, Any]) -> None:
+        """Write config, environment and command; a resumed run keeps its first ones."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        command = command_line()
+        if not (self.path / "config.yaml").exists():
+            write_atomically(self.path / "config.yaml", config_yaml)
+            write_atomically(self.path / "env.json", json.dumps(environment, indent=1) + "\n")
+            write_atomically(self.path / "command.txt", command + "\n")
+
+    def command(self) -> str:
+        """Return the command that started the run."""
+        return (self.path / "command.txt").read_text().strip()
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append one line to metrics.jsonl."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rewind(self, step: int) -> None:
+        """Drop the lines after update `step`, which will be computed again."""
+        if self.metrics.exists():
+            rows = [row for row in read_metrics(self.metrics, torn=True) if row["step"] <= step]
+            write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write summary.json."""
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of a metrics.jsonl.
+
+    Args:
+        path: the file.
+        torn: whether the last line may be cut short, as a kill leaves it.
+
+    Raises:
+        InputError: a line is not a JSON object with a `step`; file and line are named.
+    """
+    rows: list[dict[str, Any]] = []
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            row["step"] = int(row["step"])
+        except (ValueError, TypeError, KeyError) as error:
+            if torn and number == len(lines):
+                break
+            raise InputError(
+                f"{path}:{number}: not a metrics row with a step: {line[:80]}"
+            ) from error
+        rows.append(row)
+    return rows
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content at once: a reader sees the old or the new, never a part."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def command_line() -> str:
+    """Return the command that repeats this process, relative to the repository."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    launcher = "python" if processes == 1 else f"accelerate launch --num_processes={processes}"
+    typed = os.environ.get(COMMAND) or shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+    return f"{launcher} {typed}"
+
+
+def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) -> dict[str, Any]:
+    """Return env.json: what else a result depends on.
+
+    Args:
+        seed: of the run.
+        data: fingerprint of the data.
+        devices: processes, each with a device of its own.
+        process: what `tune_process` did.
+    """
+    commit, dirty = repository_state()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "dirty": dirty,
+        "seed": seed,
+        "data": data,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "devices": devices,
+        "process": process,
+    }
+
+
+def repository_state() -> tuple[str | None, bool | None]:
+    """Return (commit, whether files differ from it), or (None, None) outside a repository."""
+    root = Path(__file__).parents[2]
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+
+
+def processor_name() -> str:
+    """Return the processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,149 @@
+"""The YAML files compose into the schema; mistakes on the command line are told with the fix."""
+
+import itertools
+
+import pytest
+
+from roformer.cli import CONF, compose
+from roformer.config import schema
+from roformer.config.build import build, plain, run_id, to_yaml
+from roformer.errors import InputError
+
+
+def config(*overrides: str, name="pretrain", cls=schema.PretrainConfig):
+    return build(cls, compose(name, list(overrides)))
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+RECIPES = options("recipe")
+FILLED = {"paper_warmstart": ["init_from=runs/x"]}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("model", options("model"))
+def test_every_recipe_composes_with_every_model(recipe, model):
+    built = config(f"recipe={recipe}", f"model={model}", *FILLED.get(recipe, []))
+    assert (built.recipe, built.model.name) == (recipe, model)
+
+
+@pytest.mark.parametrize(
+    ("position", "size"),
+    itertools.product(options("model/position"), options("model/size")),
+)
+def test_every_position_composes_with_every_size(position, size):
+    built = config(f"model/position={position}", f"model/size={size}")
+    assert (built.model.position.kind, built.model.size) == (position, size)
+
+
+@pytest.mark.parametrize(
+    ("group", "given"),
+    [("data", "data.path=x"), ("masking", ""), ("runtime", ""), ("tracker", "")],
+)
+def test_every_option_of_the_other_groups_composes(group, given):
+    for option in options(group):
+        extra = [given] if given and option == "files" else []
+        assert config(f"{group}={option}", *extra)
+
+
+def test_bert_differs_from_roformer_in_the_position_encoding_alone():
+    ours, bert = plain(config()), plain(config("model=bert"))
+    differing = {key for key in ours if ours[key] != bert[key]}
+    assert differing == {"model"}
+    assert {k for k in ours["model"] if ours["model"][k] != bert["model"][k]} == {"name", "position"}
+
+
+def test_the_paper_recipe_is_the_paper():
+    """Section 4.2: bert-base, batch 64, length 512, 100k steps, AdamW at 1e-5, 8:2."""
+    built = config("recipe=paper", "data=hub")
+    training, model = built.training, built.model
+    assert (training.batch_size, training.sequence_length, training.steps) == (64, 512, 100_000)
+    assert (model.layers, model.hidden_size, model.heads, model.intermediate_size) == (12, 768, 12, 3072)
+    assert built.optimizer.learning_rate == 1e-5
+    assert built.data.valid_fraction == 0.2
+    assert built.data.sources[0].path == "wikimedia/wikipedia"
+
+
+def test_paper_tuned_differs_in_optimisation_alone():
+    paper, tuned = plain(config("recipe=paper")), plain(config("recipe=paper_tuned"))
+    assert {k for k in paper if paper[k] != tuned[k]} == {"recipe", "optimizer", "schedule"}
+
+
+def test_the_command_line_beats_the_recipe():
+    built = config("recipe=paper", "model/size=tiny", "optimizer.learning_rate=3e-4")
+    assert (built.model.layers, built.optimizer.learning_rate) == (2, 3e-4)
+
+
+def test_keys_with_a_default_need_no_plus():
+    assert config("data=files", "data.path=x", "data.max_bad_rows=7").data.max_bad_rows == 7
+
+
+def test_run_id_names_what_changes_the_result():
+    base = run_id(config())
+    assert base.startswith("roformer-rotary-mini-") and base.endswith("-s0")
+    for same in (
+        "runtime=gpu",
+        "runtime.micro_batch_size=8",
+        "runtime.gradient_checkpointing=true",
+        "tracker=none",
+        "resume=true",
+        "runtime.runs_dir=elsewhere",
+    ):
+        assert run_id(config(same)) == base, same
+    for other in ("training.steps=7", "masking.whole_word=true", "data.valid_fraction=0.1", "model.norm=pre"):
+        assert run_id(config(other)) != base, other
+    assert run_id(config("seed=3")) == base.removesuffix("s0") + "s3"
+
+
+def test_a_written_config_reads_back_equal():
+    from omegaconf import OmegaConf
+
+    built = config("model/position=t5", "data=hub")
+    assert build(schema.PretrainConfig, OmegaConf.create(to_yaml(built))) == built
+
+
+MISTAKES = {
+    "model.position.bse=1": "model.position.bse: unknown key; valid keys here: base, fraction, kind, layout",
+    "modle=bert": "modle: unknown key; valid keys here: data,",
+    "model/position=rop": "Available options in 'model/position': alibi learned none rotary",
+    "model=gpt": "Available options in 'model': bert roformer",
+    "recipe=nano": "Available options in 'recipe': mini paper",
+    "data=files": "data.path has no value: give data.path=",
+    "recipe=paper_warmstart": "init_from has no value",
+    "training.steps=many": "training.steps: .*valid integer.*not 'many'",
+    "training.steps=0": "training.steps: .*greater than 0",
+    "model.heads=3": "hidden_size=256 is not divisible by heads=3",
+    "model.position.layout=neox": "'interleaved' or 'half', not 'neox'",
+    "model.position.fraction=0.33": "is 21 dimensions",
+    "masking.mask=1.0": "add up to more than 1",
+    "schedule.warmup_steps=9": "not both",
+    "training.sequence_length=4": "greater than or equal to 8",
+    "data.tokenizer.vocabsize=9": "valid keys here: lowercase, revision, source, vocab_size",
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_a_mistake_is_told_in_one_line(override):
+    with pytest.raises(InputError, match=MISTAKES[override]) as refusal:
+        config(override)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["model/position=learned", "training.sequence_length=1024"],
+            "beyond the learned table of model.position.max_positions=512.*rotary, which has no table",
+        ),
+        (["training.precision=fp16", "runtime.device=cpu"], "needs a GPU"),
+        (["data=hub", "data.sources=[{path: glue, revision: null}]"], "should match pattern"),
+        (["schedule.warmup_fraction=null", "schedule.warmup_steps=600"], "leaves nothing"),
+        (["model/position=t5", "model.position.max_distance=8"], "above a quarter"),
+    ],
+)
+def test_combinations_that_cannot_be_are_refused(overrides, message):
+    with pytest.raises(InputError, match=message):
+        config(*overrides)

@@ -1,0 +1,22 @@
+"""What all tests share."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).parents[1]
+REAL_DATA = REPOSITORY.parent / "shared" / "data"
+"""Real text that some tests use; they are skipped where it is absent."""
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def real_data():
+    if not REAL_DATA.is_dir():
+        pytest.skip("needs the real data beside the repository")
+    return REAL_DATA

@@ -1,0 +1,103 @@
+"""A small corpus, a small run, and what to compare of two runs."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState, PartialState
+from safetensors.torch import load_file
+
+from roformer.cli import compose
+from roformer.config.build import build
+from roformer.config.schema import PretrainConfig
+from roformer.pipelines.pretrain import pretrain
+
+SMALL = [
+    "recipe=smoke",
+    "tracker=none",
+    "data=files",
+    "data.tokenizer.vocab_size=200",
+    "training.steps=24",
+    "training.batch_size=8",
+    "training.sequence_length=32",
+    "training.log_every=4",
+    "training.evaluate_every=12",
+    "training.checkpoint_every=6",
+    "training.valid_sequences=16",
+    "runtime.device=cpu",
+    "runtime.progress=false",
+    "runtime.keep_checkpoints=10",
+    # A test must not change the process that the others run in.
+    "runtime.tune_process=false",
+]
+
+
+def write_corpus(path: Path, documents: int = 300) -> None:
+    """Sentences in which a word decides the one after next, so that context helps."""
+    generator = random.Random(0)
+    words = [a + b for a in "bcdfgklmnprst" for b in ("a", "el", "in", "or", "u")]
+    rows = []
+    for _ in range(documents):
+        first, second = generator.sample(range(len(words)), 2)
+        text = []
+        for _ in range(60):
+            first, second = second, (first * 3 + 7) % len(words)
+            text.append(words[first])
+        rows.append(json.dumps({"text": " ".join(text)}))
+    path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Return (overrides that read the corpus, its prepared shards shared by all tests)."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder / "text.jsonl")
+    return [f"data.path={folder / 'text.jsonl'}", f"runtime.cache_dir={folder / 'cache'}"]
+
+
+@pytest.fixture
+def arguments(corpus, tmp_path):
+    """Return the command line of a small run into `tmp_path`."""
+    return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+def small_run(arguments, *overrides, runs="runs"):
+    """Run in this process; return (summary, run folder)."""
+    AcceleratorState._reset_state()
+    PartialState._reset_state()
+    where = next(a for a in arguments if a.startswith("runtime.runs_dir="))
+    config = build(
+        PretrainConfig,
+        compose("pretrain", [*arguments, *overrides, f"{where.removesuffix('runs')}{runs}"]),
+    )
+    summary = pretrain(config)
+    return summary, Path(config.runtime.runs_dir) / "pretrain" / summary["run_id"]
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / name / "model.safetensors")
+
+
+def results(folder: Path) -> list[dict]:
+    """The rows of metrics.jsonl without what depends on the clock."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("perf/")} for row in rows]
+
+
+def assert_same(ours: Path, theirs: Path) -> None:
+    """Bitwise: all weights, all metrics."""
+    assert results(ours) == results(theirs)
+    expected = weights(theirs)
+    for name, tensor in weights(ours).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def assert_close(ours: Path, theirs: Path, tolerance: float = 2e-5) -> None:
+    """To the order of floating-point sums: all weights, all losses."""
+    for row, expected in zip(results(ours), results(theirs), strict=True):
+        assert row == pytest.approx(expected, rel=tolerance * 10, abs=tolerance)
+    expected = weights(theirs)
+    for name, tensor in weights(ours).items():
+        torch.testing.assert_close(tensor, expected[name], atol=tolerance, rtol=1e-3)

@@ -1,0 +1,212 @@
+"""Pre-training from a command line to its records, in this process."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from roformer.errors import Diverged, InputError
+from roformer.training import checkpoint
+from roformer.training.loop import Loop
+from tests.e2e.conftest import assert_close, assert_same, results, small_run, weights
+
+SUMMARY_KEYS = {
+    "pipeline", "run_id", "model", "position", "recipe", "data", "seed", "status", "metrics", "steps",
+    "tokens", "wall_seconds", "tokens_per_second", "peak_memory_bytes", "parameters", "command", "commit",
+}  # fmt: skip
+DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Return a function that makes the process die when it begins update `step`."""
+
+    def stop(step):
+        update = Loop._update
+
+        def dying(loop, batches):
+            if loop.state.step + 1 == step:
+                raise KeyboardInterrupt
+            update(loop, batches)
+
+        monkeypatch.setattr(Loop, "_update", dying)
+        return lambda: monkeypatch.setattr(Loop, "_update", update)
+
+    return stop
+
+
+def test_it_learns_more_than_word_frequencies_and_records_it(arguments):
+    summary, folder = small_run(arguments, "training.steps=400", "training.evaluate_every=100")
+    metrics = summary["metrics"]
+    assert metrics["valid/mlm_loss"] < 0.9 * metrics["valid/unigram_entropy"]
+    assert summary["status"] == "done"
+    assert summary.keys() == SUMMARY_KEYS
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert summary["tokens"] == 400 * 8 * 32
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "tokenizer"}
+    steps = [row["step"] for row in results(folder)]
+    assert steps == sorted(set(steps)) and steps[-1] == 400
+    environment = json.loads((folder / "env.json").read_text())
+    assert environment["seed"] == 0 and environment["data"] and environment["packages"]["torch"]
+
+
+def test_without_training_it_counts_as_degenerate(arguments):
+    summary, _ = small_run(arguments, "training.steps=2", "optimizer.learning_rate=1e-9")
+    assert summary["status"] == "degenerate"
+
+
+def test_accumulation_equals_one_large_batch(arguments):
+    _, whole = small_run(arguments)
+    _, cut = small_run(arguments, "runtime.micro_batch_size=3", runs="cut")
+    assert_close(cut, whole)
+
+
+def test_checkpointing_and_workers_change_nothing(arguments):
+    _, plain = small_run(arguments, *DROPOUT)
+    _, other = small_run(
+        arguments, *DROPOUT, "runtime.gradient_checkpointing=true", "runtime.num_workers=2", runs="o"
+    )
+    assert_same(other, plain)
+
+
+@pytest.mark.parametrize("step", [5, 7, 13, 24])
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, stop_at, step):
+    """Dropout on, so that the generators' state counts; before, at and after checkpoints of 6."""
+    _, whole = small_run(arguments, *DROPOUT)
+    go_on = stop_at(step)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, *DROPOUT, runs="killed")
+    go_on()
+    summary, killed = small_run(arguments, *DROPOUT, runs="killed")
+    assert summary["steps"] == 24
+    assert_same(killed, whole)
+
+
+def test_a_finished_run_is_not_run_again(arguments, capsys):
+    first, folder = small_run(arguments)
+    again, _ = small_run(arguments)
+    assert again == first
+    assert "already done" in capsys.readouterr().out
+    small_run(arguments, "resume=false")
+    kept = folder.with_name(f"{folder.name}.before-1")
+    assert (kept / "summary.json").is_file() and (folder / "summary.json").is_file()
+
+
+def test_resume_insists(arguments):
+    with pytest.raises(InputError, match="nothing to resume"):
+        small_run(arguments, "resume=true")
+
+
+def test_a_damaged_checkpoint_is_passed_over(arguments, stop_at, capsys):
+    _, whole = small_run(arguments)
+    go_on = stop_at(16)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, runs="damaged")
+    go_on()
+    (folder,) = (whole.parents[2] / "damaged" / "pretrain").iterdir()
+    (folder / "checkpoints" / "step_00000012" / "optimizer.safetensors").write_bytes(b"torn")
+    _, damaged = small_run(arguments, runs="damaged")
+    out = capsys.readouterr().out
+    assert "passing over a damaged checkpoint" in out and "truncated" in out
+    assert "resuming at step 6" in out
+    assert_same(damaged, whole)
+
+
+def test_a_checkpoint_of_another_model_is_refused(arguments, stop_at):
+    _, rotary = small_run(arguments)
+    stop_at(2)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, "model=bert")
+    (bert,) = (path for path in rotary.parent.iterdir() if path.name.startswith("bert"))
+    shutil.copytree(rotary / "checkpoints", bert / "checkpoints", symlinks=True)
+    with pytest.raises(InputError, match="another model.*'rotary' there but 'learned' here"):
+        small_run(arguments, "model=bert")
+
+
+def test_warm_start(arguments):
+    _, first = small_run(arguments)
+    _, second = small_run(arguments, f"init_from={first}", "optimizer.learning_rate=1e-9", "seed=1")
+    expected = weights(first)
+    for name, tensor in weights(second).items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-6, rtol=1e-4)
+    with pytest.raises(InputError, match="another model"):
+        small_run(arguments, f"init_from={first}", "model=bert")
+
+
+def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):
+    from roformer.pipelines.pretrain import MaskedLMTask
+
+    loss = MaskedLMTask.loss
+    calls = iter(range(1, 100))
+    monkeypatch.setattr(
+        MaskedLMTask,
+        "loss",
+        lambda task, model, batch: loss(task, model, batch) * (float("nan") if next(calls) == 9 else 1),
+    )
+    with pytest.raises(Diverged, match="not finite at step 9: lower optimizer.learning_rate"):
+        small_run(arguments)
+    (folder,) = (
+        path for path in (checkpoint.Path(arguments[-1].partition("=")[2]) / "pretrain").iterdir()
+    )
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed" and "step 9" in summary["error"]
+    assert (folder / "checkpoints" / "last").resolve().name == "step_00000006"
+    assert all(t.isfinite().all() for t in weights(folder).values())
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoints(arguments, monkeypatch):
+    save = checkpoint.save_file
+
+    def full(tensors, path):
+        if "step_00000012" in str(path):
+            raise checkpoint.SafetensorError("I/O error: No space left on device (os error 28)")
+        save(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError) as stopped:
+        small_run(arguments)
+    assert stopped.value.errno == 28
+    monkeypatch.undo()
+    summary, folder = small_run(arguments)
+    _, whole = small_run(arguments, runs="whole")
+    assert summary["steps"] == 24
+    assert_same(folder, whole)
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "shaw", "t5", "alibi", "none"])
+def test_every_encoding_trains(arguments, position):
+    summary, _ = small_run(arguments, f"model/position={position}", "training.steps=8")
+    assert summary["position"] == position
+    assert summary["metrics"]["valid/mlm_loss"] < 6
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.precision=bf16"],
+        ["training.documents=isolate"],
+        ["masking.whole_word=true"],
+        ["model.norm=pre", "schedule.kind=cosine"],
+        ["model.position.layout=half", "model.position.fraction=0.5"],
+    ],
+)
+def test_every_option_trains(arguments, overrides):
+    summary, _ = small_run(arguments, *overrides, "training.steps=40")
+    assert summary["metrics"]["valid/mlm_loss"] < 5.2
+
+
+def test_one_seed_gives_both_arms_the_same_order_and_masks(arguments):
+    """The first update's loss differs by the encoding alone: zeroed, it is the same."""
+    from roformer.pipelines.pretrain import MaskedLMTask, prepare
+    from roformer.cli import compose
+    from roformer.config.build import build
+    from roformer.config.schema import PretrainConfig
+
+    tasks = []
+    for model in ("roformer", "bert"):
+        config = build(PretrainConfig, compose("pretrain", [*arguments, f"model={model}"]))
+        tasks.append(MaskedLMTask(config, prepare(config)))
+    rotary, learned = (task.batches[task.keys(3, 0, 1)[0]] for task in tasks)
+    assert all(torch.equal(rotary[name], learned[name]) for name in rotary)

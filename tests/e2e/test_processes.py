@@ -1,0 +1,143 @@
+"""Whole processes: several ranks, kills, signals, the command line itself."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import assert_close, assert_same, results
+
+pytestmark = pytest.mark.slow
+SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
+DROPOUT = ["model.hidden_dropout=0.1"]
+
+
+def launcher(processes: int) -> list[str]:
+    if processes == 1:
+        return [sys.executable]
+    return [
+        *[sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"],
+        *["--num_processes", str(processes), "--mixed_precision", "no", "--dynamo_backend", "no"],
+        *["--main_process_port", str(random.randint(20_000, 60_000))],
+    ]
+
+
+def start(arguments, *overrides, runs, processes=1, **options):
+    """Start the script; return (process, folder of runs)."""
+    folder = Path(next(a for a in arguments if a.startswith("runtime.runs_dir=")).partition("=")[2])
+    folder = folder.with_name(runs)
+    command = [*launcher(processes), SCRIPT, *arguments, *overrides, f"runtime.runs_dir={folder}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options
+    )
+    return process, folder
+
+
+def finish(arguments, *overrides, runs, processes=1) -> Path:
+    """Run the script to its end; return the run's folder."""
+    process, folder = start(arguments, *overrides, runs=runs, processes=processes)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    (run,) = (folder / "pretrain").iterdir()
+    return run
+
+
+def test_two_processes_equal_one_and_equal_accumulation(arguments):
+    """Batches of 8 = 2 processes x 4 = 4 steps of 2; 9 does not divide evenly, on purpose."""
+    for batch in (8, 9):
+        size = f"training.batch_size={batch}"
+        one = finish(arguments, size, runs=f"one{batch}")
+        two = finish(arguments, size, runs=f"two{batch}", processes=2)
+        four = finish(arguments, size, "runtime.micro_batch_size=2", runs=f"four{batch}")
+        assert_close(two, one)
+        assert_close(four, one)
+
+
+def test_more_processes_than_sequences_is_refused(arguments):
+    process, _ = start(arguments, "training.batch_size=1", runs="thin", processes=2)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "error: training.batch_size=1 is less than the 2 processes" in output
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_sigkill_at_any_moment(arguments, attempt):
+    """However often it is killed, and wherever, the result is bitwise that of one calm run."""
+    longer = [*DROPOUT, "training.steps=120", "training.checkpoint_every=7"]
+    calm = finish(arguments, *longer, runs="calm")
+    moments = random.Random(attempt)
+    for _ in range(4):
+        process, folder = start(arguments, *longer, runs="killed")
+        metrics = None
+        while metrics is None and process.poll() is None:  # past the imports
+            metrics = next(folder.glob("pretrain/*/metrics.jsonl"), None)
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert_same(finish(arguments, *longer, runs="killed"), calm)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_polite_signal_saves_and_the_same_command_goes_on(arguments, number, code):
+    longer = [*DROPOUT, "training.steps=300", "training.checkpoint_every=1000"]
+    calm = finish(arguments, *longer, runs="calm")
+    process, folder = start(arguments, *longer, runs="stopped")
+    while not list(folder.glob("pretrain/*/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert "Traceback" not in output
+    (run,) = (folder / "pretrain").iterdir()
+    assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
+    assert_same(finish(arguments, *longer, runs="stopped"), calm)
+
+
+def test_a_run_of_two_processes_resumes_on_one(arguments):
+    longer = ["training.steps=200", "training.checkpoint_every=1000"]
+    calm = finish(arguments, *longer, runs="calm")
+    process, folder = start(arguments, *longer, runs="moved", processes=2, start_new_session=True)
+    while not list(folder.glob("pretrain/*/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    (run,) = (folder / "pretrain").iterdir()
+    assert (run / "checkpoints" / "last").exists(), output
+    assert_close(finish(arguments, *longer, runs="moved"), calm, tolerance=2e-4)
+
+
+def test_wandb_offline_mirrors_the_metrics(arguments, tmp_path):
+    run = finish(arguments, "tracker=wandb", "tracker.mode=offline", runs="tracked")
+    (offline,) = run.glob("wandb/offline-run-*")
+    assert next(offline.glob("run-*.wandb")).stat().st_size > 0
+    assert len(results(run)) == 6
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.path=nowhere"], "error: nowhere"),
+        (["model.position.bse=1"], "error: model.position.bse: unknown key; valid keys here: base"),
+        (["model/position=rop"], "Available options in 'model/position': alibi"),
+        (["resume=true"], "error: .*nothing to resume"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(arguments, overrides, message):
+    process, _ = start(arguments, *overrides, runs="mistake")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, output
+    lines = [line for line in output.splitlines() if line.startswith("error: ")]
+    import re
+
+    assert len(lines) == 1 and re.search(message, lines[0]), output
+    assert "Traceback" not in output

@@ -1,0 +1,165 @@
+"""The built-in corpus: what counts as a document, and that nothing but versions decides it."""
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from roformer.config.schema import BuiltinText
+from roformer.data.builtin.docstrings import (
+    DISTRIBUTIONS,
+    docstring_documents,
+    docstring_packages,
+    module_docstrings,
+)
+from roformer.data.documents import open_documents
+from roformer.errors import InputError
+
+MODULE = '''
+"""The module says what it is for."""
+import os
+
+class Outer:
+    """Outer classes hold inner things.
+
+        Indented by four.
+    Back at the margin.
+    """
+
+    def method(self):
+        r"""Methods of the class follow \\d it at once."""
+        def inner():
+            """Inner functions come right after their outer one."""
+
+try:
+    async def fetch():
+        """Asynchronous functions are documented in the same way."""
+except ImportError:
+    def fetch():
+        """Too short here."""
+        text = """This string is not a docstring at all."""
+
+def table():
+    """| 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |"""
+'''
+
+
+def test_docstrings_stand_in_source_order_dedented_without_the_short_and_the_drawn(tmp_path):
+    (file := tmp_path / "module.py").write_text(MODULE)
+    assert module_docstrings(str(file)) == [
+        "The module says what it is for.",
+        "Outer classes hold inner things.\n\n    Indented by four.\nBack at the margin.",
+        "Methods of the class follow \\d it at once.",
+        "Inner functions come right after their outer one.",
+        "Asynchronous functions are documented in the same way.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"def broken(:\n", b'"""caf\xe9 is not UTF-8 in a module"""\n', b"x = 1\0\n", None],
+    ids=["syntax", "encoding", "null byte", "missing"],
+)
+def test_a_file_that_cannot_be_parsed_is_none(tmp_path, content):
+    file = tmp_path / "module.py"
+    if content is not None:
+        file.write_bytes(content)
+    assert module_docstrings(str(file)) is None
+
+
+def test_half_a_surrogate_pair_is_left_out(tmp_path):
+    (file := tmp_path / "m.py").write_text('"""Half of a pair \\ud83d stands in this text."""\n')
+    assert module_docstrings(str(file)) == []
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Two installed distributions of our own making, the second without a RECORD."""
+
+    def install(name, files, record=True):
+        for file, content in files.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(content)
+        info = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0+cpu\n")
+        if record:
+            (info / "RECORD").write_text("".join(f"{file},,\n" for file in reversed(list(files))))
+
+    same = '"""A sentence that stands in two   modules at once."""\n'
+    files = {
+        "one/a.py": same,
+        "one/b.py": '"""A sentence that stands in two modules at once."""\n',
+        "one/c.py": '"""The last module has its own text."""\ndef f():\n    "A sentence that '
+        'stands in two modules at once."\n',
+        "one/tests/t.py": '"""Tests are not a part of the corpus."""\n',
+        "one/version.py": '"""Written by the build and left out."""\n',
+        "one/d.py": "def (",
+        "one/e.pyi": '"""Stubs are not a part of the corpus."""\n',
+        "other/x.py": '"""Another folder of the same distribution says this."""\n',
+    }
+    install("dist-one", files)
+    install(
+        "dist-two", {"two/z.py": '"""Found by looking into the folder itself."""'}, record=False
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(
+        "roformer.data.builtin.docstrings.DISTRIBUTIONS", {"dist-one": "one", "dist-two": "two"}
+    )
+
+
+def test_documents_are_modules_by_name_with_each_docstring_once(installed):
+    skipped = []
+    documents = docstring_documents(["dist-two", "dist-one"], workers=1, skipped=skipped)
+    assert list(documents) == [
+        "Found by looking into the folder itself.",
+        "A sentence that stands in two   modules at once.",
+        "The last module has its own text.",
+    ]
+    assert skipped == ["one/d.py"]
+
+
+def test_missing_distributions_are_left_out_and_builds_of_a_version_are_one(installed):
+    names = ["dist-one", "not-installed-at-all"]
+    assert docstring_packages(names) == {"dist-one": "1.0"}
+    assert len(list(docstring_documents(names, workers=1))) == 2
+
+
+def test_nothing_installed_says_what_to_do():
+    with pytest.raises(InputError, match=r"not-installed-at-all is installed.*data=files"):
+        list(docstring_documents(["not-installed-at-all"], workers=1))
+
+
+def test_every_listed_distribution_is_installed():
+    assert set(docstring_packages()) == set(DISTRIBUTIONS)
+    assert docstring_packages()["numpy"] == metadata.version("numpy")
+
+
+def test_processes_locale_and_hash_seed_do_not_matter():
+    here = list(docstring_documents(["accelerate"], workers=1))
+    code = (
+        "import hashlib\n"
+        "from roformer.data.builtin.docstrings import docstring_documents\n"
+        "if __name__ == '__main__':\n"
+        "    found = docstring_documents(['accelerate'], workers=2)\n"
+        "    import sys; sys.stdout.buffer.write('\\0'.join(found).encode())\n"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONHASHSEED": "7", "LC_ALL": "C", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    assert there.split("\0") == here
+    assert len(here) > 40 and sum(map(len, here)) > 200_000
+
+
+def test_the_source_reads_no_more_than_it_is_told(monkeypatch):
+    monkeypatch.setattr(
+        "roformer.data.documents.docstring_documents",
+        lambda **_: docstring_documents(["accelerate"], workers=1),
+    )
+    source = open_documents(BuiltinText(max_documents=3))
+    assert len(list(source.documents())) == source.describe()["rows_read"] == 3
+    assert source.key() == {"packages": source.describe()["packages"]}

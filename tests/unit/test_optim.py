@@ -1,0 +1,81 @@
+"""Schedules against values worked out by hand; decay groups; AdamW against its equations."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from roformer.config.schema import OptimizerConfig, ScheduleConfig
+from roformer.training.optim import build_optimizer, learning_rate
+
+
+def rates(steps=100, **schedule):
+    rate = learning_rate(ScheduleConfig(**schedule), 1.0, steps)
+    return [rate(u) for u in range(1, steps + 1)]
+
+
+def test_constant():
+    assert set(rates(kind="constant")) == {1.0}
+
+
+def test_linear_with_warmup():
+    values = rates(kind="linear", warmup_fraction=0.1, final_ratio=0.02)
+    assert values[0] == pytest.approx(0.1)
+    assert values[9] == 1.0
+    assert values[54] == pytest.approx(1 - 0.98 / 2)
+    assert values[99] == pytest.approx(0.02)
+
+
+def test_cosine():
+    values = rates(kind="cosine", warmup_steps=20)
+    assert values[19] == 1.0
+    assert values[59] == pytest.approx(0.5)
+    assert values[99] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_inverse_square_root_is_the_transformers():
+    """1e-7 to 5e-4 over 4,000 updates, then 5e-4·√(4000/u) (paper, section 4.1)."""
+    schedule = ScheduleConfig(kind="inverse_sqrt", warmup_steps=4000, initial_ratio=1e-7 / 5e-4)
+    rate = learning_rate(schedule, 5e-4, 100_000)
+    assert rate(0) == pytest.approx(1e-7)
+    assert rate(4000) == pytest.approx(5e-4)
+    assert rate(16_000) == pytest.approx(2.5e-4)
+    assert rate(2000) == pytest.approx((1e-7 + 5e-4) / 2)
+
+
+def test_no_jump_where_the_warmup_ends():
+    for kind in ("linear", "cosine", "inverse_sqrt", "constant"):
+        values = rates(steps=1000, kind=kind, warmup_steps=100)
+        assert max(abs(a - b) for a, b in zip(values, values[1:], strict=False)) < 0.011
+        assert all(math.isfinite(v) and 0 <= v <= 1 for v in values)
+
+
+def test_two_warmups_or_none_for_inverse_sqrt_are_refused():
+    with pytest.raises(ValueError, match="not both"):
+        ScheduleConfig(warmup_steps=1, warmup_fraction=0.1)
+    with pytest.raises(ValueError, match="needs a warm-up"):
+        ScheduleConfig(kind="inverse_sqrt")
+
+
+def test_only_matrices_decay():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4))
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, weight_decay=0.5), model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+        parameter.data.fill_(1.0)
+    optimizer.step()
+    for parameter in model.parameters():
+        expected = 1 - 0.1 * 0.5 if parameter.ndim >= 2 else 1.0
+        assert torch.allclose(parameter, torch.full_like(parameter, expected))
+
+
+def test_adamw_is_bias_corrected():
+    """The first step is lr·sign(gradient), whatever β; without correction it would be tiny."""
+    model = nn.Linear(3, 3, bias=False)
+    before = model.weight.detach().clone()
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, weight_decay=0.0), model)
+    model.weight.grad = torch.randn(3, 3) * 1e-3
+    optimizer.step()
+    step = before - model.weight.detach()
+    torch.testing.assert_close(step, 0.1 * model.weight.grad.sign(), atol=1e-4, rtol=1e-4)
