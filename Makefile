@@ -13,11 +13,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-# One process runs the script itself; several go through accelerate.
+# One process runs the script itself; several go through a launcher.
 ifneq ($(filter-out 0 1,$(GPUS)),)
 LAUNCH := $(BIN)/accelerate launch --multi_gpu --num_processes $(GPUS) --num_machines 1 --mixed_precision no --dynamo_backend no
 else ifneq ($(filter-out 0 1,$(PROCESSES)),)
-LAUNCH := $(BIN)/accelerate launch --cpu --num_processes $(PROCESSES) --num_machines 1 --mixed_precision no --dynamo_backend no
+LAUNCH := $(BIN)/torchrun --standalone --nproc-per-node=$(PROCESSES)
 else
 LAUNCH := $(BIN)/python
 endif

@@ -17,6 +17,7 @@ from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import SelfAttention, additive_mask
 from roformer.nn.dropout import Dropout
 from roformer.nn.layers import FeedForward, Residual
+from roformer.nn.linear import Linear, linear
 from roformer.nn.position import PositionEncoding, Positions, build_position
 
 
@@ -114,7 +115,7 @@ class MaskedLM(nn.Module):
     ):
         super().__init__()
         self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform = Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.empty(vocab_size))
         self.reset_parameters()
@@ -165,4 +166,4 @@ class MaskedLM(nn.Module):
         if predict is not None:
             x = x.gather(1, predict[..., None].expand(-1, -1, x.shape[-1]))
         x = self.norm(functional.gelu(self.transform(x)))
-        return functional.linear(x, self.encoder.tokens.weight, self.bias)
+        return linear(x, self.encoder.tokens.weight, self.bias)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.nn.dropout import Dropout
+from roformer.nn.linear import Linear
 
 
 class BlockConfig(Protocol):
@@ -33,8 +34,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: BlockConfig):
         super().__init__()
-        self.inner = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.outer = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.inner = Linear(config.hidden_size, config.intermediate_size)
+        self.outer = Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(functional.gelu(self.inner(x)))

@@ -18,7 +18,7 @@ Shapes: B batch, N heads, T sequence, H head dimension, R rotated dimensions (R 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -94,19 +94,26 @@ class _FastRotation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, turn: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx: Any, x: Tensor, turn: Tensor) -> Tensor:
         ctx.save_for_backward(turn)
         return _complex_product(x, turn)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (turn,) = ctx.saved_tensors
-        return _complex_product(gradient, turn.conj()), None
+        return _complex_product(gradient, turn.conj().resolve_conj()), None
 
 
 def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+    """Return the pairs of x (..., T, R), read as complex numbers, times turn (..., T, R/2)."""
+    if x.stride(-1) != 1:  # as a transposed product's gradient arrives
+        x = x.contiguous()
+    if x.dtype == torch.float32:
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turn).flatten(-2)
+    wide = x.float()  # a copy, turned in place: there are no complex numbers of two bytes a part
+    torch.view_as_complex(wide.unflatten(-1, (-1, 2))).mul_(turn)
+    return wide.to(x.dtype)
 
 
 def apply_rotary(
@@ -193,7 +200,8 @@ class RotaryEmbedding(nn.Module):
 
     def _rotate(self, x: Tensor, table: RotaryTable) -> Tensor:
         # A compiler fuses the plain formula, and cannot see through complex numbers.
-        if self.layout == "half" or torch.compiler.is_compiling() or x.dtype == torch.float64:
+        plain = self.layout == "half" or torch.compiler.is_compiling()
+        if plain or x.dtype == torch.float64 or x.device.type == "mps":
             return rotate(x, table, self.layout)
         return cast(Tensor, _FastRotation.apply(x, torch.complex(*table)))
 

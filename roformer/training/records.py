@@ -133,6 +133,8 @@ def command_line() -> str:
     """Return the command that repeats this process, relative to the repository."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "python" if processes == 1 else f"accelerate launch --num_processes={processes}"
+    if processes > 1 and not torch.cuda.is_available():  # accelerate's own starts one CPU process
+        launcher = f"torchrun --nproc-per-node={processes}"
     typed = os.environ.get(COMMAND) or shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
     return f"{launcher} {typed}"
 

@@ -52,7 +52,10 @@ def test_bert_differs_from_roformer_in_the_position_encoding_alone():
     ours, bert = plain(config()), plain(config("model=bert"))
     differing = {key for key in ours if ours[key] != bert[key]}
     assert differing == {"model"}
-    assert {k for k in ours["model"] if ours["model"][k] != bert["model"][k]} == {"name", "position"}
+    assert {k for k in ours["model"] if ours["model"][k] != bert["model"][k]} == {
+        "name",
+        "position",
+    }
 
 
 def test_the_paper_recipe_is_the_paper():
@@ -60,7 +63,12 @@ def test_the_paper_recipe_is_the_paper():
     built = config("recipe=paper", "data=hub")
     training, model = built.training, built.model
     assert (training.batch_size, training.sequence_length, training.steps) == (64, 512, 100_000)
-    assert (model.layers, model.hidden_size, model.heads, model.intermediate_size) == (12, 768, 12, 3072)
+    assert (model.layers, model.hidden_size, model.heads, model.intermediate_size) == (
+        12,
+        768,
+        12,
+        3072,
+    )
     assert built.optimizer.learning_rate == 1e-5
     assert built.data.valid_fraction == 0.2
     assert built.data.sources[0].path == "wikimedia/wikipedia"
@@ -92,7 +100,12 @@ def test_run_id_names_what_changes_the_result():
         "runtime.runs_dir=elsewhere",
     ):
         assert run_id(config(same)) == base, same
-    for other in ("training.steps=7", "masking.whole_word=true", "data.valid_fraction=0.1", "model.norm=pre"):
+    for other in (
+        "training.steps=7",
+        "masking.whole_word=true",
+        "data.valid_fraction=0.1",
+        "model.norm=pre",
+    ):
         assert run_id(config(other)) != base, other
     assert run_id(config("seed=3")) == base.removesuffix("s0") + "s3"
 

@@ -66,7 +66,11 @@ def test_accumulation_equals_one_large_batch(arguments):
 def test_checkpointing_and_workers_change_nothing(arguments):
     _, plain = small_run(arguments, *DROPOUT)
     _, other = small_run(
-        arguments, *DROPOUT, "runtime.gradient_checkpointing=true", "runtime.num_workers=2", runs="o"
+        arguments,
+        *DROPOUT,
+        "runtime.gradient_checkpointing=true",
+        "runtime.num_workers=2",
+        runs="o",
     )
     assert_same(other, plain)
 
@@ -143,7 +147,9 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(argumen
     monkeypatch.setattr(
         MaskedLMTask,
         "loss",
-        lambda task, model, batch: loss(task, model, batch) * (float("nan") if next(calls) == 9 else 1),
+        lambda task, model, batch: (
+            loss(task, model, batch) * (float("nan") if next(calls) == 9 else 1)
+        ),
     )
     with pytest.raises(Diverged, match="not finite at step 9: lower optimizer.learning_rate"):
         small_run(arguments)

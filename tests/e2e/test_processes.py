@@ -22,9 +22,11 @@ def launcher(processes: int) -> list[str]:
     if processes == 1:
         return [sys.executable]
     return [
-        *[sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"],
-        *["--num_processes", str(processes), "--mixed_precision", "no", "--dynamo_backend", "no"],
-        *["--main_process_port", str(random.randint(20_000, 60_000))],
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
     ]
 
 
@@ -35,7 +37,12 @@ def start(arguments, *overrides, runs, processes=1, **options):
     command = [*launcher(processes), SCRIPT, *arguments, *overrides, f"runtime.runs_dir={folder}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        **options,
     )
     return process, folder
 
@@ -113,7 +120,7 @@ def test_a_run_of_two_processes_resumes_on_one(arguments):
     output, _ = process.communicate(timeout=60)
     (run,) = (folder / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").exists(), output
-    assert_close(finish(arguments, *longer, runs="moved"), calm, tolerance=2e-4)
+    assert_close(finish(arguments, *longer, runs="moved"), calm, tolerance=2e-3)
 
 
 def test_wandb_offline_mirrors_the_metrics(arguments, tmp_path):

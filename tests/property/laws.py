@@ -24,7 +24,9 @@ def rotation_matrix(position: float, dim: int, base: float, layout: str) -> Tens
     return matrix
 
 
-def matrix_error(rotary, positions: Tensor, dim: int, *, layout="interleaved", base=10000.0) -> float:
+def matrix_error(
+    rotary, positions: Tensor, dim: int, *, layout="interleaved", base=10000.0
+) -> float:
     """Largest difference to the explicit rotation, forward and backward."""
     x = torch.randn(3, 2, len(positions), dim, requires_grad=True)
     weight = torch.randn_like(x)
@@ -90,5 +92,7 @@ def value_error(attention=softmax) -> float:
     layer.projection.weight.data[:32] = 0
     layer.projection.bias.data[:32] = 0
     x = torch.randn(2, 8, 32)
-    outputs = [layer(x, Positions(ids), encoding, None) for ids in (torch.arange(8), torch.arange(8) * 3)]
+    outputs = [
+        layer(x, Positions(ids), encoding, None) for ids in (torch.arange(8), torch.arange(8) * 3)
+    ]
     return (outputs[0] - outputs[1]).abs().max().item()

@@ -76,7 +76,11 @@ def test_positions_by_row_equal_shared_ones(name):
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_on_either_side_changes_nothing(name, side):
-    net, ids, padding = model(CONFIGS[name]), torch.randint(VOCABULARY, (1, 7)), torch.zeros(1, 3).long()
+    net, ids, padding = (
+        model(CONFIGS[name]),
+        torch.randint(VOCABULARY, (1, 7)),
+        torch.zeros(1, 3).long(),
+    )
     mask = torch.cat((torch.ones(1, 7), torch.zeros(1, 3)), dim=1).bool()
     padded, positions = torch.cat((ids, padding), dim=1), torch.arange(10)
     real = slice(0, 7)
@@ -152,7 +156,9 @@ def test_a_sequence_beyond_the_learned_table_is_refused():
 
 def test_sinusoidal_table():
     """Vaswani et al. 2017, section 3.5, written out for one position."""
-    encoding = build_position(schema.Sinusoidal(scale=1.0), model(schema.NoPosition()).encoder.config)
+    encoding = build_position(
+        schema.Sinusoidal(scale=1.0), model(schema.NoPosition()).encoder.config
+    )
     table = encoding.embed(torch.zeros(1, 8, 32), Positions(torch.arange(8)))[0]
     for i in (0, 3, 15):
         angle = 5 / 10000 ** (2 * i / 32)

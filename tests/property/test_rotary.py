@@ -135,7 +135,9 @@ def test_layouts_agree_after_permuting_the_projection():
         q, k = (roformer.apply_rotary(v, positions, layout=layout) for v in (q, k))
         return q @ k.transpose(-1, -2)
 
-    half = [[convert_layout(t, heads, "half", rotary_dim=dim) for t in ts] for ts in (weights, biases)]
+    half = [
+        [convert_layout(t, heads, "half", rotary_dim=dim) for t in ts] for ts in (weights, biases)
+    ]
     expected = scores(weights, biases, "interleaved")
     torch.testing.assert_close(scores(*half, "half"), expected)
     assert (scores(weights, biases, "half") - expected).abs().max() > 1  # the permutation is needed

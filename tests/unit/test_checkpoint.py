@@ -10,7 +10,10 @@ from roformer.errors import InputError
 from roformer.training import checkpoint
 from roformer.training.checkpoint import Checkpoints
 
-DESCRIPTION = {"model": {"layers": 2, "position": {"kind": "rotary", "base": 10000.0}}, "vocab_size": 9}
+DESCRIPTION = {
+    "model": {"layers": 2, "position": {"kind": "rotary", "base": 10000.0}},
+    "vocab_size": 9,
+}
 
 
 def trained(seed=0):
@@ -63,8 +66,14 @@ def test_old_ones_go_but_the_best_stays(saved):
 
 
 DAMAGE = {
-    "truncated": (lambda p: (p / "model.safetensors").write_bytes(b"short"), "model.safetensors is truncated"),
-    "missing": (lambda p: (p / "optimizer.safetensors").unlink(), "optimizer.safetensors is missing"),
+    "truncated": (
+        lambda p: (p / "model.safetensors").write_bytes(b"short"),
+        "model.safetensors is truncated",
+    ),
+    "missing": (
+        lambda p: (p / "optimizer.safetensors").unlink(),
+        "optimizer.safetensors is missing",
+    ),
     "never completed": (lambda p: (p / "complete.json").unlink(), "never completed"),
     "flipped byte": (lambda p: flip(p / "model.safetensors"), "does not match its checksum"),
     "unreadable marker": (lambda p: (p / "complete.json").write_text("{"), "unreadable"),

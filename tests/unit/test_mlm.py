@@ -48,7 +48,10 @@ def test_blocks_hold_the_stream_in_order():
     tokens = stream(1000)
     blocks = PackedBlocks(tokens, Vocabulary(), LENGTH)
     assert len(blocks) == 1000 // (LENGTH - 2)
-    assert all(b[0] == Vocabulary.cls_id and b[-1] == Vocabulary.sep_id for b in map(blocks.__getitem__, range(len(blocks))))
+    assert all(
+        b[0] == Vocabulary.cls_id and b[-1] == Vocabulary.sep_id
+        for b in map(blocks.__getitem__, range(len(blocks)))
+    )
     body = np.concatenate([blocks[i][1:-1] for i in range(len(blocks))])
     assert np.array_equal(body, tokens[: len(body)])
 
@@ -83,7 +86,9 @@ def test_masking_laws(seed, probability, whole_word):
     if whole_word:
         chosen = set(where)
         for i in range(2, LENGTH - 1):
-            joined = Vocabulary.continuation[block[i]] and block[i - 1] not in Vocabulary.special_ids
+            joined = (
+                Vocabulary.continuation[block[i]] and block[i - 1] not in Vocabulary.special_ids
+            )
             if joined:
                 assert (i in chosen) == (i - 1 in chosen)
 
@@ -152,7 +157,9 @@ def test_isolated_documents():
     assert mask.shape == (3, LENGTH, LENGTH)
     assert torch.equal(mask, mask.transpose(1, 2)) and mask.diagonal(dim1=1, dim2=2).all()
     starts = (batch["positions"] == 0).sum(1)
-    assert torch.equal(starts, torch.stack([torch.unique(m, dim=0).shape[0] * torch.ones(()) for m in mask]).long())
+    assert torch.equal(
+        starts, torch.stack([torch.unique(m, dim=0).shape[0] * torch.ones(()) for m in mask]).long()
+    )
 
 
 def test_unigram_entropy():

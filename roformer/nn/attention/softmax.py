@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.nn.dropout import Dropout
+from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
 
 LONGEST_PLAIN = 512
@@ -28,8 +29,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.head_dim = hidden_size // heads
-        self.projection = nn.Linear(hidden_size, 3 * hidden_size)
-        self.output = nn.Linear(hidden_size, hidden_size)
+        self.projection = Linear(hidden_size, 3 * hidden_size)
+        self.output = Linear(hidden_size, hidden_size)
         self.dropout = Dropout(dropout)
 
     def forward(

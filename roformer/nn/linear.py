@@ -1,0 +1,61 @@
+"""Matrix products in fp32 by the fastest library that the processor has.
+
+On AMD processors torch's `linear` takes MKL's generic path, at half the speed of oneDNN's; the same
+product written as a 1x1 convolution is given to oneDNN. The result is the same fp32 product, summed
+in another order. bf16 products, GPUs and compiled graphs are left as they are. `make bench` measures
+both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def prefers_convolution() -> bool:
+    """Return whether fp32 products are faster as convolutions: AMD processors with AVX-512.
+
+    Decided by the processor's name, never by a stopwatch: two runs on one machine must sum in the
+    same order.
+    """
+    processor: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return "AMD" in processor.get("cpu_name", "") and bool(processor.get("avx512_f"))
+
+
+BY_CONVOLUTION = prefers_convolution()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b, as `torch.nn.functional.linear`.
+
+    Args:
+        x: (..., in).
+        weight: (out, in).
+        bias: (out,) or None.
+
+    Returns:
+        (..., out).
+    """
+    plain = (
+        not BY_CONVOLUTION
+        or torch.compiler.is_compiling()
+        or x.device.type != "cpu"
+        or x.dtype != torch.float32
+        or torch.is_autocast_enabled("cpu")
+    )
+    if plain:
+        return functional.linear(x, weight, bias)
+    # Rows become the pixels of one image, dimensions its channels, last in memory.
+    image = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
+    y = functional.conv2d(image, weight[:, :, None, None], bias)
+    return y.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, computed by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)

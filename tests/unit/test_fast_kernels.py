@@ -1,0 +1,72 @@
+"""The CPU's fast paths compute what torch's own do."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from roformer.nn import linear as nn_linear
+from roformer.nn.dropout import Dropout, keep_mask
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_by_convolution_equals_linear(monkeypatch, shape, bias):
+    monkeypatch.setattr(nn_linear, "BY_CONVOLUTION", True)
+    x = torch.randn(*shape, requires_grad=True)
+    weight = torch.randn(5, 7, requires_grad=True)
+    offset = torch.randn(5, requires_grad=True) if bias else None
+    inputs = [t for t in (x, weight, offset) if t is not None]
+    results = []
+    for product in (nn_linear.linear, functional.linear):
+        y = product(x, weight, offset)
+        results.append((y, *torch.autograd.grad((y * y.detach()).sum(), inputs)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_linear_leaves_autocast_to_torch(monkeypatch):
+    monkeypatch.setattr(nn_linear, "BY_CONVOLUTION", True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert nn_linear.Linear(4, 4)(torch.randn(2, 4)).dtype == torch.bfloat16
+
+
+def test_linear_is_a_linear_layer():
+    assert nn_linear.Linear(3, 4).state_dict().keys() == nn.Linear(3, 4).state_dict().keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_keeps_the_right_share_and_scale(dtype, p):
+    x = torch.ones(1000, 999, dtype=dtype, requires_grad=True)
+    y = Dropout(p)(x)
+    kept = y != 0
+    # Five standard deviations of a million draws.
+    assert kept.float().mean().item() == pytest.approx(1 - p, abs=5 * (p * (1 - p) / 1e6) ** 0.5)
+    assert torch.equal(y[kept], torch.full_like(y[kept], 1 / (1 - p)))
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y)  # the same mask and scale in the backward pass
+
+
+def test_dropout_elements_are_independent():
+    mask = keep_mask(torch.Size((200_000, 8)), 0.3).float() - 0.7
+    correlation = mask.T @ mask / len(mask) / 0.21
+    off_diagonal = correlation - torch.diag(correlation.diagonal())
+    assert off_diagonal.abs().max() < 5 / 200_000**0.5
+
+
+def test_dropout_follows_the_seed_and_eval_mode():
+    dropout, x = Dropout(0.4), torch.randn(33, 7)
+    torch.manual_seed(3)
+    first = dropout(x)
+    torch.manual_seed(3)
+    assert torch.equal(dropout(x), first)
+    assert not torch.equal(dropout(x), first)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_dropout_of_strided_gradients():
+    x = torch.randn(4, 6, dtype=torch.bfloat16, requires_grad=True)
+    y = Dropout(0.5)(x)
+    (gradient,) = torch.autograd.grad(y.T.contiguous().T, x, torch.ones(6, 4, dtype=x.dtype).T)
+    assert torch.equal(gradient, (y != 0) * torch.tensor(2.0, dtype=x.dtype))
