@@ -14,86 +14,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from pydantic.dataclasses import dataclass
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from roformer.config.position import Learned, Position, Rotary, Sinusoidal, T5Bias
+from roformer.config.typed import schema
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-
-strict = ConfigDict(extra="forbid")
-schema = dataclass(config=strict, frozen=True, kw_only=True)
-
-
-# --- model: position encodings -------------------------------------------------------------------
-
-
-@schema
-class Rotary:
-    """Rotary position embedding (RoFormer, Eq. 14-16)."""
-
-    kind: Literal["rotary"] = "rotary"
-    base: Annotated[float, Field(gt=1.0)] = 10000.0
-    """θ_i = base^(-2(i-1)/d), Eq. 15."""
-    layout: Literal["interleaved", "half"] = "interleaved"
-    """Which dimensions form a pair: (0, 1), (2, 3), … (the paper) or (i, i + d/2)."""
-    fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Share of each head's dimensions that is rotated; the rest carries no position."""
-
-
-@schema
-class Learned:
-    """One trained vector per absolute position, added to the embeddings (BERT)."""
-
-    kind: Literal["learned"] = "learned"
-    max_positions: PositiveInt = 512
-
-
-@schema
-class Sinusoidal:
-    """Fixed sines and cosines added to the embeddings (Vaswani et al. 2017, section 3.5)."""
-
-    kind: Literal["sinusoidal"] = "sinusoidal"
-    base: Annotated[float, Field(gt=1.0)] = 10000.0
-    scale: PositiveFloat | None = None
-    """Amplitude; null: √2·init_std, the root mean square that a learned table starts with."""
-
-
-@schema
-class Shaw:
-    """Trained relative representations on keys and values (Shaw et al. 2018, Eq. 3-5)."""
-
-    kind: Literal["shaw"] = "shaw"
-    clip: PositiveInt = 16
-    values: bool = True
-    """Also add the representations to the values (Eq. 3), not only to the keys (Eq. 4)."""
-
-
-@schema
-class T5Bias:
-    """A trained bias per head and bucketed distance (Raffel et al. 2020, section 2.1)."""
-
-    kind: Literal["t5"] = "t5"
-    buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
-    max_distance: PositiveInt = 128
-
-
-@schema
-class Alibi:
-    """A fixed linear penalty on the distance (Press et al. 2022); symmetric, for encoders."""
-
-    kind: Literal["alibi"] = "alibi"
-
-
-@schema
-class NoPosition:
-    """No position information at all: the control arm."""
-
-    kind: Literal["none"] = "none"
-
-
-Position = Annotated[
-    Rotary | Learned | Sinusoidal | Shaw | T5Bias | Alibi | NoPosition, Field(discriminator="kind")
-]
 
 
 @schema
@@ -154,12 +81,12 @@ class EncoderConfig:
                 f"position.fraction={self.position.fraction} of a head of {self.head_dim} rotates "
                 "nothing: raise it, or choose model/position=none"
             )
-        if isinstance(self.position, T5Bias):
-            if self.position.max_distance <= self.position.buckets // 4:
-                raise ValueError(
-                    f"position.max_distance={self.position.max_distance} must be above a quarter of "
-                    f"position.buckets={self.position.buckets}, where the logarithmic buckets start"
-                )
+        bias = self.position
+        if isinstance(bias, T5Bias) and bias.max_distance <= bias.buckets // 4:
+            raise ValueError(
+                f"position.max_distance={bias.max_distance} must be above a quarter of "
+                f"position.buckets={bias.buckets}, where the logarithmic buckets start"
+            )
         if isinstance(self.position, Sinusoidal) and self.hidden_size % 2:
             raise ValueError(
                 f"sinusoidal positions need an even hidden_size, not {self.hidden_size}"
@@ -196,6 +123,8 @@ class HubSource:
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None
     split: str = "train"
     text_field: str = "text"
+    rows_per_document: PositiveInt = 1
+    """Consecutive rows that are joined, for data sets of one sentence a row."""
 
 
 @schema

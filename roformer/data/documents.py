@@ -104,13 +104,19 @@ class HubDocuments:
                 "rows_skipped": 0,
             }
             self.read.append(account)
+            rows: list[str] = []
             for value in self._column(source, account["revision"]):
                 account["rows_read"] += 1
                 text, _ = checked_text(value, source.text_field)
                 if text is None:
                     account["rows_skipped"] += 1
-                else:
-                    yield text
+                    continue
+                rows.append(text)
+                if len(rows) == source.rows_per_document:
+                    yield "\n".join(rows)
+                    rows = []
+            if rows:
+                yield "\n".join(rows)
 
     def _column(self, source: HubSource, revision: str) -> Iterator[object]:
         with _reachable(source.path):

@@ -47,6 +47,19 @@ def temporary_beside(folder: Path) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait while another process of this machine is making `folder`, then hold others back.
+
+    Look whether it exists after entering: the other process may have finished it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.busy"), "a") as held:
+        with suppress(OSError):  # a file system without locks: both make it, the first one wins
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
 def _remove_abandoned(parent: Path) -> None:
     """Remove what killed processes left: the system releases a lock when its holder dies."""
     for lock in parent.glob("*.lock"):

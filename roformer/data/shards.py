@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from roformer.config.schema import Text
 from roformer.data.documents import DocumentSource, open_documents
-from roformer.data.folders import publish, sync, temporary_beside
+from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.progress import stage
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
@@ -178,12 +178,14 @@ def prepare_text(
     """
     source = open_documents(config, workers=workers)
     folder = Path(cache_dir) / "text" / _key(config, source)
+    if workers:  # read once, when the process first uses those threads
+        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
     if not folder.exists():
-        if workers:  # read once, when the process first uses those threads
-            os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
-        with temporary_beside(folder) as temporary:
-            _build(config, source, temporary, progress)
-            publish(temporary, folder)
+        with one_at_a_time(folder):  # of several ranks, one prepares
+            if not folder.exists():
+                with temporary_beside(folder) as temporary:
+                    _build(config, source, temporary, progress)
+                    publish(temporary, folder)
     return TextShards.open(folder)
 
 

@@ -45,7 +45,7 @@ class _MaskedScale(torch.autograd.Function):
         return _masked(x, keep, ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
         return _masked(gradient, keep, ctx.scale), None
 

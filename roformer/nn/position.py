@@ -9,7 +9,7 @@ An encoding overrides the hooks it needs; each is the identity by default:
 
 Models call `embed` once, attention kernels call the others; nothing else in the code base knows
 which encoding is in use. A new encoding is one class here (decorated with `encodes`), one dataclass
-in `config/schema.py` and one file in `conf/model/position/`.
+in `config/position.py` and one file in `conf/model/position/`.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size. Position ids are
 (T,) when all rows share them, else (B, T).
@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from roformer.config import schema
+from roformer.config import position as encodings
 from roformer.nn.rotary import RotaryEmbedding, rotary_angles
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Positions:
     def derive(self, key: Hashable, build: Callable[[], T]) -> T:
         if key not in self._derived:
             self._derived[key] = build()
-        return self._derived[key]  # type: ignore[no-any-return]
+        return self._derived[key]
 
 
 def distances(q: Positions, k: Positions) -> Tensor:
@@ -102,7 +102,7 @@ class PositionEncoding(nn.Module):
         """Draw initial values for the parameters that this encoding owns, if any."""
 
 
-ENCODINGS: dict[type, type[PositionEncoding]] = {schema.NoPosition: PositionEncoding}
+ENCODINGS: dict[type, type[PositionEncoding]] = {encodings.NoPosition: PositionEncoding}
 E = TypeVar("E", bound=type[PositionEncoding])
 
 
@@ -116,16 +116,16 @@ def encodes(config: type) -> Callable[[E], E]:
     return register
 
 
-def build_position(config: schema.Position, sizes: Sizes) -> PositionEncoding:
+def build_position(config: encodings.Position, sizes: Sizes) -> PositionEncoding:
     """Return the encoding that `config` names, for a model of these sizes."""
     return ENCODINGS[type(config)](config, sizes)
 
 
-@encodes(schema.Rotary)
+@encodes(encodings.Rotary)
 class RotaryPosition(PositionEncoding):
     """RoFormer: queries and keys are rotated, nothing is added, nothing is learnt (Eq. 14-16)."""
 
-    def __init__(self, config: schema.Rotary, sizes: Sizes):
+    def __init__(self, config: encodings.Rotary, sizes: Sizes):
         super().__init__(config, sizes)
         self.rotary = RotaryEmbedding(
             sizes.head_dim, rotary_dim=sizes.rotary_dim, base=config.base, layout=config.layout
@@ -136,11 +136,11 @@ class RotaryPosition(PositionEncoding):
         return self.rotary(q, table), self.rotary(k, table)
 
 
-@encodes(schema.Learned)
+@encodes(encodings.Learned)
 class LearnedPosition(PositionEncoding):
     """BERT: one trained vector for every absolute position up to `max_positions`."""
 
-    def __init__(self, config: schema.Learned, sizes: Sizes):
+    def __init__(self, config: encodings.Learned, sizes: Sizes):
         super().__init__(config, sizes)
         self.table = nn.Parameter(torch.empty(config.max_positions, sizes.hidden_size))
         self.init_std = sizes.init_std
@@ -158,11 +158,11 @@ class LearnedPosition(PositionEncoding):
         return x + self.table[positions.ids]
 
 
-@encodes(schema.Sinusoidal)
+@encodes(encodings.Sinusoidal)
 class SinusoidalPosition(PositionEncoding):
     """Vaswani et al. 2017, section 3.5: PE(m, 2i) = sin(m θ_i), PE(m, 2i+1) = cos(m θ_i)."""
 
-    def __init__(self, config: schema.Sinusoidal, sizes: Sizes):
+    def __init__(self, config: encodings.Sinusoidal, sizes: Sizes):
         super().__init__(config, sizes)
         self.base = config.base
         # sin and cos have the root mean square 1/√2; null starts it where a learned table starts.
@@ -174,11 +174,11 @@ class SinusoidalPosition(PositionEncoding):
         return x + (self.scale * table).to(x.dtype)
 
 
-@encodes(schema.Shaw)
+@encodes(encodings.Shaw)
 class ShawPosition(PositionEncoding):
     """Shaw et al. 2018: trained vectors for clipped distances, a layer's own, shared by its heads."""
 
-    def __init__(self, config: schema.Shaw, sizes: Sizes):
+    def __init__(self, config: encodings.Shaw, sizes: Sizes):
         super().__init__(config, sizes)
         self.per_layer = nn.ModuleList(ShawLayer(config, sizes) for _ in range(sizes.layers))
 
@@ -193,7 +193,7 @@ class ShawPosition(PositionEncoding):
 class ShawLayer(PositionEncoding):
     """One layer of `ShawPosition`: Eq. 4 on the keys and, with `values`, Eq. 3 on the values."""
 
-    def __init__(self, config: schema.Shaw, sizes: Sizes):
+    def __init__(self, config: encodings.Shaw, sizes: Sizes):
         super().__init__(config, sizes)
         self.clip = config.clip
         self.adds_to_values = config.values
@@ -233,11 +233,11 @@ class ShawLayer(PositionEncoding):
         return by_distance @ self.values.to(probabilities.dtype)
 
 
-@encodes(schema.T5Bias)
+@encodes(encodings.T5Bias)
 class T5Position(PositionEncoding):
     """Raffel et al. 2020, section 2.1: a trained bias per head and bucket, one for all layers."""
 
-    def __init__(self, config: schema.T5Bias, sizes: Sizes):
+    def __init__(self, config: encodings.T5Bias, sizes: Sizes):
         super().__init__(config, sizes)
         self.max_distance = config.max_distance
         self.biases = nn.Parameter(torch.empty(config.buckets, sizes.heads))
@@ -269,11 +269,11 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     return torch.where(distance > 0, half, 0) + torch.where(far < exact, far, logarithmic)
 
 
-@encodes(schema.Alibi)
+@encodes(encodings.Alibi)
 class AlibiPosition(PositionEncoding):
     """Press et al. 2022: -slope·|m - n|, symmetric because an encoder looks both ways."""
 
-    def __init__(self, config: schema.Alibi, sizes: Sizes):
+    def __init__(self, config: encodings.Alibi, sizes: Sizes):
         super().__init__(config, sizes)
         self.slopes = alibi_slopes(sizes.heads)
 

@@ -99,7 +99,7 @@ class _FastRotation(torch.autograd.Function):
         return _complex_product(x, turn)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (turn,) = ctx.saved_tensors
         return _complex_product(gradient, turn.conj().resolve_conj()), None
 

@@ -25,7 +25,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.run import Run, local_rank, resolve, say
 from roformer.training import checkpoint
-from roformer.training.loop import Batch
+from roformer.training.task import Batch
 
 
 class MaskedLMTask:

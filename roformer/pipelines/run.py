@@ -15,9 +15,10 @@ from roformer.config.build import plain, run_id, to_yaml
 from roformer.errors import InputError
 from roformer.training.checkpoint import Checkpoints
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
-from roformer.training.loop import Loop, Settings, State, Task, restore
+from roformer.training.loop import Loop, State, restore
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder, environment, repository_state
+from roformer.training.task import Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
 
 

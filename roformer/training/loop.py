@@ -25,77 +25,24 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
-from roformer.config.schema import LoopConfig, OptimizerConfig, RuntimeConfig, ScheduleConfig
 from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
 from roformer.training.hardware import peak_flops, peak_memory_bytes
 from roformer.training.optim import build_optimizer, learning_rate
 from roformer.training.records import RunFolder
+from roformer.training.task import Batch, Settings, Task
 from roformer.training.tracking import Progress, Tracker
 
-Batch = dict[str, Tensor]
 COUNTS = ("targets", "tokens", "samples", "asked to stop")
 """What is summed over the ranks in every update."""
-
-
-class Task(Protocol):
-    """What a pipeline trains. The loop knows batches as dicts and keys as opaque."""
-
-    model: nn.Module
-    description: dict[str, Any]
-    """Plain data that tells this model from another; kept in every checkpoint."""
-    monitor: str
-    """The metric that the best checkpoint minimises."""
-    flops_per_token: float
-    """Floating-point operations of a training step over the tokens it reads."""
-
-    @property
-    def batches(self) -> Dataset[Batch]:
-        """`batches[key]` is a micro-batch; keys come from `keys`."""
-        ...
-
-    def degenerate(self, metrics: dict[str, float]) -> bool:
-        """Return whether these final metrics are what a model that learnt nothing would get."""
-        ...
-
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        """Return the micro-batches of this rank in update 1, 2, …: at least one."""
-        ...
-
-    def targets(self, batch: Batch) -> int:
-        """Return how many terms the sum of `loss` has."""
-        ...
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss summed over the targets, a scalar."""
-        ...
-
-    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return `valid/…` metrics, equal on all ranks; called with gradients off, in eval mode."""
-        ...
-
-
-class Settings(Protocol):
-    """The part of a pipeline's config that the loop reads."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def training(self) -> LoopConfig: ...
-    @property
-    def optimizer(self) -> OptimizerConfig: ...
-    @property
-    def schedule(self) -> ScheduleConfig: ...
-    @property
-    def runtime(self) -> RuntimeConfig: ...
 
 
 @dataclass
@@ -116,6 +63,8 @@ class State:
     best_step: int = 0
     scaler: dict[str, Any] | None = None
     """Of fp16's loss scaler."""
+    skipped: int = 0
+    """Updates that fp16's loss scaler left out because its gradients overflowed."""
     tracker_id: str | None = None
 
 
@@ -271,6 +220,7 @@ class Loop:
         telling = self.norm if self.accelerator.scaler is None else self.window_loss
         self.first_bad += update * (~torch.isfinite(telling) & (self.first_bad == 0))
         self.optimizer.step()
+        self.state.skipped += int(self.optimizer.step_was_skipped)
         self.optimizer.zero_grad()
         self.state.step = update
         self.progress.step()
@@ -315,12 +265,16 @@ class Loop:
             "train/loss": loss / max(1, state.window_targets),
             "train/learning_rate": self.rate(state.step),
             "train/grad_norm": float(self.norm),
+            "train/weight_norm": weight_norm(self.task.model),
             "data/tokens": state.tokens,
             "data/samples": state.samples,
             "perf/tokens_per_second": speed,
             "perf/tokens_per_second_per_device": speed / self.world_size,
             "perf/peak_memory_bytes": peak_memory_bytes(device),
         }
+        if self.accelerator.scaler is not None:
+            row["train/loss_scale"] = self.accelerator.scaler.get_scale()
+            row["train/skipped_updates"] = state.skipped
         if peak is not None:
             row["perf/mfu"] = speed * self.task.flops_per_token / (self.world_size * peak)
         self.window_loss.zero_()
@@ -334,6 +288,12 @@ class Loop:
         with torch.no_grad():
             self.metrics = self.task.evaluate(self.model, self.accelerator)
         row |= self.metrics
+        half_way = 2 * self.state.step >= self.settings.training.steps
+        if half_way and self.task.degenerate(self.metrics):
+            self.progress.say(
+                f"warning: after {self.state.step} steps the model is no better than one that knows "
+                "frequencies alone: lengthen the warm-up or change optimizer.learning_rate"
+            )
         value = self.metrics[self.task.monitor]
         improved = self.state.best is None or value < self.state.best
         if improved:
@@ -395,6 +355,13 @@ class UpdateKeys(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         for update in self.updates:
             yield from self.task.keys(update, self.rank, self.world_size)
+
+
+@torch.no_grad()
+def weight_norm(model: nn.Module) -> float:
+    """Return the Euclidean norm of all weights."""
+    norms = [parameter.detach().norm() for parameter in model.parameters()]
+    return float(torch.stack(norms).norm())
 
 
 def seed_generators(seed: int, update: int, rank: int) -> None:

@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from roformer.config.schema import TrackerConfig
 
-
 LINE = {
     "train/loss": "loss",
     "valid/mlm_loss": "valid",

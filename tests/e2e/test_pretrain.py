@@ -125,7 +125,7 @@ def test_a_checkpoint_of_another_model_is_refused(arguments, stop_at):
         small_run(arguments, "model=bert")
     (bert,) = (path for path in rotary.parent.iterdir() if path.name.startswith("bert"))
     shutil.copytree(rotary / "checkpoints", bert / "checkpoints", symlinks=True)
-    with pytest.raises(InputError, match="another model.*'rotary' there but 'learned' here"):
+    with pytest.raises(InputError, match=r"another model.*'rotary' there but 'learned' here"):
         small_run(arguments, "model=bert")
 
 
@@ -151,7 +151,7 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(argumen
             loss(task, model, batch) * (float("nan") if next(calls) == 9 else 1)
         ),
     )
-    with pytest.raises(Diverged, match="not finite at step 9: lower optimizer.learning_rate"):
+    with pytest.raises(Diverged, match=r"not finite at step 9: lower optimizer.learning_rate"):
         small_run(arguments)
     (folder,) = (
         path for path in (checkpoint.Path(arguments[-1].partition("=")[2]) / "pretrain").iterdir()
@@ -205,10 +205,10 @@ def test_every_option_trains(arguments, overrides):
 
 def test_one_seed_gives_both_arms_the_same_order_and_masks(arguments):
     """The first update's loss differs by the encoding alone: zeroed, it is the same."""
-    from roformer.pipelines.pretrain import MaskedLMTask, prepare
     from roformer.cli import compose
     from roformer.config.build import build
     from roformer.config.schema import PretrainConfig
+    from roformer.pipelines.pretrain import MaskedLMTask, prepare
 
     tasks = []
     for model in ("roformer", "bert"):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, RoFormerConfig, RoFormerForMaskedLM
 
+from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.models.encoder import MaskedLM
 from roformer.models.hf import from_transformers, to_transformers
@@ -11,8 +12,8 @@ from roformer.models.hf import from_transformers, to_transformers
 VOCABULARY, LAYERS, HIDDEN, HEADS = 211, 2, 64, 4
 TOLERANCE = 1e-5
 PEERS = {
-    "roformer": (RoFormerConfig, RoFormerForMaskedLM, schema.Rotary()),
-    "bert": (BertConfig, BertForMaskedLM, schema.Learned(max_positions=512)),
+    "roformer": (RoFormerConfig, RoFormerForMaskedLM, encodings.Rotary()),
+    "bert": (BertConfig, BertForMaskedLM, encodings.Learned(max_positions=512)),
 }
 
 

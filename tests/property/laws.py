@@ -8,6 +8,7 @@ where 0 is a rotation that does nothing.
 import torch
 from torch import Tensor
 
+from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.nn.attention import softmax
 from roformer.nn.position import Positions, RotaryPosition
@@ -84,7 +85,7 @@ def value_error(attention=softmax) -> float:
         hidden_size=32,
         heads=2,
         intermediate_size=32,
-        position=schema.Rotary(),
+        position=encodings.Rotary(),
         attention=schema.SoftmaxAttention(),
     )
     encoding = RotaryPosition(sizes.position, sizes)

@@ -49,7 +49,9 @@ def test_deleted_rotation_is_seen_by_matrix_and_distance_alone():
 def test_wrong_rotation_is_seen_by_the_matrix(original, replacement):
     wrong = mutant(ROTARY, original, replacement)
     positions = torch.arange(1000, 1010)
-    errors = [laws.matrix_error(wrong, positions, 8, layout=l) for l in ("interleaved", "half")]
+    errors = [
+        laws.matrix_error(wrong, positions, 8, layout=layout) for layout in ("interleaved", "half")
+    ]
     assert max(errors) > 0.1
 
 

@@ -9,30 +9,32 @@ from hypothesis import strategies as st
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.models.encoder import MaskedLM
 from roformer.nn import position as nn_position
 from roformer.nn.position import ENCODINGS, Positions, build_position
 
 CONFIGS = {
-    "rotary": schema.Rotary(),
-    "rotary half": schema.Rotary(layout="half"),
-    "rotary partial": schema.Rotary(fraction=0.5),
-    "learned": schema.Learned(max_positions=64),
-    "sinusoidal": schema.Sinusoidal(),
-    "shaw": schema.Shaw(clip=4),
-    "shaw keys only": schema.Shaw(clip=4, values=False),
-    "t5": schema.T5Bias(),
-    "alibi": schema.Alibi(),
-    "none": schema.NoPosition(),
+    "rotary": encodings.Rotary(),
+    "rotary half": encodings.Rotary(layout="half"),
+    "rotary partial": encodings.Rotary(fraction=0.5),
+    "learned": encodings.Learned(max_positions=64),
+    "sinusoidal": encodings.Sinusoidal(),
+    "shaw": encodings.Shaw(clip=4),
+    "shaw keys only": encodings.Shaw(clip=4, values=False),
+    "t5": encodings.T5Bias(),
+    "alibi": encodings.Alibi(),
+    "none": encodings.NoPosition(),
 }
 RELATIVE = [name for name in CONFIGS if name not in ("learned", "sinusoidal")]
 VOCABULARY = 50
+SIZES = {"layers": 2, "hidden_size": 32, "heads": 4, "intermediate_size": 64, "init_std": 0.3}
 
 
 def model(position, **changes) -> MaskedLM:
     torch.manual_seed(0)
-    sizes = dict(layers=2, hidden_size=32, heads=4, intermediate_size=64, init_std=0.3) | changes
+    sizes = SIZES | changes
     config = schema.EncoderConfig(
         name="test", size="test", position=position, attention=schema.SoftmaxAttention(), **sizes
     )
@@ -116,7 +118,7 @@ def test_the_fused_kernel_equals_the_plain_one(name, monkeypatch):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_one_seed_gives_equal_weights_besides_the_encoding(name):
-    ours, plain = model(CONFIGS[name]).state_dict(), model(schema.NoPosition()).state_dict()
+    ours, plain = model(CONFIGS[name]).state_dict(), model(encodings.NoPosition()).state_dict()
     for key, tensor in plain.items():
         assert torch.equal(ours[key], tensor), key
     own = ours.keys() - plain.keys()
@@ -144,7 +146,7 @@ def test_all_parameters_get_a_gradient(name):
 
 def test_rotary_has_no_length_limit():
     """Right after a short pass, one far beyond any table of 512."""
-    net = model(schema.Rotary())
+    net = model(encodings.Rotary())
     net(torch.randint(VOCABULARY, (1, 4)))
     assert net(torch.randint(VOCABULARY, (1, 700))).isfinite().all()
 
@@ -157,7 +159,7 @@ def test_a_sequence_beyond_the_learned_table_is_refused():
 def test_sinusoidal_table():
     """Vaswani et al. 2017, section 3.5, written out for one position."""
     encoding = build_position(
-        schema.Sinusoidal(scale=1.0), model(schema.NoPosition()).encoder.config
+        encodings.Sinusoidal(scale=1.0), model(encodings.NoPosition()).encoder.config
     )
     table = encoding.embed(torch.zeros(1, 8, 32), Positions(torch.arange(8)))[0]
     for i in (0, 3, 15):
@@ -197,7 +199,7 @@ def test_alibi_slopes():
 
 
 def test_alibi_is_symmetric():
-    net = model(schema.Alibi())
+    net = model(encodings.Alibi())
     where = Positions(torch.arange(6))
     bias = net.encoder.position.bias(torch.zeros(1, 4, 6, 8), where, where)
     assert torch.equal(bias, bias.transpose(-1, -2))

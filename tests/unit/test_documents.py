@@ -250,6 +250,14 @@ def test_hub_sources_are_concatenated_pinned_and_accounted_for(hub, streaming):
     assert (account["rows_read"], account["rows_skipped"]) == (4, 1)
 
 
+def test_sentences_of_the_hub_are_joined_into_documents(hub):
+    joined = [
+        HubSource(path="wikimedia/wikipedia", revision=COMMIT, rows_per_document=2),
+        HubSource(path="rojagtap/bookcorpus", revision=COMMIT, rows_per_document=2),
+    ]
+    assert list(open_documents(HubText(sources=joined)).documents()) == ["one\ntwo", "three"]
+
+
 def test_a_missing_hub_column_lists_those_there(hub):
     wrong = HubSource(path="wikimedia/wikipedia", revision=COMMIT, text_field="body")
     with pytest.raises(InputError, match=r"no column 'body'.*text_field to one of title, text"):

@@ -1,0 +1,1 @@
+"""Speed against peers, as ratios from one run (`make bench`)."""

@@ -1,0 +1,17 @@
+"""What makes a class of the config strict."""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast, dataclass_transform
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def schema(cls: type[T]) -> type[T]:
+    """Make a class a typed, frozen dataclass that refuses unknown keys and wrong types."""
+    strict = ConfigDict(extra="forbid")
+    return cast(type[T], dataclass(config=strict, frozen=True, kw_only=True)(cls))

@@ -1,0 +1,47 @@
+"""Measure speed against peers: `python scripts/bench.py [rotary] [like] [shipped] [--rounds 5]`."""
+
+import argparse
+import json
+from pathlib import Path
+
+from roformer.bench.rotary import bench_rotary
+from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure
+from roformer.training.records import environment
+
+SUITES = {
+    "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
+    "like": lambda rounds: bench_like_for_like(rounds=rounds),
+    "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(SUITES)}; all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=Path("runs/bench"))
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(**arguments.child)))
+        return
+    if unknown := set(arguments.suites) - set(SUITES):
+        parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(SUITES)}")
+    print("times faster than transformers (medians of ratios; goal in brackets)")
+    for suite in arguments.suites or SUITES:
+        rows = SUITES[suite](arguments.rounds)
+        for row in rows:
+            goal = f"[{row['goal']}]" if row["goal"] else ""
+            speed = row.get("ours_tokens_per_second")
+            tokens = f"{speed:,.0f} tok/s; " if speed else ""
+            print(
+                f"{row['ratio']:6.2f}x {goal:>7}  {row['what']}  ({tokens}deviations: {row['deviations']})",
+                flush=True,
+            )
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        record = {"rows": rows, "env": environment(seed=0, data="", devices=1, process={})}
+        (arguments.output / f"{suite}.json").write_text(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What the README says can be run: commands compose, targets exist, numbers are the records'."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from roformer.cli import compose
+from roformer.config import schema
+from roformer.config.build import build
+from tests.conftest import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("experiments/**/*.md"))]
+MAKEFILE = (REPOSITORY / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
+PRETRAIN = {"pretrain", "prepare", "plan"}
+
+
+def commands():
+    """Yield (page, command) for every `make …` and `python scripts/…` in a code block or span."""
+    for page in PAGES:
+        text = page.read_text()
+        blocks = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL)
+        lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+        lines += re.findall(r"`((?:make|python scripts/)[^`]*)`", text)
+        for line in lines:
+            line = line.partition("  #")[0].strip()
+            if line.startswith(("make ", "python scripts/")):
+                yield pytest.param(line, id=f"{page.parent.name}: {line[:60]}")
+
+
+def overrides_of(words: list[str]) -> list[str]:
+    """Return the overrides that a make command line becomes."""
+    variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
+    made = [
+        f"model={variables.get('MODEL', 'roformer')}",
+        f"recipe={variables.get('RECIPE', 'mini')}",
+    ]
+    return made + shlex.split(variables.get("ARGS", ""))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_documented_commands_compose(command):
+    words = shlex.split(command)
+    if words[0] == "make":
+        targets = [w for w in words[1:] if "=" not in w]
+        assert set(targets) <= TARGETS
+        if not PRETRAIN & set(targets):
+            return
+        overrides, name = overrides_of(words[1:]), targets[0]
+    else:
+        script = words[1]
+        assert (REPOSITORY / script).is_file()
+        name = script.removeprefix("scripts/").removesuffix(".py")
+        if name not in PRETRAIN:
+            return
+        overrides = [word for word in words[2:] if "=" in word]
+    config, cls = (
+        ("plan", schema.PlanConfig) if name == "plan" else ("pretrain", schema.PretrainConfig)
+    )
+    assert build(cls, compose(config, overrides))
+
+
+def test_there_are_commands_to_check():
+    assert len(list(commands())) >= 8
+
+
+def test_help_lists_every_target():
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+    assert set(phony) == TARGETS
+
+
+@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/summary.json")))
+def test_records_are_whole(record):
+    summary = json.loads(record.read_text())
+    names = {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json"}
+    assert {path.name for path in record.parent.iterdir()} == names
+    rows = [json.loads(line) for line in (record.parent / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows]
+    assert steps == sorted(set(steps)) and steps[-1] == summary["steps"]
+    for name, value in summary["metrics"].items():
+        assert rows[-1][name] == value, name
+
+
+@pytest.mark.parametrize("report", sorted(REPOSITORY.glob("experiments/*/REPORT.md")))
+def test_reported_tables_are_the_records(report):
+    """Every table that `scripts/compare.py` prints stands in the report as it prints it now."""
+    from roformer.report.curves import compare, read_curve
+
+    text = report.read_text()
+    command = re.search(r"`python scripts/compare.py ([^`]+)`", text)[1]
+    runs = [run for word in command.split() for run in sorted(REPOSITORY.glob(word))]
+    table = compare([read_curve(run, "valid/mlm_loss") for run in runs], "valid/mlm_loss")
+    assert table in text
