@@ -28,8 +28,9 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
     Leaves with code 2 on a mistake in the input, 3 when the training diverged, 1 on a full or
     read-only disk.
     """
-    os.environ.setdefault(COMMAND, shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]))
-    arguments = [open_key(argument) for argument in sys.argv[1:]]
+    os.environ[COMMAND] = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+    with one_line_errors():
+        arguments = [open_key(argument) for argument in sys.argv[1:]]
     sys.argv[1:] = arguments
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # a bug keeps its whole traceback
 
@@ -63,8 +64,15 @@ def open_key(override: str) -> str:
 
     Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
     the strict rebuild refuses unknown ones, with the list of valid keys.
+
+    Raises:
+        InputError: a group written with dots, which would change its label and nothing else.
     """
-    key, equals, _ = override.partition("=")
+    key, equals, value = override.partition("=")
+    group = key.lstrip("+~").replace(".", "/")
+    if equals and "/" in group and group not in override and (CONF / group).is_dir():
+        options = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
+        raise InputError(f"{key} is chosen whole: write {group}={value}, one of {options}")
     if not equals or not key[:1].isalpha() or key.startswith("hydra") or (CONF / key).is_dir():
         return override
     if "/" in key:  # a group that does not exist: Hydra says so

@@ -1,14 +1,16 @@
-"""Measure speed against peers: `python scripts/bench.py [rotary] [like] [shipped] [--rounds 5]`."""
+"""Measure speed against peers: `python scripts/bench.py rotary like shipped kernels`."""
 
 import argparse
 import json
 from pathlib import Path
 
+from roformer.bench.kernels import bench_kernels
 from roformer.bench.rotary import bench_rotary
 from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure
 from roformer.training.records import environment
 
 SUITES = {
+    "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2)),

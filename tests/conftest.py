@@ -1,12 +1,13 @@
 """What all tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 REPOSITORY = Path(__file__).parents[1]
-REAL_DATA = REPOSITORY.parent / "shared" / "data"
+REAL_DATA = Path(os.environ.get("ROFORMER_TEST_DATA", REPOSITORY / "data"))
 """Real text that some tests use; they are skipped where it is absent."""
 
 

@@ -106,6 +106,8 @@ def _locate(cls: type, location: tuple[Any, ...]) -> tuple[list[str], type]:
         if len(members) > 1 and tagged:
             hint = tagged[0]
             continue
+        if path and not any(dataclasses.is_dataclass(m) for m in members) and isinstance(part, str):
+            continue  # the branch of a union of plain types
         path.append(str(part))
         owner = next((m for m in members if dataclasses.is_dataclass(m)), owner)
         hints = typing.get_type_hints(owner, include_extras=False)

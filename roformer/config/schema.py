@@ -21,6 +21,10 @@ from roformer.config.typed import schema
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Name = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
+"""Part of a run id, so of a folder's name."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @schema
@@ -37,8 +41,8 @@ class SoftmaxAttention:
 class EncoderConfig:
     """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
 
-    name: str
-    size: str
+    name: Label
+    size: Label
     layers: PositiveInt
     hidden_size: PositiveInt
     heads: PositiveInt
@@ -101,7 +105,7 @@ class EncoderConfig:
 class TokenizerConfig:
     """WordPiece, trained on the corpus or read from somewhere."""
 
-    source: str = "train"
+    source: Name = "train"
     """`train`, a vocab.txt, a folder with tokenizer files, or a Hub id."""
     revision: str | None = None
     """Pinned revision of a Hub id."""
@@ -150,7 +154,7 @@ class FilesText(TextData):
     """Local .txt, .jsonl(.gz) or .parquet: a file, a folder or a glob."""
 
     kind: Literal["files"] = "files"
-    path: str
+    path: Name
     text_field: str = "text"
     max_bad_rows: NonNegativeInt = 0
     """Rows that may be skipped (counted and reported) before the run stops."""
@@ -256,7 +260,9 @@ class TrainingConfig(LoopConfig):
 
 @schema
 class RuntimeConfig:
-    """Where and how fast; the same weights come out (to the order of floating-point sums)."""
+    """Where and how fast. The same weights come out, to the order of floating-point sums; with
+    dropout, to its draws, which differ between devices and numbers of processes.
+    """
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     micro_batch_size: PositiveInt | None = None
@@ -270,9 +276,9 @@ class RuntimeConfig:
     tune_process: bool = True
     """Apply `roformer.training.process` (allocator thresholds, thread count)."""
     threads: PositiveInt | None = None
-    """CPU threads a process; null: the machine's cores shared among the processes."""
-    runs_dir: str = "runs"
-    cache_dir: str = "cache"
+    """CPU threads a process, set by `tune_process`; null: the cores shared among the processes."""
+    runs_dir: Name = "runs"
+    cache_dir: Name = "cache"
     keep_checkpoints: PositiveInt = 3
     """Newest checkpoints kept beside the best one."""
     progress: bool = True
@@ -296,8 +302,8 @@ class TrackerConfig:
 class PretrainConfig:
     """Masked-language-model pre-training (paper, section 4.2)."""
 
-    recipe: str
-    seed: NonNegativeInt = 0
+    recipe: Label
+    seed: Seed = 0
     model: EncoderConfig
     data: Text
     masking: MaskingConfig = MaskingConfig()

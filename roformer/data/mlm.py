@@ -160,6 +160,11 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.isolate, self.frozen = documents == "isolate", frozen
         self._order: tuple[int, Ids] = (-1, np.empty(0, dtype=np.int64))
 
+    def labels(self, count: int) -> Ids:
+        """Return the labels of the first `count` samples, (count, K), without making batches."""
+        places = [self._locate(number) for number in range(count)]
+        return np.stack([self._mask(self.blocks[place[1]], *place).labels for place in places])
+
     def _locate(self, number: int) -> tuple[int, int]:
         """Return (epoch, block) of sample `number` of the endless sequence of epochs."""
         epoch, place = divmod(number, len(self.blocks))

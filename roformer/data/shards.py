@@ -209,7 +209,8 @@ def _build(config: Text, source: DocumentSource, folder: Path, progress: bool) -
     spools, duplicates = _read(config, source, folder, progress)
     account = source.describe()
     if account["rows_skipped"]:
-        print(f"text: {account['rows_skipped']:,} rows without text were skipped", file=sys.stderr)
+        first = f" (the first: {account['first_skipped']})" if account.get("first_skipped") else ""
+        print(f"text: {account['rows_skipped']:,} bad rows skipped{first}", file=sys.stderr)
     if tokenizer is None:
         with stage("training the tokenizer", "entries", None, progress) as advance:
             tokenizer = train_wordpiece(

@@ -51,6 +51,9 @@ def from_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor
 def to_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the state dict of a `BertForMaskedLM` or `RoFormerForMaskedLM`; the inverse.
 
+    Theirs rotates whole heads in interleaved pairs with base 10000 and cannot be told otherwise:
+    convert half-split projections with `convert_layout` first.
+
     The output matrix is tied and left out; `load_state_dict(..., strict=False)` then reports it and
     tables that they derive as missing.
     """

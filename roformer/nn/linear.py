@@ -2,8 +2,8 @@
 
 On AMD processors torch's `linear` takes MKL's generic path, at half the speed of oneDNN's; the same
 product written as a 1x1 convolution is given to oneDNN. The result is the same fp32 product, summed
-in another order. bf16 products, GPUs and compiled graphs are left as they are. `make bench` measures
-both.
+in another order. bf16 products, GPUs and compiled graphs are left as they are. `make bench ARGS=kernels`
+measures both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     )
     if plain:
         return functional.linear(x, weight, bias)
-    # Rows become the pixels of one image, dimensions its channels, last in memory.
+    return by_convolution(x, weight, bias)
+
+
+def by_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `linear` computed as a 1x1 convolution.
+
+    Rows become the pixels of one image, dimensions its channels, last in memory.
+    """
     image = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
     y = functional.conv2d(image, weight[:, :, None, None], bias)
     return y.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])

@@ -33,8 +33,8 @@ T = TypeVar("T")
 class Positions:
     """Position ids of one forward pass, with what encodings derived from them.
 
-    Tables and biases are shared by all layers through `derive` and die with the pass: no cache
-    outlives its positions, device or type.
+    Tables and distances are shared by all layers through `derive` and die with the pass: no cache
+    outlives its positions, device or type. What is derived carries no gradient.
     """
 
     def __init__(self, ids: Tensor):
@@ -149,11 +149,12 @@ class LearnedPosition(PositionEncoding):
         nn.init.normal_(self.table, std=self.init_std)
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        if x.shape[-2] > self.table.shape[0]:
+        # Elsewhere than on a CPU, reading the positions would make the device wait.
+        last = int(positions.ids.max()) if x.device.type == "cpu" else x.shape[-2] - 1
+        if last >= self.table.shape[0]:
             raise ValueError(
-                f"a sequence of {x.shape[-2]} tokens is longer than the learned table of "
-                f"{self.table.shape[0]} positions: truncate it, or train with a larger "
-                "model.position.max_positions"
+                f"position {last} is beyond the learned table of {self.table.shape[0]} positions: "
+                "truncate the sequence, or train with a larger model.position.max_positions"
             )
         return x + self.table[positions.ids]
 
@@ -247,12 +248,14 @@ class T5Position(PositionEncoding):
         nn.init.normal_(self.biases, std=self.init_std)
 
     def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        def build() -> Tensor:
-            apart = distances(q_positions, k_positions)
-            bucket = t5_bucket(apart, self.biases.shape[0], self.max_distance)
-            return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
-
-        return q_positions.derive(("t5", id(k_positions)), build)
+        # Only what has no gradient may be derived: layers may be recomputed in the backward pass.
+        bucket = q_positions.derive(
+            ("t5", id(k_positions)),
+            lambda: t5_bucket(
+                distances(q_positions, k_positions), self.biases.shape[0], self.max_distance
+            ),
+        )
+        return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
 
 
 def t5_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:

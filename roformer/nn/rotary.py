@@ -106,8 +106,10 @@ class _FastRotation(torch.autograd.Function):
 
 def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
     """Return the pairs of x (..., T, R), read as complex numbers, times turn (..., T, R/2)."""
-    if x.stride(-1) != 1:  # as a transposed product's gradient arrives
-        x = x.contiguous()
+    # A complex number is two neighbours at an even place: not so in a transposed product's gradient
+    # or in a view that begins or steps oddly.
+    if x.stride(-1) != 1 or any(place % 2 for place in (x.storage_offset(), *x.stride()[:-1])):
+        x = x.clone(memory_format=torch.contiguous_format)
     if x.dtype == torch.float32:
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
         return torch.view_as_real(pairs * turn).flatten(-2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from roformer.config.schema import PlanConfig
 from roformer.models.cost import flops_per_token, memory_bytes, parameter_count
-from roformer.pipelines.run import resolve
 from roformer.training.hardware import GPUS
 
 BERT_VOCABULARY = 30522
@@ -13,7 +12,6 @@ BERT_VOCABULARY = 30522
 
 def plan(config: PlanConfig) -> None:
     """Print parameters, operations, tokens, memory a device and hours on named GPUs."""
-    precision = resolve(config).training.precision
     training, data, model = config.training, config.data, config.model
     trained = data.tokenizer.source == "train"
     vocabulary = data.tokenizer.vocab_size if trained else BERT_VOCABULARY
@@ -29,7 +27,7 @@ def plan(config: PlanConfig) -> None:
         sequences=sequences,
         sequence_length=training.sequence_length,
         predicted=share,
-        half=precision != "fp32",
+        half=training.precision != "fp32",
         checkpointing=config.runtime.gradient_checkpointing,
     )
     print(

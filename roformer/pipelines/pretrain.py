@@ -23,7 +23,7 @@ from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.run import Run, local_rank, resolve, say
+from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch
 
@@ -47,8 +47,7 @@ class MaskedLMTask:
             shards.valid, shards.tokenizer, config.masking, config.training
         )
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
-        labels = self.validation[range(self.valid_count)]["labels"]
-        self.entropy = unigram_entropy(labels.numpy())
+        self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
         self.description = {
             "model": plain(config.model),
             "vocab_size": size,
@@ -66,7 +65,7 @@ class MaskedLMTask:
     def _micro_batches(self, first: int, count: int, rank: int, world_size: int) -> list[range]:
         """Cut this rank's share of samples first … first+count into micro-batches."""
         share = range(first + rank * count // world_size, first + (rank + 1) * count // world_size)
-        micro = self.config.runtime.micro_batch_size or len(share)
+        micro = self.config.runtime.micro_batch_size or max(1, len(share))
         return [share[i : i + micro] for i in range(0, len(share), micro)]
 
     def targets(self, batch: Batch) -> int:
@@ -88,14 +87,16 @@ class MaskedLMTask:
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
-        sums = torch.zeros(3, device=accelerator.device)
+        device = accelerator.device
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        sums = torch.zeros(3, dtype=wide, device=device)
         batch_size = self.config.training.batch_size
         for first in range(0, self.valid_count, batch_size):
             count = min(batch_size, self.valid_count - first)
             for key in self._micro_batches(
                 first, count, accelerator.process_index, accelerator.num_processes
             ):
-                batch = {k: v.to(accelerator.device) for k, v in self.validation[key].items()}
+                batch = {k: v.to(device) for k, v in self.validation[key].items()}
                 logits, labels = self._logits(model, batch), batch["labels"]
                 sums[0] += functional.cross_entropy(
                     logits.flatten(0, 1).float(),
@@ -122,16 +123,17 @@ def prepare(config: PretrainConfig) -> TextShards:
         config.data,
         config.runtime.cache_dir,
         workers=config.runtime.prepare_workers,
-        progress=config.runtime.progress and local_rank() == 0,
+        progress=config.runtime.progress and first_process(),
     )
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
-    """Prepare the text if it is not, train, and return the summary."""
+    """Prepare the text if it is not, train, and return the summary.
+
+    Raises:
+        InputError: see `Run`; fewer sequences than processes; an `init_from` that does not fit.
+    """
     config = resolve(config)
-    run = Run("pretrain", config)
-    if summary := run.finished():
-        return summary
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if config.training.batch_size < processes:
         raise InputError(
@@ -139,17 +141,22 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
             "processes: raise it or start fewer"
         )
     shards = prepare(config)
+    run = Run("pretrain", config, shards.fingerprint)
+    if run.summary is not None:
+        return run.summary
     task = MaskedLMTask(config, shards)
-    if config.init_from is not None:
-        checkpoint.load_model(checkpoint.resolve(config.init_from), task.model, task.description)
-    parameters = sum(p.numel() for p in task.model.parameters())
-    say(
-        f"{run.id}: {parameters:,} parameters, {len(task.batches.blocks):,} training blocks of "
-        f"{config.training.sequence_length} tokens, {task.valid_count} validation blocks"
-    )
-    summary = run.train(task, data=shards.fingerprint, parameters=parameters)
-    if local_rank() == 0:
+    if config.init_from is not None and run.checkpoint is None:
+        source = checkpoint.resolve(config.init_from)
+        checkpoint.load_model(source, task.model, task.description, warm_start=True)
+    if first_process():
         shards.tokenizer.save(run.folder.path / "tokenizer")
+    say(
+        f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
+        f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
+        f"tokens, {task.valid_count} validation blocks"
+    )
+    summary = run.train(task)
+    if first_process():
         report(summary, run)
     return summary
 

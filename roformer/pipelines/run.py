@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import torch
 from accelerate import Accelerator
 
 from roformer.config import schema
-from roformer.config.build import plain, run_id, to_yaml
+from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.errors import InputError
 from roformer.training.checkpoint import Checkpoints
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
@@ -41,27 +41,33 @@ C = TypeVar("C", bound=Any)
 
 
 def resolve(config: C) -> C:
-    """Return the config with `auto` device and precision replaced by what this machine has."""
+    """Return the config with `auto` device and precision replaced by what this machine has.
+
+    Raises:
+        InputError: the device is not there, or cannot compute in the precision asked for.
+    """
     device = config.runtime.device
     device = default_device() if device == "auto" else device
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device, True):
+        raise InputError(f"runtime.device={device} is not on this machine: choose auto or cpu")
     precision = config.training.precision
     if precision == "auto":
         precision = "bf16" if computes_in_bf16(device) else "fp32"
-    return replace(
-        config,
-        runtime=replace(config.runtime, device=device),
-        training=replace(config.training, precision=precision),
-    )
+    content = plain(config)
+    content["runtime"]["device"], content["training"]["precision"] = device, precision
+    resolved: C = build(type(config), content)
+    return resolved
 
 
-def local_rank() -> int:
-    """Return which process of this machine this is, before any process group exists."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+def first_process() -> bool:
+    """Return whether this is rank 0, before any process group exists."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def say(line: str) -> None:
-    """Print a line on the first process of the machine."""
-    if local_rank() == 0:
+    """Print a line once, whatever the number of processes."""
+    if first_process():
         print(line, flush=True)
 
 
@@ -71,69 +77,79 @@ class Run:
     Args:
         pipeline: `pretrain`, …: the folder under `runs/`.
         config: resolved (see `resolve`).
+        data: fingerprint of the data.
+
+    Raises:
+        InputError: the run was begun on other data, or there is nothing to resume.
     """
 
-    def __init__(self, pipeline: str, config: RunConfig):
-        self.pipeline, self.config = pipeline, config
+    def __init__(self, pipeline: str, config: RunConfig, data: str):
+        self.pipeline, self.config, self.data = pipeline, config, data
         self.id = run_id(config)
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)
-        runtime = config.runtime
-        self.process: dict[str, Any] = (
-            dict(tune_process(threads=runtime.threads)) if runtime.tune_process else {}
-        )
-
-    def finished(self) -> dict[str, Any] | None:
-        """Return the summary if there is nothing left to do; set an old run aside if asked to."""
-        if self.config.resume is False:
-            if local_rank() == 0 and (old := self.folder.set_aside()):
+        self.summary: dict[str, Any] | None = None
+        """Of a run that is finished already; there is nothing left to do then."""
+        self.checkpoint: Path | None = None
+        """Where the run goes on from."""
+        if config.resume is False:
+            if first_process() and (old := self.folder.set_aside()):
                 say(f"starting over; the earlier run is kept as {old}")
-            return None
-        summary = self.folder.summary
-        if summary is not None and summary["status"] != "failed":
-            say(f"already done: {self.folder.path} (resume=false runs it again)")
-            return summary
-        return None
+        else:
+            self._find_what_is_there()
 
-    def train(self, task: Task, *, data: str, parameters: int) -> dict[str, Any]:
+    def _find_what_is_there(self) -> None:
+        path = self.folder.path
+        begun_on = self.folder.data()
+        if begun_on not in (None, self.data):
+            raise InputError(
+                f"{path} was begun on other data (fingerprint {str(begun_on)[:8]}, now "
+                f"{self.data[:8]}): resume=false starts over and keeps it aside"
+            )
+        summary = self.folder.summary()
+        if summary is not None and summary["status"] != "failed":
+            say(f"already done: {path} (resume=false runs it again)")
+            self.summary = summary
+            return
+        self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last()
+        for problem in problems:
+            say(f"passing over a damaged checkpoint: {problem}")
+        if self.checkpoint is None and self.config.resume is True:
+            raise InputError(
+                f"{path}: nothing to resume: there is no complete checkpoint; "
+                "leave resume=true out to start the run"
+            )
+
+    def train(self, task: Task) -> dict[str, Any]:
         """Train `task`, from the last checkpoint if there is one; write and return the summary.
 
-        Args:
-            task: what to train; its weights are initialised.
-            data: fingerprint of the data.
-            parameters: of the model.
-
         Raises:
-            InputError: nothing to resume, a checkpoint of another model, more processes than work.
+            InputError: a checkpoint of another model, or another process is writing this run.
             Diverged: recorded as `failed` in the summary first.
         """
         config, folder = self.config, self.folder
         runtime, training = config.runtime, config.training
+        process: dict[str, Any] = {}
+        if runtime.tune_process:
+            process |= tune_process(threads=runtime.threads)
+        state = restore(task, self.checkpoint)
         accelerator = Accelerator(
             cpu=runtime.device == "cpu",
-            mixed_precision={"fp32": "no"}.get(training.precision, training.precision),
+            mixed_precision="no" if training.precision == "fp32" else training.precision,
         )
         main = accelerator.is_main_process
         if main:
-            devices = accelerator.num_processes
             folder.begin(
                 to_yaml(config),
-                environment(seed=config.seed, data=data, devices=devices, process=self.process),
+                environment(
+                    seed=config.seed,
+                    data=self.data,
+                    devices=accelerator.num_processes,
+                    process=process,
+                ),
             )
-        checkpoints = Checkpoints(folder.path / "checkpoints", keep=runtime.keep_checkpoints)
-        checkpoint, problems = checkpoints.last()
-        for problem in problems:
-            say(f"passing over a damaged checkpoint: {problem}")
-        if checkpoint is None and config.resume is True:
-            raise InputError(
-                f"{folder.path}: nothing to resume: there is no complete checkpoint; "
-                "leave resume=true out to start the run"
-            )
-        state = restore(task, checkpoint)
-        accelerator.wait_for_everyone()
-        if main:
             folder.rewind(state.step)
-        if checkpoint is not None:
-            say(f"resuming at step {state.step} from {checkpoint}")
+        if self.checkpoint is not None:
+            say(f"resuming at step {state.step} from {self.checkpoint}")
         tracker = (
             open_tracker(config.tracker, folder.path, self.id, plain(config), state.tracker_id)
             if main
@@ -141,14 +157,14 @@ class Run:
         )
         status, metrics = "failed", dict[str, float]()
         try:
-            loop = Loop(task, config, accelerator, folder, tracker, state, checkpoint)
+            loop = Loop(task, config, accelerator, folder, tracker, state, self.checkpoint)
             state, metrics = loop.run()
             status = "degenerate" if task.degenerate(metrics) else "done"
         except SystemExit:
             status = "stopped"
             raise
         finally:
-            summary = self._summary(status, state, metrics, parameters)
+            summary = self._summary(status, state, metrics, task)
             summary["peak_memory_bytes"] = peak_memory_bytes(accelerator.device)
             if main and status != "stopped":
                 error = sys.exc_info()[1]
@@ -156,12 +172,13 @@ class Run:
                     summary["error"] = f"{type(error).__name__}: {error}"
                 folder.finish(summary)
             tracker.finish(status, summary)
+            folder.release()
         accelerator.wait_for_everyone()
         accelerator.end_training()
         return summary
 
     def _summary(
-        self, status: str, state: State, metrics: dict[str, float], parameters: int
+        self, status: str, state: State, metrics: dict[str, float], task: Task
     ) -> dict[str, Any]:
         config = self.config
         return {
@@ -178,7 +195,7 @@ class Run:
             "tokens": state.tokens,
             "wall_seconds": state.wall_seconds,
             "tokens_per_second": state.tokens / state.seconds if state.seconds else 0.0,
-            "parameters": parameters,
+            "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
             "command": self.folder.command(),
             "commit": repository_state()[0],
         }

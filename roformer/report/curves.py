@@ -18,8 +18,8 @@ class Curve(NamedTuple):
     summary: dict[str, Any]
     points: dict[int, float]
     """Update → value."""
-    tokens: dict[int, int]
-    """Update → tokens read until then."""
+    read: dict[int, tuple[int, int]]
+    """Update → sequences and tokens read until then."""
 
 
 def read_curve(folder: Path, metric: str) -> Curve:
@@ -37,8 +37,12 @@ def read_curve(folder: Path, metric: str) -> Curve:
     if not points:
         known = sorted({key for row in rows for key in row} - {"step"})
         raise ValueError(f"{folder} has no {metric}: choose one of {', '.join(known)}")
-    tokens = {row["step"]: row["data/tokens"] for row in rows if "data/tokens" in row}
-    return Curve(folder.name, json.loads(summary.read_text()), points, tokens)
+    read = {
+        row["step"]: (row["data/samples"], row["data/tokens"])
+        for row in rows
+        if "data/tokens" in row
+    }
+    return Curve(folder.name, json.loads(summary.read_text()), points, read)
 
 
 def steps_to(curve: Curve, target: float) -> float | None:
@@ -60,19 +64,25 @@ def steps_to(curve: Curve, target: float) -> float | None:
 def compare(curves: list[Curve], metric: str) -> str:
     """Return two Markdown tables: the metric at equal updates, and the updates to equal values.
 
+    Sequences and tokens are given where they are the same for all runs.
+
     The values are the last ones of every run: the updates after which each run is as good as
     another one is at its end.
     """
+    if not curves:
+        raise ValueError("none of these runs is finished: give folders like runs/pretrain/*")
     steps = sorted(set.intersection(*(set(curve.points) for curve in curves)))
     names = [
         f"{c.summary['model']} ({c.summary['position']}), seed {c.summary['seed']}" for c in curves
     ]
     lines = [f"**{metric}** at equal updates", ""]
-    lines += [_row(["updates", "tokens", *names]), _row(["---:"] * (len(names) + 2))]
+    lines += [_row(["updates", "sequences", "tokens", *names]), _row(["---:"] * (len(names) + 3))]
     for step in steps:
-        tokens = curves[0].tokens.get(step)
+        reads = {curve.read.get(step) for curve in curves}
+        (common,) = reads if len(reads) == 1 else (None,)
+        amounts = [f"{amount:,}" for amount in common] if common else ["", ""]
         values = [f"{curve.points[step]:.3f}" for curve in curves]
-        lines.append(_row([f"{step:,}", f"{tokens:,}" if tokens else "", *values]))
+        lines.append(_row([f"{step:,}", *amounts, *values]))
     lines += ["", f"**Updates until {metric} is at most …**", ""]
     lines += [_row(["value", "which is the end of", *names]), _row(["---:"] * (len(names) + 2))]
     for curve, name in zip(curves, names, strict=True):

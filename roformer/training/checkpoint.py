@@ -13,7 +13,6 @@ are safetensors, everything else is JSON.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -38,6 +37,9 @@ MODEL, OPTIMIZER, STATE, DESCRIPTION = (
     "model.json",
 )
 COMPLETE = "complete.json"
+FREE_IN_WARM_START = tuple(
+    f"model.{key} " for key in ("name", "size", "hidden_dropout", "attention_dropout", "init_std")
+)
 
 
 class Checkpoints:
@@ -156,14 +158,27 @@ def resolve(path: str | Path) -> Path:
     return path.resolve()
 
 
-def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> None:
+def load_model(
+    path: Path, model: nn.Module, description: dict[str, Any], *, warm_start: bool = False
+) -> None:
     """Load the weights of a checkpoint into `model`.
+
+    Args:
+        path: the checkpoint's folder.
+        model: of the shapes that `description` says.
+        description: what the checkpoint must be of.
+        warm_start: whether labels, dropout and initialisation may differ, as they may when another
+            run's weights are only the start.
 
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
     """
     stored = json.loads((path / DESCRIPTION).read_text())
-    differing = list(_differences(description, stored))
+    differing = [
+        difference
+        for difference in _differences(description, stored)
+        if not (warm_start and difference.startswith(FREE_IN_WARM_START))
+    ]
     if differing:
         raise InputError(
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
@@ -186,9 +201,7 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
         }
         if state:
             optimizer.state[parameter] = {
-                # Step counts live where the optimizer made them; moments with their parameter.
-                key: tensor.to(parameter.device)
-                for key, tensor in state.items()
+                key: tensor.to(parameter.device) for key, tensor in state.items()
             }
 
 
@@ -229,9 +242,13 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 def _flush(path: Path) -> None:
     """Make what was written survive a power cut; not every file system can for folders."""
     descriptor = os.open(path, os.O_RDONLY)
-    with contextlib.suppress(OSError):
+    try:
         os.fsync(descriptor)
-    os.close(descriptor)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:

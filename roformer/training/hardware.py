@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from typing import Any, NamedTuple
@@ -35,9 +36,9 @@ def peak_flops(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    # Longest first, so that an A100 is not taken for an A10.
-    known = sorted((key for key in GPUS if key in name), key=len)
-    return GPUS[known[-1]].flops if known else None
+    # Whole words, so that an L40S is not taken for an L4; the PCIe H100 is another one.
+    known = [key for key in GPUS if re.search(rf"\b{key}\b", name) and "PCIe" not in name]
+    return GPUS[known[0]].flops if known else None
 
 
 def computes_in_bf16(device_type: str) -> bool:
@@ -59,7 +60,10 @@ def default_device() -> str:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory used so far: allocated on a GPU, resident on a CPU."""
+    """Return the most memory used so far: allocated on a GPU, resident on a CPU.
+
+    The latter counts from the start of the process, the preparation of the text included.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -170,6 +170,8 @@ class Loop:
                     if stop:
                         raise Stopped(128 + (self.signal or signal.SIGTERM))
                     self.lap_began = time.perf_counter()
+            if not self.metrics:  # resumed after the last update: all is logged but not summed up
+                self._evaluate({})
             state.wall_seconds += time.perf_counter() - self.began
             return state, self.metrics
         finally:
@@ -186,6 +188,7 @@ class Loop:
             batch_size=None,
             num_workers=self.settings.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
+            worker_init_fn=leave_signals_to_the_parent,
         )
 
     def _update(self, batches: Iterator[Batch]) -> None:
@@ -219,8 +222,11 @@ class Loop:
         # A loss scaler expects infinite gradients and skips them; then only the loss tells.
         telling = self.norm if self.accelerator.scaler is None else self.window_loss
         self.first_bad += update * (~torch.isfinite(telling) & (self.first_bad == 0))
+        scaler = self.accelerator.scaler
+        before = scaler.get_scale() if scaler is not None else 0.0
         self.optimizer.step()
-        self.state.skipped += int(self.optimizer.step_was_skipped)
+        if scaler is not None:  # it halves the scale where it left an update out
+            self.state.skipped += int(scaler.get_scale() < before)
         self.optimizer.zero_grad()
         self.state.step = update
         self.progress.step()
@@ -260,7 +266,8 @@ class Loop:
         (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
         tokens, seconds = (now - then for now, then in zip(self._work(), self._logged, strict=True))
         speed = tokens / seconds if seconds > 0 else 0.0
-        peak = peak_flops(device)
+        half = self.settings.training.precision != "fp32"
+        peak = peak_flops(device) if half else None
         row = {
             "train/loss": loss / max(1, state.window_targets),
             "train/learning_rate": self.rate(state.step),
@@ -362,6 +369,12 @@ def weight_norm(model: nn.Module) -> float:
     """Return the Euclidean norm of all weights."""
     norms = [parameter.detach().norm() for parameter in model.parameters()]
     return float(torch.stack(norms).norm())
+
+
+def leave_signals_to_the_parent(worker: int) -> None:
+    """Keep a batch-making process alive while the loop ends in order; it dies with the loop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def seed_generators(seed: int, update: int, rank: int) -> None:

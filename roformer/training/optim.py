@@ -26,7 +26,9 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
 
 def warmup_steps(config: ScheduleConfig, steps: int) -> int:
     """Return the length of the warm-up in updates."""
-    return config.warmup_steps or round((config.warmup_fraction or 0.0) * steps)
+    if config.warmup_fraction:
+        return max(1, round(config.warmup_fraction * steps))
+    return config.warmup_steps or 0
 
 
 def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[int], float]:

@@ -2,7 +2,7 @@
 
 runs/<pipeline>/<run_id>/
   config.yaml    resolved
-  env.json       commit, versions, hardware, seed, data fingerprint
+  env.json       commit, versions, hardware, seed, data fingerprint; later starts
   command.txt
   metrics.jsonl  the source of truth: one line a log step
   summary.json   written at the end
@@ -12,15 +12,17 @@ runs/<pipeline>/<run_id>/
 from __future__ import annotations
 
 import datetime
+import fcntl
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -47,12 +49,17 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self.metrics = path / "metrics.jsonl"
+        self._held: IO[str] | None = None
 
-    @property
     def summary(self) -> dict[str, Any] | None:
-        """The summary of a finished run, else None."""
+        """Return the summary of a run that ended, else None."""
         path = self.path / "summary.json"
         return json.loads(path.read_text()) if path.is_file() else None
+
+    def data(self) -> str | None:
+        """Return the fingerprint of the data that the run was begun on, if it was begun."""
+        path = self.path / "env.json"
+        return json.loads(path.read_text())["data"] if path.is_file() else None
 
     def set_aside(self) -> Path | None:
         """Rename an existing folder to `<run_id>.before-N`, so that a fresh run loses nothing."""
@@ -65,22 +72,55 @@ class RunFolder:
         return old
 
     def begin(self, config_yaml: str, environment: dict[str, Any]) -> None:
-        """Write config, environment and command; a resumed run keeps its first ones."""
+        """Take the folder for this process and write config, command and environment.
+
+        A resumed run keeps its first ones, and env.json gets a line for every later start.
+
+        Raises:
+            InputError: another process of this machine is writing the run.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        command = command_line()
+        self._lock()
+        (self.path / "summary.json").unlink(missing_ok=True)  # of an attempt that failed
         if not (self.path / "config.yaml").exists():
             write_atomically(self.path / "config.yaml", config_yaml)
-            write_atomically(self.path / "env.json", json.dumps(environment, indent=1) + "\n")
-            write_atomically(self.path / "command.txt", command + "\n")
+        if not (self.path / "command.txt").exists():
+            write_atomically(self.path / "command.txt", command_line() + "\n")
+        path = self.path / "env.json"
+        content = json.loads(path.read_text()) if path.exists() else {**environment, "resumed": []}
+        if path.exists():
+            kept = ("started", "commit", "dirty", "devices")
+            content["resumed"].append({key: environment[key] for key in kept})
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
+
+    def _lock(self) -> None:
+        self._held = (self.path / ".lock").open("a")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is being written by another process: wait for it or stop it"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+
+    def release(self) -> None:
+        """Let other processes have the folder."""
+        if self._held is not None:
+            self._held.close()
 
     def command(self) -> str:
         """Return the command that started the run."""
         return (self.path / "command.txt").read_text().strip()
 
     def log(self, row: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl."""
+        """Append one line to metrics.jsonl; a number that is not finite becomes null."""
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
         with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(finite, allow_nan=False) + "\n")
 
     def rewind(self, step: int) -> None:
         """Drop the lines after update `step`, which will be computed again."""

@@ -57,20 +57,32 @@ class WandbTracker:
     ):
         import wandb
 
-        mode = config.mode
+        mode = os.environ.get("WANDB_MODE") or config.mode
         if mode == "auto":
             mode = "online" if _logged_in() else "offline"
-        self.run = wandb.init(
-            project=config.project,
-            entity=config.entity,
-            name=name,
-            id=run_id,
-            resume="allow" if mode == "online" else None,
-            config=content,
-            dir=folder,
-            mode=os.environ.get("WANDB_MODE", mode),  # type: ignore[arg-type]
-            settings=wandb.Settings(silent=True, console="off"),
-        )
+
+        def begin(mode: Any) -> Any:
+            return wandb.init(
+                project=config.project,
+                entity=config.entity,
+                name=name,
+                # Offline parts of one run cannot share an id: a later one would replace the first.
+                id=run_id if mode == "online" else None,
+                resume="allow" if mode == "online" else None,
+                group=name,
+                config=content,
+                dir=folder,
+                mode=mode,
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+
+        try:
+            self.run = begin(mode)
+        except Exception as error:
+            if mode != "online":
+                raise
+            _tell(f"wandb could not be reached ({type(error).__name__}): logging offline")
+            self.run = begin("offline")
         self.run_id: str | None = self.run.id
         self.run.define_metric("global_step")
         for section in ("train", "valid", "perf", "data"):
@@ -85,9 +97,18 @@ class WandbTracker:
 
 
 def _logged_in() -> bool:
+    """Return whether wandb accepts a key of this user's; without a network it cannot be asked."""
     import wandb
 
-    return bool(wandb.login(prompt=False))
+    try:
+        return bool(wandb.login(prompt=False))
+    except Exception as error:  # it tells of a wrong key and of no network by many types
+        _tell(f"wandb could not log in ({type(error).__name__}): logging offline")
+        return False
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def open_tracker(
@@ -104,7 +125,11 @@ def open_tracker(
     """
     if config.kind == "none":
         return NoTracker()
-    return WandbTracker(config, folder, name, content, run_id)
+    try:
+        return WandbTracker(config, folder, name, content, run_id)
+    except Exception as error:  # a mirror that cannot be had is no reason not to train
+        _tell(f"wandb could not start ({type(error).__name__}): metrics.jsonl has everything")
+        return NoTracker()
 
 
 class Progress:

@@ -1,21 +1,39 @@
 """Pre-training from a command line to its records, in this process."""
 
+import fcntl
 import json
 import shutil
 
 import pytest
 import torch
 
+from roformer.cli import compose
+from roformer.config.build import build
+from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
+from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
-from tests.e2e.conftest import assert_close, assert_same, results, small_run, weights
+from tests.e2e.conftest import (
+    assert_close,
+    assert_same,
+    results,
+    small_run,
+    weights,
+    write_corpus,
+)
 
 SUMMARY_KEYS = {
     "pipeline", "run_id", "model", "position", "recipe", "data", "seed", "status", "metrics", "steps",
     "tokens", "wall_seconds", "tokens_per_second", "peak_memory_bytes", "parameters", "command", "commit",
 }  # fmt: skip
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+
+
+def falls(folder) -> bool:
+    """Whether the training loss fell by a tenth from the first log step to the last."""
+    losses = [row["train/loss"] for row in results(folder) if "train/loss" in row]
+    return losses[-1] < 0.9 * losses[0]
 
 
 @pytest.fixture
@@ -63,7 +81,9 @@ def test_accumulation_equals_one_large_batch(arguments):
     assert_close(cut, whole)
 
 
-def test_checkpointing_and_workers_change_nothing(arguments):
+@pytest.mark.parametrize("position", ["rotary", "learned", "shaw", "t5", "alibi"])
+def test_checkpointing_and_workers_change_nothing(arguments, position):
+    arguments = [*arguments, f"model/position={position}", "training.steps=8"]
     _, plain = small_run(arguments, *DROPOUT)
     _, other = small_run(
         arguments,
@@ -98,9 +118,58 @@ def test_a_finished_run_is_not_run_again(arguments, capsys):
     assert (kept / "summary.json").is_file() and (folder / "summary.json").is_file()
 
 
-def test_resume_insists(arguments):
+def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
+    """Neither a finished run nor an unfinished one passes for one on a changed corpus."""
+    text = tmp_path / "text.jsonl"
+    here = [f"data.path={text}"]
+    write_corpus(text)
+    _, folder = small_run(arguments, *here)
+    write_corpus(text, documents=310)
+    with pytest.raises(InputError, match=r"begun on other data .*resume=false starts over"):
+        small_run(arguments, *here)
+    (folder / "summary.json").unlink()
+    with pytest.raises(InputError, match="begun on other data"):
+        small_run(arguments, *here)
+    assert small_run(arguments, *here, "resume=false")[0]["steps"] == 24
+
+
+def test_a_run_that_is_being_written_is_refused(arguments):
+    _, folder = small_run(arguments)
+    (folder / "summary.json").unlink()
+    with (folder / ".lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="being written by another process"):
+            small_run(arguments)
+
+
+def test_a_refused_resume_leaves_no_record(arguments, tmp_path):
     with pytest.raises(InputError, match="nothing to resume"):
         small_run(arguments, "resume=true")
+    assert not list((tmp_path / "runs").glob("**/*.yaml"))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("micro", ["null", "2"])
+def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, processes, micro):
+    config = build(
+        PretrainConfig, compose("pretrain", [*arguments, f"runtime.micro_batch_size={micro}"])
+    )
+    task = MaskedLMTask(config, prepare(config))
+    for count in (1, 2, 5, 8):
+        shares = [task._micro_batches(16, count, rank, processes) for rank in range(processes)]
+        assert [n for share in shares for batch in share for n in batch] == list(
+            range(16, 16 + count)
+        )
+        assert all(1 <= len(batch) <= 8 for share in shares for batch in share)
+
+
+def test_a_run_killed_before_its_summary_is_summed_up(arguments):
+    first, folder = small_run(arguments)
+    before = results(folder)
+    (folder / "summary.json").unlink()
+    again, _ = small_run(arguments)
+    assert again["metrics"] == first["metrics"]
+    assert results(folder) == before
 
 
 def test_a_damaged_checkpoint_is_passed_over(arguments, stop_at, capsys):
@@ -140,8 +209,6 @@ def test_warm_start(arguments):
 
 
 def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):
-    from roformer.pipelines.pretrain import MaskedLMTask
-
     loss = MaskedLMTask.loss
     calls = iter(range(1, 100))
     monkeypatch.setattr(
@@ -183,9 +250,9 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(arguments, monkeypatch):
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "shaw", "t5", "alibi", "none"])
 def test_every_encoding_trains(arguments, position):
-    summary, _ = small_run(arguments, f"model/position={position}", "training.steps=8")
+    summary, folder = small_run(arguments, f"model/position={position}", "training.steps=60")
     assert summary["position"] == position
-    assert summary["metrics"]["valid/mlm_loss"] < 6
+    assert falls(folder)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +266,12 @@ def test_every_encoding_trains(arguments, position):
     ],
 )
 def test_every_option_trains(arguments, overrides):
-    summary, _ = small_run(arguments, *overrides, "training.steps=40")
-    assert summary["metrics"]["valid/mlm_loss"] < 5.2
+    _, folder = small_run(arguments, *overrides, "training.steps=60")
+    assert falls(folder)
 
 
 def test_one_seed_gives_both_arms_the_same_order_and_masks(arguments):
-    """The first update's loss differs by the encoding alone: zeroed, it is the same."""
-    from roformer.cli import compose
-    from roformer.config.build import build
-    from roformer.config.schema import PretrainConfig
-    from roformer.pipelines.pretrain import MaskedLMTask, prepare
-
+    """What differs between the arms is the encoding, not what they read."""
     tasks = []
     for model in ("roformer", "bert"):
         config = build(PretrainConfig, compose("pretrain", [*arguments, f"model={model}"]))

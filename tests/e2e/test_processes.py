@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -92,15 +93,18 @@ def test_sigkill_at_any_moment(arguments, attempt):
     assert_same(finish(arguments, *longer, runs="killed"), calm)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_polite_signal_saves_and_the_same_command_goes_on(arguments, number, code):
+def test_a_polite_signal_saves_and_the_same_command_goes_on(arguments, number, code, workers):
+    """The whole group is told, as launchers and terminals do, and its workers with it."""
     longer = [*DROPOUT, "training.steps=300", "training.checkpoint_every=1000"]
+    longer += [f"runtime.num_workers={workers}"]
     calm = finish(arguments, *longer, runs="calm")
-    process, folder = start(arguments, *longer, runs="stopped")
+    process, folder = start(arguments, *longer, runs="stopped", start_new_session=True)
     while not list(folder.glob("pretrain/*/metrics.jsonl")):
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(number)
+    os.killpg(process.pid, number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
     assert "Traceback" not in output
@@ -133,7 +137,7 @@ def test_wandb_offline_mirrors_the_metrics(arguments, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.path=nowhere"], "error: nowhere"),
+        (["data.path=nowhere"], "error: data.path=nowhere does not exist"),
         (["model.position.bse=1"], "error: model.position.bse: unknown key; valid keys here: base"),
         (["model/position=rop"], "Available options in 'model/position': alibi"),
         (["resume=true"], "error: .*nothing to resume"),
@@ -144,7 +148,5 @@ def test_a_mistake_is_one_line_and_code_2(arguments, overrides, message):
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 2, output
     lines = [line for line in output.splitlines() if line.startswith("error: ")]
-    import re
-
     assert len(lines) == 1 and re.search(message, lines[0]), output
     assert "Traceback" not in output

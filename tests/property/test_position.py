@@ -152,7 +152,7 @@ def test_rotary_has_no_length_limit():
 
 
 def test_a_sequence_beyond_the_learned_table_is_refused():
-    with pytest.raises(ValueError, match="65 tokens is longer than the learned table of 64"):
+    with pytest.raises(ValueError, match="position 64 is beyond the learned table of 64"):
         model(CONFIGS["learned"])(torch.zeros(1, 65).long())
 
 

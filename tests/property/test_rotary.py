@@ -77,13 +77,17 @@ def test_gradient_in_float64(layout):
     )
 
 
-@pytest.mark.parametrize("strided", ["contiguous", "transposed", "slice"])
+@pytest.mark.parametrize(
+    "strided", ["contiguous", "transposed", "slice", "odd offset", "odd stride"]
+)
 def test_any_memory_layout(strided):
     base = torch.randn(2, 5, 3, 4, 16)
     x = {
         "contiguous": base[:, :, 0].transpose(1, 2).contiguous(),
         "transposed": base[:, :, 0].contiguous().transpose(1, 2),
         "slice": base[:, :, 0].transpose(1, 2),
+        "odd offset": torch.randn(2 * 4 * 5 * 16 + 1)[1:].view(2, 4, 5, 16),
+        "odd stride": torch.randn(2, 4, 5, 17)[..., :16],
     }[strided]
     expected = rotary.rotate(x.contiguous(), rotary.rotary_table(torch.arange(5), 16))
     torch.testing.assert_close(roformer.apply_rotary(x, torch.arange(5)), expected)

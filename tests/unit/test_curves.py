@@ -10,7 +10,7 @@ from roformer.report.curves import compare, read_curve, steps_to
 def record(folder, losses, model="roformer"):
     folder.mkdir()
     rows = [
-        {"step": step, "valid/mlm_loss": loss, "data/tokens": step * 10}
+        {"step": step, "valid/mlm_loss": loss, "data/samples": step, "data/tokens": step * 10}
         for step, loss in losses.items()
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -30,7 +30,7 @@ def test_comparison(tmp_path):
     fast = record(tmp_path / "fast", {100: 5.0, 200: 4.0})
     slow = record(tmp_path / "slow", {100: 6.0, 200: 5.0}, model="bert")
     text = compare([fast, slow], "valid/mlm_loss")
-    assert "| 100 | 1,000 | 5.000 | 6.000 |" in text
+    assert "| 100 | 100 | 1,000 | 5.000 | 6.000 |" in text
     assert "| 4.000 | roformer (rotary), seed 0 | 200 | not reached |" in text
     assert "| 5.000 | bert (rotary), seed 0 | 100 | 200 |" in text
 
@@ -38,7 +38,8 @@ def test_comparison(tmp_path):
 def test_what_is_missing_is_named(tmp_path):
     record(tmp_path / "run", {1: 1.0})
     with pytest.raises(
-        ValueError, match=r"has no valid/loss: choose one of data/tokens, valid/mlm_loss"
+        ValueError,
+        match=r"has no valid/loss: choose one of data/samples, data/tokens, valid/mlm_loss",
     ):
         read_curve(tmp_path / "run", "valid/loss")
     with pytest.raises(ValueError, match=r"metrics.jsonl is missing"):

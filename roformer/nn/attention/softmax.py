@@ -19,7 +19,7 @@ from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
 
 LONGEST_PLAIN = 512
-"""On a CPU, tokens up to which two matrix products beat the fused kernel (`make bench`)."""
+"""On a CPU, tokens up to which two matrix products beat the fused kernel (`make bench ARGS=kernels`)."""
 
 
 class SelfAttention(nn.Module):
@@ -56,7 +56,8 @@ class SelfAttention(nn.Module):
             mask = bias if mask is None else bias + mask
         if self._fused(x, encoding):
             dropout = self.dropout.p if self.training else 0.0
-            mask = None if mask is None else mask.to(q.dtype)
+            if mask is not None:  # the lowest number must not become infinite in fewer bits
+                mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
             y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         else:
             logits = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
