@@ -111,7 +111,8 @@ class RunFolder:
 
     def command(self) -> str:
         """Return the command that started the run."""
-        return (self.path / "command.txt").read_text().strip()
+        path = self.path / "command.txt"
+        return path.read_text().strip() if path.is_file() else command_line()
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite becomes null."""

@@ -1,0 +1,38 @@
+"""Copy the records of finished runs, without weights, into a study under experiments/.
+
+`python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path, help="folder under experiments/ that has a PLAN.md")
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    arguments = parser.parse_args()
+    missing = [
+        arguments.study / "PLAN.md",
+        *(run / name for run in arguments.runs for name in FILES),
+    ]
+    for path in missing:
+        if not path.is_file():
+            print(
+                f"error: {path} is missing: plan first, and record finished runs", file=sys.stderr
+            )
+            raise SystemExit(2)
+    for run in arguments.runs:
+        target = arguments.study / "runs" / run.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            shutil.copy2(run / name, target / name)
+        print(target)
+
+
+if __name__ == "__main__":
+    main()
