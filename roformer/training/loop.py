@@ -273,8 +273,6 @@ class Loop:
             "train/learning_rate": self.rate(state.step),
             "train/grad_norm": float(self.norm),
             "train/weight_norm": weight_norm(self.task.model),
-            "data/tokens": state.tokens,
-            "data/samples": state.samples,
             "perf/tokens_per_second": speed,
             "perf/tokens_per_second_per_device": speed / self.world_size,
             "perf/peak_memory_bytes": peak_memory_bytes(device),
@@ -308,7 +306,8 @@ class Loop:
         return improved
 
     def _log(self, row: dict[str, Any]) -> None:
-        row = {"step": self.state.step, **row}
+        state = self.state
+        row = {"step": state.step, **row, "data/tokens": state.tokens, "data/samples": state.samples}
         if self.accelerator.is_main_process:
             self.folder.log(row)
             self.tracker.log(row)
