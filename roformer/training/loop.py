@@ -307,7 +307,12 @@ class Loop:
 
     def _log(self, row: dict[str, Any]) -> None:
         state = self.state
-        row = {"step": state.step, **row, "data/tokens": state.tokens, "data/samples": state.samples}
+        row = {
+            "step": state.step,
+            **row,
+            "data/tokens": state.tokens,
+            "data/samples": state.samples,
+        }
         if self.accelerator.is_main_process:
             self.folder.log(row)
             self.tracker.log(row)

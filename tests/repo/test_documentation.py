@@ -93,3 +93,20 @@ def test_reported_tables_are_the_records(report):
     runs = [run for word in command.split() for run in sorted(REPOSITORY.glob(word))]
     table = compare([read_curve(run, "valid/mlm_loss") for run in runs], "valid/mlm_loss")
     assert table in text
+
+
+def test_the_readme_shows_what_is_recorded():
+    """Its table stands in the study's report; its expected output is the record's."""
+    readme = (REPOSITORY / "README.md").read_text()
+    study = REPOSITORY / "experiments" / "pretraining_builtin"
+    curves = [line for line in readme.splitlines() if re.match(r"\| \d+ \|", line)]
+    report = (study / "REPORT.md").read_text().splitlines()
+    assert len(curves) == 6 and set(curves) <= set(report)
+    (record,) = study.glob("runs/roformer-rotary-*/summary.json")
+    metrics = json.loads(record.read_text())["metrics"]
+    assert (
+        f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
+        f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
+        f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
+    ) in readme
+    assert record.parent.name in readme
