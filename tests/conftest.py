@@ -19,5 +19,5 @@ def seeded():
 @pytest.fixture
 def real_data():
     if not REAL_DATA.is_dir():
-        pytest.skip("needs the real data beside the repository")
+        pytest.skip("needs real text: ROFORMER_TEST_DATA or data/")
     return REAL_DATA
