@@ -72,9 +72,9 @@ def compare(curves: list[Curve], metric: str) -> str:
     if not curves:
         raise ValueError("none of these runs is finished: give folders like runs/pretrain/*")
     steps = sorted(set.intersection(*(set(curve.points) for curve in curves)))
-    names = [
-        f"{c.summary['model']} ({c.summary['position']}), seed {c.summary['seed']}" for c in curves
-    ]
+    names = [_label(curve.summary) for curve in curves]
+    if len(set(names)) < len(names):  # they differ in something else: the id tells them apart
+        names = [curve.name for curve in curves]
     lines = [f"**{metric}** at equal updates", ""]
     lines += [_row(["updates", "sequences", "tokens", *names]), _row(["---:"] * (len(names) + 3))]
     for step in steps:
@@ -91,6 +91,10 @@ def compare(curves: list[Curve], metric: str) -> str:
         cells = [f"{r:,.0f}" if r is not None else "not reached" for r in reached]
         lines.append(_row([f"{last:.3f}", name, *cells]))
     return "\n".join(lines)
+
+
+def _label(summary: dict[str, Any]) -> str:
+    return f"{summary['model']} ({summary['position']}), seed {summary['seed']}"
 
 
 def _row(cells: list[str]) -> str:
