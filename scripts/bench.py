@@ -13,7 +13,7 @@ SUITES = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
-    "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2)),
+    "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
 }
 
 

@@ -18,8 +18,9 @@ from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
 
-LONGEST_PLAIN = 512
-"""On a CPU, tokens up to which two matrix products beat the fused kernel (`make bench ARGS=kernels`)."""
+LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
+"""On a CPU, tokens up to which two matrix products beat the fused kernel, by type: measured by
+`make bench ARGS=kernels`. Types that are not listed use the fused kernel."""
 
 
 class SelfAttention(nn.Module):
@@ -54,7 +55,7 @@ class SelfAttention(nn.Module):
         bias = encoding.bias(q, positions, positions)
         if bias is not None:
             mask = bias if mask is None else bias + mask
-        if self._fused(x, encoding):
+        if self._fused(q, encoding):
             dropout = self.dropout.p if self.training else 0.0
             if mask is not None:  # the lowest number must not become infinite in fewer bits
                 mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
@@ -67,15 +68,15 @@ class SelfAttention(nn.Module):
                 y = y + encoding.value_term(probabilities, positions, positions)
         return self.output(y.transpose(1, 2).flatten(-2))
 
-    def _fused(self, x: Tensor, encoding: PositionEncoding) -> bool:
-        """Whether to use the fused kernel: chosen by what `make bench` measured."""
+    def _fused(self, q: Tensor, encoding: PositionEncoding) -> bool:
+        """Whether to use the fused kernel: chosen by device, type and length."""
         if encoding.adds_to_values:
             return False
-        if x.device.type != "cpu":
+        if q.device.type != "cpu":
             return True
-        # The CPU's flash kernel has no dropout and is slower than two products on short sequences.
+        # The CPU's flash kernel has no dropout; without it the fused path has no advantage left.
         dropping = self.training and self.dropout.p > 0
-        return x.shape[-2] > LONGEST_PLAIN and not dropping
+        return q.shape[-2] > LONGEST_PLAIN.get(q.dtype, 0) and not dropping
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
