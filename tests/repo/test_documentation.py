@@ -83,7 +83,11 @@ def test_records_are_whole(record):
         assert rows[-1][name] == value, name
 
 
-@pytest.mark.parametrize("report", sorted(REPOSITORY.glob("experiments/*/REPORT.md")))
+@pytest.mark.parametrize(
+    "report",
+    sorted(path.with_name("REPORT.md") for path in REPOSITORY.glob("experiments/*/runs")),
+    ids=lambda path: path.parent.name,
+)
 def test_reported_tables_are_the_records(report):
     """Every table that `scripts/compare.py` prints stands in the report as it prints it now."""
     from roformer.report.curves import compare, read_curve
@@ -110,3 +114,14 @@ def test_the_readme_shows_what_is_recorded():
         f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
     ) in readme
     assert record.parent.name in readme
+
+
+def test_the_speed_report_is_the_record():
+    from roformer.report.speed import speed_table
+
+    folder = REPOSITORY / "experiments" / "speed"
+    table = speed_table(folder)
+    assert table in (folder / "REPORT.md").read_text()
+    readme = (REPOSITORY / "README.md").read_text().splitlines()
+    shown = [line for line in readme if re.match(r"\| .* (step|rotary) ?.*\|", line)]
+    assert len(shown) >= 8 and set(shown) <= set(table.splitlines())
