@@ -54,10 +54,14 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     Look whether it exists after entering: the other process may have finished it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.busy"), "a") as held:
+    busy = folder.with_name(f"{folder.name}.busy")
+    with open(busy, "a") as held:
         with suppress(OSError):  # a file system without locks: both make it, the first one wins
             fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            busy.unlink(missing_ok=True)
 
 
 def _remove_abandoned(parent: Path) -> None:
