@@ -64,8 +64,8 @@ def test_two_processes_equal_one_and_equal_accumulation(arguments):
         one = finish(arguments, size, runs=f"one{batch}")
         two = finish(arguments, size, runs=f"two{batch}", processes=2)
         four = finish(arguments, size, "runtime.micro_batch_size=2", runs=f"four{batch}")
-        assert_close(two, one)
-        assert_close(four, one)
+        assert_close(two, one, tolerance=1e-4)
+        assert_close(four, one, tolerance=1e-4)
 
 
 def test_more_processes_than_sequences_is_refused(arguments):
@@ -114,7 +114,12 @@ def test_a_polite_signal_saves_and_the_same_command_goes_on(arguments, number, c
 
 
 def test_a_run_of_two_processes_resumes_on_one(arguments):
-    longer = ["training.steps=200", "training.checkpoint_every=1000"]
+    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
+    longer = [
+        "training.steps=200",
+        "training.checkpoint_every=1000",
+        "optimizer.learning_rate=1e-5",
+    ]
     calm = finish(arguments, *longer, runs="calm")
     process, folder = start(arguments, *longer, runs="moved", processes=2, start_new_session=True)
     while not list(folder.glob("pretrain/*/metrics.jsonl")):
