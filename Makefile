@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain prepare plan compare bench test test-slow test-gpu lint clean
+.PHONY: help setup pretrain glue glue-table glue-submission predict prepare plan compare bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -23,9 +23,9 @@ LAUNCH := $(BIN)/python
 endif
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|paper_tuned GPUS=8 PROCESSES=2 (CPU)'
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable) GPUS=8 PROCESSES=2 (CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 
 setup: $(STAMP)  ## the environment alone, in .venv
@@ -41,6 +41,18 @@ $(STAMP): requirements.txt pyproject.toml
 
 pretrain: $(STAMP)  ## masked-language-model pre-training
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+
+glue: $(STAMP)  ## fine-tuning on GLUE, after the pre-training if there is none
+	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=glue_$(RECIPE:glue_%=%) $(ARGS)
+
+glue-table: $(STAMP)  ## tables of fine-tuning runs: make glue-table RUNS="runs/glue/*"
+	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*)
+
+glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS="runs/glue/*roformer*"
+	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*)
+
+predict: $(STAMP)  ## classify lines of stdin: make predict RUN=runs/glue/sst2-… < sentences.txt
+	@$(BIN)/python scripts/predict.py $(RUN) $(ARGS)
 
 prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
 	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)

@@ -1,5 +1,28 @@
 """RoFormer (arXiv 2104.09864): rotary position embedding, its models and their baselines."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
 
-__all__ = ["RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"]
+if TYPE_CHECKING:
+    from roformer.pipelines.loading import TrainedModel, load_model
+
+__all__ = [
+    "RotaryEmbedding",
+    "TrainedModel",
+    "apply_rotary",
+    "decay_bound",
+    "load_model",
+    "rotary_angles",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what trained models need when it is first asked for: the rotation alone is light."""
+    if name in ("TrainedModel", "load_model"):
+        from roformer.pipelines import loading
+
+        return getattr(loading, name)
+    raise AttributeError(f"module 'roformer' has no attribute {name!r}")

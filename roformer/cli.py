@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import hydra
+import torch
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from roformer.config.build import build
 from roformer.errors import Diverged, InputError
+from roformer.training.process import leave_process_group
 from roformer.training.records import COMMAND
 
 C = TypeVar("C")
 CONF = Path(__file__).resolve().parents[1] / "conf"
+DIVERGED = 3
+"""Exit code of a training whose loss became infinite."""
 
 
 def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
@@ -35,13 +44,36 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # a bug keeps its whole traceback
 
     def main(config: DictConfig) -> None:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            launch(config_name, list(HydraConfig.get().overrides.task))
+            return
         with one_line_errors():
             action(build(schema, config))
+        leave_process_group()
 
     if not any(argument.startswith("-") for argument in arguments):
         with one_line_errors():
             compose(config_name, arguments)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(main)()
+
+
+def launch(config_name: str, overrides: list[str]) -> None:
+    """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
+
+    So jobs share no state, wherever Hydra's launcher starts them: here or on SLURM.
+
+    Raises:
+        SystemExit: the job failed; one that diverged is recorded so and does not end the sweep.
+    """
+    command = [sys.executable]
+    if (gpus := torch.cuda.device_count()) > 1:
+        command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
+        command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
+        command += ["--dynamo_backend", "no"]
+    script = CONF.parent / "scripts" / f"{config_name}.py"
+    done = subprocess.run([*command, str(script), *overrides], cwd=Path.cwd())
+    if done.returncode not in (0, DIVERGED):
+        raise SystemExit(done.returncode)
 
 
 def compose(config_name: str, overrides: list[str]) -> DictConfig:
@@ -51,12 +83,24 @@ def compose(config_name: str, overrides: list[str]) -> DictConfig:
         InputError: an unknown group or option (the valid ones are listed), or a malformed override.
     """
     OmegaConf.clear_resolvers()
+    outer = GlobalHydra.instance().hydra  # of the script that is running, if one is
+    GlobalHydra.instance().clear()
     try:
         with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
             return hydra.compose(config_name, overrides=[open_key(o) for o in overrides])
     except HydraException as error:
         message, _, _ = str(error).partition("Config search path")
+        # Of several options of a group, Hydra names the one that is not there but not the others.
+        if found := re.search(r"Could not load '([\w/]+)/[^/']*'", message):
+            message += f" Available options in '{found[1]}': {' '.join(options(found[1]))}"
         raise InputError(" ".join(message.split())) from error
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def options(group: str) -> list[str]:
+    """Return the options of a config group."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def open_key(override: str) -> str:
@@ -71,8 +115,8 @@ def open_key(override: str) -> str:
     key, equals, value = override.partition("=")
     group = key.lstrip("+~").replace(".", "/")
     if equals and "/" in group and group not in override and (CONF / group).is_dir():
-        options = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
-        raise InputError(f"{key} is chosen whole: write {group}={value}, one of {options}")
+        listed = ", ".join(options(group))
+        raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
     if not equals or not key[:1].isalpha() or key.startswith("hydra") or (CONF / key).is_dir():
         return override
     if "/" in key:  # a group that does not exist: Hydra says so
@@ -92,7 +136,7 @@ class one_line_errors:
             raise SystemExit(2) from None
         if isinstance(error, Diverged):
             print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(3) from None
+            raise SystemExit(DIVERGED) from None
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
             where = f" while writing {error.filename}" if error.filename else ""
             print(

@@ -13,7 +13,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -64,19 +64,27 @@ def to_yaml(config: Any) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(plain(config)))
 
 
+def from_yaml(cls: type[C], text: str) -> C:
+    """Return the typed config that `to_yaml` wrote.
+
+    Raises:
+        InputError: see `build`.
+    """
+    return build(cls, cast(DictConfig, OmegaConf.create(text)))
+
+
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
-    The hash covers everything that changes the result but the seed, so that runs that differ in the
-    seed alone stand side by side.
+    A fine-tuning's begins with its task. The hash covers everything that changes the result but the
+    seed, so that runs that differ in the seed alone stand side by side.
     """
     content = {k: v for k, v in plain(config).items() if k not in (*NOT_IN_RESULT, "seed")}
     text = json.dumps(content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     model = content["model"]
-    return (
-        f"{model['name']}-{model['position']['kind']}-{content['recipe']}-{digest}-s{config.seed}"
-    )
+    words = [*content.get("task", ()), model["name"], model["position"]["kind"], content["recipe"]]
+    return "-".join([*words, digest, f"s{config.seed}"])
 
 
 def _explain(cls: type, problem: Any) -> str:

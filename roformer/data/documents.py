@@ -119,7 +119,7 @@ class HubDocuments:
                 yield "\n".join(rows)
 
     def _column(self, source: HubSource, revision: str) -> Iterator[object]:
-        with _reachable(source.path):
+        with reachable(source.path):
             from datasets import load_dataset
 
             rows = load_dataset(
@@ -150,14 +150,15 @@ class HubDocuments:
 
 
 def _current_revision(source: HubSource) -> str:
-    with _reachable(source.path):
+    with reachable(source.path):
         from huggingface_hub import HfApi
 
         return cast(str, HfApi().dataset_info(source.path).sha)
 
 
 @contextmanager
-def _reachable(path: str) -> Iterator[None]:
+def reachable(path: str) -> Iterator[None]:
+    """Turn what goes wrong in reading a data set of the Hub into an InputError that names it."""
     try:
         yield
     except InputError:

@@ -70,7 +70,7 @@ class FileDocuments:
     def describe(self) -> dict[str, Any]:
         files = []
         for file in self.files:
-            with _readable(file), open(file, "rb") as stream:
+            with readable(file), open(file, "rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
             files.append({"file": self._name(file), "bytes": file.stat().st_size, "sha256": digest})
         return {
@@ -123,7 +123,7 @@ def _rows(file: Path, text_field: str) -> Iterator[Row]:
 
 def _paragraphs(file: Path) -> Iterator[Row]:
     paragraph: list[str] = []
-    for number, line in _lines(file):
+    for number, line in text_lines(file):
         if line.strip():
             paragraph.append(line)
         elif paragraph:
@@ -134,7 +134,7 @@ def _paragraphs(file: Path) -> Iterator[Row]:
 
 
 def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
-    for number, line in _lines(file):
+    for number, line in text_lines(file):
         if not line.strip():
             continue
         try:
@@ -187,10 +187,14 @@ def checked_text(value: object, text_field: str) -> tuple[str | None, str]:
     return value, ""
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield line numbers from 1 and lines, cut at newlines only, without them."""
+def text_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line numbers from 1 and lines, cut at newlines only, without them.
+
+    Raises:
+        InputError: a file that cannot be read, or a line that is not UTF-8.
+    """
     opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
-    with _readable(file), opener(file, "rb") as stream:
+    with readable(file), opener(file, "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -203,7 +207,8 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def readable(file: Path) -> Iterator[None]:
+    """Turn what goes wrong in reading a file into an InputError that names it."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

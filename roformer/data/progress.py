@@ -15,11 +15,11 @@ EVERY = 30.0
 
 @contextmanager
 def stage(
-    what: str, unit: str, total: int | None, progress: bool
+    what: str, unit: str, total: int | None, progress: bool, subject: str = "text"
 ) -> Iterator[Callable[[int], object]]:
-    """Show one stage of the work; yields the function to call with each bit done."""
+    """Show one stage of the work on `subject`; yields the function to call with each bit done."""
     if progress and sys.stderr.isatty():
-        with tqdm(desc=what, unit=unit, total=total, unit_scale=unit == "B") as bar:
+        with tqdm(desc=f"{subject}: {what}", unit=unit, total=total, unit_scale=unit == "B") as bar:
             yield bar.update
         return
     started = told = time.monotonic()
@@ -31,9 +31,9 @@ def stage(
         if progress and (now := time.monotonic()) - told >= EVERY:
             told = now
             left = f", {(now - started) * (total / done - 1):.0f} s left" if total and done else ""
-            print(f"text: {what}: {done:,} {unit}{left}", file=sys.stderr, flush=True)
+            print(f"{subject}: {what}: {done:,} {unit}{left}", file=sys.stderr, flush=True)
 
     yield advance
     if progress:
         seconds = time.monotonic() - started
-        print(f"text: {what}: {done:,} {unit} in {seconds:.1f} s", file=sys.stderr, flush=True)
+        print(f"{subject}: {what}: {done:,} {unit} in {seconds:.1f} s", file=sys.stderr, flush=True)

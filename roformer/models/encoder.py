@@ -107,6 +107,28 @@ class Encoder(nn.Module):
         return self.final_norm(x)
 
 
+def draw_weights(model: nn.Module, encoder: Encoder) -> None:
+    """Draw the weights of an encoder and its head as BERT: N(0, init_std²), zero biases, unit norms.
+
+    Position encodings come last, so that one seed gives models that differ in nothing but the
+    encoding the same weights everywhere else.
+
+    Args:
+        model: the encoder with its head.
+        encoder: the part of it that has the position encoding.
+    """
+    std = encoder.config.init_std
+    position = set(encoder.position.modules())
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)) and module not in position:
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            module.reset_parameters()
+    encoder.position.reset_parameters()
+
+
 class MaskedLM(nn.Module):
     """An encoder that predicts tokens, with its output matrix tied to the embeddings."""
 
@@ -121,22 +143,9 @@ class MaskedLM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights as BERT: N(0, init_std²), zero biases, unit norms.
-
-        Position encodings come last, so that one seed gives models that differ in nothing but the
-        encoding the same weights everywhere else.
-        """
-        std = self.encoder.config.init_std
-        position = set(self.encoder.position.modules())
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)) and module not in position:
-                nn.init.normal_(module.weight, std=std)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.LayerNorm):
-                module.reset_parameters()
+        """Draw all weights, see `draw_weights`."""
+        draw_weights(self, self.encoder)
         nn.init.zeros_(self.bias)
-        self.encoder.position.reset_parameters()
 
     def forward(
         self,

@@ -6,17 +6,23 @@ Both are the same encoder here; theirs keep query, key and value apart and name 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from roformer.config.position import Learned, Position, Rotary
+from roformer.config.schema import EncoderConfig, SoftmaxAttention
+from roformer.errors import InputError
 from roformer.nn.rotary import Layout
 
-HEAD = {
+MASKED_LM = {
     "transform.": "cls.predictions.transform.dense.",
     "norm.": "cls.predictions.transform.LayerNorm.",
     "bias": "cls.predictions.bias",
 }
+CLASSIFIER = {"pooler.": "{prefix}.pooler.dense.", "classifier.": "classifier."}
+HEADS = MASKED_LM | CLASSIFIER
 ENCODER = {
     "tokens.weight": "embeddings.word_embeddings.weight",
     "token_types.weight": "embeddings.token_type_embeddings.weight",
@@ -33,8 +39,53 @@ BLOCK = {
 PROJECTIONS = ("query", "key", "value")
 
 
+def encoder_config(config: Any) -> EncoderConfig:
+    """Return the encoder that a `transformers` config of type bert or roformer describes.
+
+    Raises:
+        InputError: another type of model, or a variant that this encoder does not have.
+    """
+    if config.model_type not in ("bert", "roformer"):
+        raise InputError(
+            f"a model of type {config.model_type} cannot be read: choose one of type bert or roformer"
+        )
+    position: Position = Rotary()
+    if config.model_type == "bert":
+        position = Learned(max_positions=config.max_position_embeddings)
+    needed = {
+        "hidden_act": "gelu",
+        "embedding_size": config.hidden_size,
+        "rotary_value": False,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+    }
+    for key, value in needed.items():
+        if getattr(config, key, value) != value:
+            raise InputError(
+                f"a {config.model_type} model with {key}={getattr(config, key)} cannot be read: "
+                f"this encoder has {value}"
+            )
+    return EncoderConfig(
+        name=config.model_type,
+        size=f"{config.num_hidden_layers}x{config.hidden_size}",
+        layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        hidden_dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob,
+        token_types=config.type_vocab_size,
+        layer_norm_eps=config.layer_norm_eps,
+        init_std=config.initializer_range,
+        position=position,
+        attention=SoftmaxAttention(),
+    )
+
+
 def from_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the state dict of `MaskedLM` for a `BertForMaskedLM` or `RoFormerForMaskedLM`.
+    """Return the state dict of ours for theirs: the encoder, and the heads that are there.
+
+    Theirs may be a `BertForMaskedLM`, a `RoFormerForMaskedLM` or a `BertForSequenceClassification`.
 
     Args:
         state: theirs; derived tables (`embed_positions`, `position_ids`) and the copy of the tied
@@ -49,7 +100,7 @@ def from_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor
 
 
 def to_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the state dict of a `BertForMaskedLM` or `RoFormerForMaskedLM`; the inverse.
+    """Return the state dict of theirs for ours; the inverse of `from_transformers`.
 
     Theirs rotates whole heads in interleaved pairs with base 10000 and cannot be told otherwise:
     convert half-split projections with `convert_layout` first.
@@ -66,9 +117,9 @@ def to_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def their_names(name: str, prefix: str) -> list[str]:
     """Return what `transformers` calls one of our parameters: three for the fused projection."""
-    for ours, theirs in HEAD.items():
+    for ours, theirs in HEADS.items():
         if name.startswith(ours):
-            return [theirs + name.removeprefix(ours)]
+            return [theirs.format(prefix=prefix) + name.removeprefix(ours)]
     name = name.removeprefix("encoder.")
     for ours, theirs in ENCODER.items():
         if name.startswith(ours):
@@ -88,8 +139,9 @@ def their_names(name: str, prefix: str) -> list[str]:
 def our_names(state: dict[str, Tensor], prefix: str) -> list[str]:
     """Return the names of our parameters that their state dict fills."""
     layers = {int(m[1]) for k in state if (m := re.match(rf"{prefix}\.encoder\.layer\.(\d+)\.", k))}
-    names = [f"{part}{kind}" for part in ("transform.", "norm.") for kind in ("weight", "bias")]
-    names += ["bias", "encoder.tokens.weight", "encoder.token_types.weight"]
+    heads = [f"{part}{kind}" for part in HEADS if part != "bias" for kind in ("weight", "bias")]
+    names = [name for name in (*heads, "bias") if their_names(name, prefix)[0] in state]
+    names += ["encoder.tokens.weight", "encoder.token_types.weight"]
     names += ["encoder.embedding_norm.weight", "encoder.embedding_norm.bias"]
     if f"{prefix}.embeddings.position_embeddings.weight" in state:
         names.append("encoder.position.table")

@@ -32,6 +32,7 @@ class MaskedLMTask:
     """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens."""
 
     monitor = "valid/mlm_loss"
+    higher_is_better = False
 
     def __init__(self, config: PretrainConfig, shards: TextShards):
         self.config = config
@@ -155,7 +156,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
         f"tokens, {task.valid_count} validation blocks"
     )
-    summary = run.train(task)
+    summary = run.train(task, config.training)
     if first_process():
         report(summary, run)
     return summary

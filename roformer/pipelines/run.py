@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,15 +23,23 @@ from roformer.training.task import Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
 
 
-class RunConfig(Settings, Protocol):
+class RunConfig(Protocol):
     """What every pipeline's config has."""
 
     @property
     def recipe(self) -> str: ...
     @property
+    def seed(self) -> int: ...
+    @property
     def model(self) -> schema.EncoderConfig: ...
     @property
-    def data(self) -> schema.Text: ...
+    def data(self) -> Any: ...
+    @property
+    def optimizer(self) -> schema.OptimizerConfig: ...
+    @property
+    def schedule(self) -> schema.ScheduleConfig: ...
+    @property
+    def runtime(self) -> schema.RuntimeConfig: ...
     @property
     def resume(self) -> bool | str: ...
     @property
@@ -119,15 +128,28 @@ class Run:
                 "leave resume=true out to start the run"
             )
 
-    def train(self, task: Task) -> dict[str, Any]:
+    def train(
+        self,
+        task: Task,
+        training: schema.LoopConfig,
+        facts: Mapping[str, Any] | None = None,
+        conclude: Callable[[], object] | None = None,
+    ) -> dict[str, Any]:
         """Train `task`, from the last checkpoint if there is one; write and return the summary.
+
+        Args:
+            task: what is trained.
+            training: how long and how precisely.
+            facts: what else the summary says.
+            conclude: called on the first process when the training is done, before the summary says
+                so.
 
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
             Diverged: recorded as `failed` in the summary first.
         """
         config, folder = self.config, self.folder
-        runtime, training = config.runtime, config.training
+        runtime = config.runtime
         process: dict[str, Any] = {}
         if runtime.tune_process:
             process |= tune_process(threads=runtime.threads)
@@ -156,9 +178,12 @@ class Run:
             else NoTracker()
         )
         status, metrics = "failed", dict[str, float]()
+        settings = Settings(config.seed, training, config.optimizer, config.schedule, runtime)
         try:
-            loop = Loop(task, config, accelerator, folder, tracker, state, self.checkpoint)
+            loop = Loop(task, settings, accelerator, folder, tracker, state, self.checkpoint)
             state, metrics = loop.run()
+            if main and conclude is not None:
+                conclude()
             status = "degenerate" if task.degenerate(metrics) else "done"
         except SystemExit:
             status = "stopped"
@@ -166,6 +191,7 @@ class Run:
         finally:
             summary = self._summary(status, state, metrics, task)
             summary["peak_memory_bytes"] = peak_memory_bytes(accelerator.device)
+            summary |= facts or {}
             if main and status != "stopped":
                 error = sys.exc_info()[1]
                 if error is not None:
@@ -174,7 +200,6 @@ class Run:
             tracker.finish(status, summary)
             folder.release()
         accelerator.wait_for_everyone()
-        accelerator.end_training()
         return summary
 
     def _summary(
@@ -191,6 +216,7 @@ class Run:
             "seed": config.seed,
             "status": status,
             "metrics": metrics,
+            "best": {"step": state.best_step, "metrics": state.best_metrics},
             "steps": state.step,
             "tokens": state.tokens,
             "wall_seconds": state.wall_seconds,

@@ -119,6 +119,28 @@ class Checkpoints:
                 shutil.rmtree(path)
 
 
+def keep_only_best(folder: Path) -> None:
+    """Reduce the checkpoints of a finished run to the best one, or the last, without moments.
+
+    What is left is complete and can be started from; the training cannot go on from it.
+    """
+    best = next((folder / name for name in ("best", "last") if (folder / name).exists()), None)
+    if best is None:
+        return
+    kept = best.resolve()
+    files = json.loads((kept / COMPLETE).read_text())
+    files.pop(OPTIMIZER, None)
+    partial = kept / f".{COMPLETE}.partial"
+    partial.write_text(json.dumps(files, indent=1))
+    partial.replace(kept / COMPLETE)
+    (kept / OPTIMIZER).unlink(missing_ok=True)
+    for name in ("last", "best"):
+        Checkpoints(folder, keep=1)._link(name, kept)
+    for path in folder.glob("step_*"):
+        if path.resolve() != kept:
+            shutil.rmtree(path)
+
+
 def damage(path: Path) -> str | None:
     """Return what is wrong with a checkpoint folder, or None if every file is as it was written."""
     try:

@@ -22,7 +22,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -61,6 +61,8 @@ class State:
     window_targets: int = 0
     best: float | None = None
     best_step: int = 0
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    """All metrics of the evaluation whose monitored one is the best; none while that is NaN."""
     scaler: dict[str, Any] | None = None
     """Of fp16's loss scaler."""
     skipped: int = 0
@@ -89,7 +91,7 @@ class Loop:
 
     Args:
         task: what is trained; `restore` has loaded its weights.
-        settings: the pipeline's config.
+        settings: of the pipeline's config.
         accelerator: devices, processes, autocast.
         folder: the run's records.
         tracker: their mirror.
@@ -296,13 +298,16 @@ class Loop:
         half_way = 2 * self.state.step >= self.settings.training.steps
         if half_way and self.task.degenerate(self.metrics):
             self.progress.say(
-                f"warning: after {self.state.step} steps the model is no better than one that knows "
-                "frequencies alone: lengthen the warm-up or change optimizer.learning_rate"
+                f"warning: after {self.state.step} steps the model is no better than one that ignores "
+                "its input: lengthen the warm-up or change optimizer.learning_rate"
             )
-        value = self.metrics[self.task.monitor]
-        improved = self.state.best is None or value < self.state.best
+        value, best = self.metrics[self.task.monitor], self.state.best
+        higher = self.task.higher_is_better
+        # A metric that is not defined (NaN) is never the best.
+        improved = value == value and (best is None or (value > best if higher else value < best))
         if improved:
             self.state.best, self.state.best_step = value, self.state.step
+            self.state.best_metrics = self.metrics
         return improved
 
     def _log(self, row: dict[str, Any]) -> None:

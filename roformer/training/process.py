@@ -46,3 +46,9 @@ def keep_large_blocks() -> bool:
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 << 20}
     return all(mallopt(name, value) == 1 for name, value in settings.items())
+
+
+def leave_process_group() -> None:
+    """End the communication between processes, at the end of the script; alone there is none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

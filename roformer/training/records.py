@@ -116,12 +116,8 @@ class RunFolder:
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite becomes null."""
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
         with self.metrics.open("a") as file:
-            file.write(json.dumps(finite, allow_nan=False) + "\n")
+            file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
     def rewind(self, step: int) -> None:
         """Drop the lines after update `step`, which will be computed again."""
@@ -130,8 +126,16 @@ class RunFolder:
             write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write summary.json."""
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+        """Write summary.json; a number that is not finite becomes null."""
+        text = json.dumps(finite(summary), indent=1, allow_nan=False)
+        write_atomically(self.path / "summary.json", text + "\n")
+
+
+def finite(value: Any) -> Any:
+    """Return plain data with null for every number that is not finite: JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accelerate import Accelerator
@@ -20,7 +21,9 @@ class Task(Protocol):
     description: dict[str, Any]
     """Plain data that tells this model from another; kept in every checkpoint."""
     monitor: str
-    """The metric that the best checkpoint minimises."""
+    """The metric that decides which checkpoint is the best."""
+    higher_is_better: bool
+    """Whether the best is the highest value of it, or the lowest."""
     flops_per_token: float
     """Floating-point operations of a training step over the tokens it reads."""
 
@@ -46,20 +49,16 @@ class Task(Protocol):
         ...
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return `valid/…` metrics, equal on all ranks; called with gradients off, in eval mode."""
+        """Return metrics, equal on all ranks; called with gradients off, in eval mode."""
         ...
 
 
-class Settings(Protocol):
+@dataclass(frozen=True)
+class Settings:
     """The part of a pipeline's config that the loop reads."""
 
-    @property
-    def seed(self) -> int: ...
-    @property
-    def training(self) -> LoopConfig: ...
-    @property
-    def optimizer(self) -> OptimizerConfig: ...
-    @property
-    def schedule(self) -> ScheduleConfig: ...
-    @property
-    def runtime(self) -> RuntimeConfig: ...
+    seed: int
+    training: LoopConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    runtime: RuntimeConfig

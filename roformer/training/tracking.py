@@ -20,6 +20,11 @@ LINE = {
 """What a terminal shows of a row, by which name."""
 
 
+def evaluated(name: str) -> bool:
+    """Tell whether a metric is of an evaluation: `valid/…`, or of a task, `mrpc/f1`."""
+    return name.partition("/")[0] not in ("step", "train", "perf", "data")
+
+
 class Tracker(Protocol):
     """A mirror of metrics.jsonl."""
 
@@ -85,8 +90,7 @@ class WandbTracker:
             self.run = begin("offline")
         self.run_id: str | None = self.run.id
         self.run.define_metric("global_step")
-        for section in ("train", "valid", "perf", "data"):
-            self.run.define_metric(f"{section}/*", step_metric="global_step")
+        self.run.define_metric("*", step_metric="global_step")
 
     def log(self, row: dict[str, Any]) -> None:
         self.run.log({"global_step" if key == "step" else key: value for key, value in row.items()})
@@ -161,7 +165,7 @@ class Progress:
             self.shown_last |= {LINE[k]: f"{v:.4g}" for k, v in row.items() if k in LINE}
             self.bar.set_postfix(self.shown_last)
         elif self.shown:
-            shown = {name: value for name, value in row.items() if name in LINE or "valid/" in name}
+            shown = {name: value for name, value in row.items() if name in LINE or evaluated(name)}
             metrics = "  ".join(f"{LINE.get(k, k)} {v:.5g}" for k, v in shown.items())
             left = f"{int(seconds_left) // 60}:{int(seconds_left) % 60:02d}"
             print(f"step {row['step']}/{self.total}  {metrics}  left {left}", flush=True)

@@ -18,7 +18,7 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-RECIPES = options("recipe")
+RECIPES = [recipe for recipe in options("recipe") if not recipe.startswith("glue_")]
 FILLED = {"paper_warmstart": ["init_from=runs/x"]}
 
 
@@ -44,6 +44,8 @@ def test_every_position_composes_with_every_size(position, size):
 )
 def test_every_option_of_the_other_groups_composes(group, given):
     for option in options(group):
+        if option.startswith("glue_"):  # of another pipeline
+            continue
         extra = [given] if given and option == "files" else []
         assert config(f"{group}={option}", *extra)
 
@@ -122,7 +124,7 @@ MISTAKES = {
     "modle=bert": "modle: unknown key; valid keys here: data,",
     "model/position=rop": "Available options in 'model/position': alibi learned none rotary",
     "model=gpt": "Available options in 'model': bert roformer",
-    "recipe=nano": "Available options in 'recipe': mini paper",
+    "recipe=nano": "Available options in 'recipe': glue_mini .* mini paper",
     "data=files": "data.path has no value: give data.path=",
     "recipe=paper_warmstart": "init_from has no value",
     "training.steps=many": "training.steps: .*valid integer.*not 'many'",

@@ -1,0 +1,220 @@
+"""What a fine-tuning can be told; see `roformer.config.schema` for the three classes of key.
+
+`make glue` is given a grid (`GlueConfig`): tasks, learning rates and seeds, each one or several.
+What runs is one cell of it (`FinetuneConfig`), and a cell's config stands in its record.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from roformer.config.schema import (
+    EncoderConfig,
+    Label,
+    Name,
+    OptimizerConfig,
+    RuntimeConfig,
+    ScheduleConfig,
+    Seed,
+    TokenizerConfig,
+    TrackerConfig,
+)
+from roformer.config.typed import schema
+
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+Column = str | NonNegativeInt
+"""A column of a .tsv file: its name in the header, or its number in a file without one."""
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+@schema
+class TaskFiles:
+    """Where a task stands in the official GLUE folder."""
+
+    folder: Name
+    texts: Annotated[list[Column], Field(min_length=1, max_length=2)]
+    """Columns of the texts in train.tsv and dev.tsv; numbers say that there is no header."""
+    label: Column
+    test_texts: Annotated[list[Column], Field(min_length=1, max_length=2)] | None = None
+    """Columns of the texts in test.tsv; null: the same."""
+
+
+@schema
+class TaskConfig:
+    """A task of one text or two: classification into `labels`, or regression within `scores`."""
+
+    texts: Annotated[list[Name], Field(min_length=1, max_length=2)]
+    """Columns of the texts on the Hub."""
+    labels: Annotated[list[Name], Field(min_length=2)] | None = None
+    """Names of the classes in the order of their numbers (the Hub's)."""
+    scores: tuple[float, float] | None = None
+    """Lowest and highest score of a regression."""
+    metrics: Annotated[list[Metric], Field(min_length=1)]
+    """All that are reported; the first is the headline."""
+    parts: tuple[Label, ...] = ()
+    """Names of the validation parts where there are several; the first is the headline."""
+    files: TaskFiles
+    submission: Literal["number", "name", "score"] = "number"
+    """How the GLUE server wants a prediction written."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> TaskConfig:
+        if (self.labels is None) == (self.scores is None):
+            raise ValueError("give labels (classification) or scores (regression), one of the two")
+        correlations = {"pearson", "spearman"}
+        wrong = [m for m in self.metrics if (m in correlations) != (self.labels is None)]
+        if wrong:
+            kind = "regression" if self.labels is None else "classification"
+            raise ValueError(f"metrics {', '.join(wrong)} do not fit a {kind}")
+        if "f1" in self.metrics and len(self.labels or ()) != 2:
+            raise ValueError("f1 is that of the second of two labels: give two, or leave f1 out")
+        if len(self.files.texts) != len(self.texts):
+            raise ValueError(
+                f"files.texts={self.files.texts} and texts={self.texts} differ in number"
+            )
+        return self
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@schema
+class GlueData:
+    """What all sources share."""
+
+    max_train_examples: PositiveInt | None = None
+    """Train on no more than this many examples, drawn once and for all."""
+
+
+@schema
+class BuiltinGlue(GlueData):
+    """Six tasks made by grammars, in which word order decides; `roformer.data.builtin.grammars`."""
+
+    kind: Literal["builtin"] = "builtin"
+    train_examples: PositiveInt = 4000
+    validation_examples: PositiveInt = 600
+    """Of each validation part."""
+
+
+@schema
+class FilesGlue(GlueData):
+    """The official GLUE folder: one folder a task with train.tsv, dev.tsv and test.tsv."""
+
+    kind: Literal["files"] = "files"
+    path: Name
+    max_bad_rows: NonNegativeInt = 0
+    """Malformed rows of a file that may be skipped (counted and reported) before the run stops."""
+
+
+@schema
+class HubGlue(GlueData):
+    """GLUE on the Hugging Face Hub."""
+
+    kind: Literal["glue_hub"] = "glue_hub"
+    path: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = "nyu-mll/glue"
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+Glue = Annotated[BuiltinGlue | FilesGlue | HubGlue, Field(discriminator="kind")]
+
+# --- pipelines -----------------------------------------------------------------------------------
+
+
+def _several(value: Any) -> Any:
+    """Let one value stand for a list of one."""
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+@schema
+class SweptOptimizer(OptimizerConfig):
+    """AdamW at one learning rate or several."""
+
+    learning_rate: Annotated[  # type: ignore[assignment]
+        list[PositiveFloat], BeforeValidator(_several), Field(min_length=1)
+    ]
+
+
+@schema
+class EpochsConfig:
+    """How long, how precisely, on what batches."""
+
+    epochs: PositiveInt
+    small_task_epochs: PositiveInt | None = None
+    """Epochs of a task with fewer than `small_task_examples` training examples; null: the same."""
+    small_task_examples: PositiveInt = 10_000
+    batch_size: PositiveInt
+    """Examples an update, over all processes and accumulation steps."""
+    max_length: Annotated[int, Field(ge=8)]
+    """Tokens of an example, special ones included; longer ones are cut, counted and told."""
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
+    head_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Between the pooled [CLS] and the classifier."""
+
+
+@schema
+class _Finetuning:
+    """What a grid and its cells share."""
+
+    recipe: Label
+    task: Annotated[dict[Label, TaskConfig], Field(min_length=1)]
+    model: EncoderConfig
+    """Of a fresh model; weights that are read bring their own, all but the dropout."""
+    data: Glue
+    tokenizer: TokenizerConfig | None = None
+    """null: that of the weights; for a fresh model, one trained on the task's texts."""
+    init_from: Name
+    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
+    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
+    model with `pretraining`, made first if it is not there."""
+    init_revision: str | None = None
+    """Pinned revision of a Hub id."""
+    training: EpochsConfig
+    schedule: ScheduleConfig
+    resume: bool | Literal["auto"] = "auto"
+    """`auto`: finished cells are kept and an unfinished one goes on; false: start over."""
+    runtime: RuntimeConfig = RuntimeConfig()
+    tracker: TrackerConfig = TrackerConfig()
+
+    @model_validator(mode="after")
+    def _combinations(self) -> _Finetuning:
+        if self.training.precision == "fp16" and self.runtime.device == "cpu":
+            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        return self
+
+
+@schema
+class FinetuneConfig(_Finetuning):
+    """One cell: one task, one learning rate, one seed."""
+
+    seed: Seed = 0
+    optimizer: OptimizerConfig
+
+    @property
+    def task_name(self) -> str:
+        (name,) = self.task
+        return name
+
+
+@schema
+class GlueConfig(_Finetuning):
+    """A grid: the product of tasks, learning rates and seeds (paper, section 4.3)."""
+
+    seed: Annotated[list[Seed], BeforeValidator(_several), Field(min_length=1)]
+    optimizer: SweptOptimizer
+    pretraining: tuple[str, ...] = ()
+    """Overrides of the pre-training that init_from=auto starts from."""
+    jobs: PositiveInt | None = None
+    """Cells that run side by side, each on a GPU of its own or on its share of the cores; null: one
+    a GPU, or one a core. Several processes (`GPUS=8`) work on one cell at a time instead."""
+    keep_weights: Literal["selected", "all"] = "selected"
+    """Weights kept when the grid is done: of each task's best cell, or of all."""

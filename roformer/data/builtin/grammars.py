@@ -1,0 +1,356 @@
+"""Six GLUE-shaped tasks made by grammars, in which word order decides, provably.
+
+A grammar draws a *group*: examples that have, text by text, the same words the same number of times
+and that differ in their order alone, one of each label (stsb: two whose scores add up to 5).
+Whatever does not see positions says the same of all members of a group, so it is right on exactly
+1/2 of them (mnli: 1/3), and the correlation of what it says with the scores is exactly 0.
+
+In tasks of two texts, the two words that can change places are of two kinds, and in the second text
+the usual kind comes first in `TYPICAL` of the groups. So a model that reads the order of the first
+text alone gets that far (80 %) and no further. Without this halfway house a small model finds
+nothing in a thousand updates: the label would depend on the orders of both texts together and on
+neither alone. The order that changes is in the first text, near [CLS], for the same reason.
+
+A group's key is its two bags of words. One endless sequence of groups is drawn for a task, none
+twice; a hash of the key, not the place in the sequence, says whether a group is for training or for
+validation. So the splits are disjoint whatever is asked for, and fewer examples are the first of
+more. Words and punctuation stand apart by one space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from roformer.data.builtin import lexicon as words
+from roformer.errors import InputError
+
+GRAMMAR = 1
+"""Version of the grammars and the draw: another number, other examples."""
+
+VALIDATION_SHARE = 8
+"""One group in so many is for validation."""
+
+TYPICAL = 0.8
+"""Share of the second texts in which the two words that can change places are in the usual order."""
+
+
+class Example(NamedTuple):
+    """One text or two, and the name of the class or the score."""
+
+    text_a: str
+    text_b: str | None
+    label: str | float
+
+
+ORDER: dict[str, str] = {
+    "mrpc": "The one who does it and the one it is done to keep their places or change them.",
+    "sst2": "A good and a bad judgement change places; that of the clause that counts decides.",
+    "qnli": "Who did it to whom: the question asks for the deed of the answer or for the reverse.",
+    "stsb": "Three pairs of words (who to whom, what for what, after and before) agree or not.",
+    "qqp": "The two after `from` and after `to` keep their places or change them.",
+    "mnli": "Three words stand before the comparative, after it, or outside the comparison.",
+}
+"""How each task depends on word order, in one sentence."""
+
+TASKS: tuple[str, ...] = tuple(ORDER)
+
+GROUP: dict[str, int] = {"mrpc": 2, "sst2": 2, "qnli": 2, "stsb": 2, "qqp": 2, "mnli": 3}
+"""Examples of a group."""
+
+
+class _Random:
+    """Choices from one counter-based stream."""
+
+    def __init__(self, name: str):
+        digest = hashlib.blake2b(f"{name}/{GRAMMAR}".encode(), digest_size=16).digest()
+        key = np.frombuffer(digest, dtype="<u8")
+        self._generator = np.random.Generator(np.random.Philox(key=key))
+
+    def one(self, among: Sequence[str]) -> str:
+        return among[int(self._generator.integers(len(among)))]
+
+    def some(self, among: Sequence[str], count: int) -> list[str]:
+        """Return `count` different ones, in random order."""
+        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
+
+    def typical(self) -> bool:
+        """Return true with probability `TYPICAL`."""
+        return bool(self._generator.random() < TYPICAL)
+
+    def order(self, count: int) -> list[int]:
+        """Return a random permutation of 0 to count - 1."""
+        return [int(i) for i in self._generator.permutation(count)]
+
+
+def _pair(random: _Random, usual: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """Return one of each kind, the usual kind first in `TYPICAL` of the cases."""
+    pair = random.one(usual), random.one(other)
+    return pair if random.typical() else pair[::-1]
+
+
+# --- the grammars --------------------------------------------------------------------------------
+
+WHEN = (
+    "on monday",
+    "at noon",
+    "last week",
+    "in may",
+    "at first",
+    "once again",
+    "this time",
+    "in the end",
+    "after the meeting",
+    "before the test",
+    "at the start",
+)
+TOLD = (
+    "{0} {does} {1} {when} .",
+    "{when} {0} {does} {1} .",
+    "{when} , it was {0} who {does} {1} .",
+    "it was {0} who {does} {1} {when} .",
+)
+
+
+def _mrpc(random: _Random) -> list[Example]:
+    """Two tellings of one deed: in the first the two are as in the second, or swapped."""
+    first, second = random.some(TOLD, 2)
+    x, y = _pair(random, words.NAMES, words.GROUPS)
+    more = {"does": random.one(words.DEEDS), "when": random.one(WHEN)}
+    text = second.format(x, y, **more)
+    return [
+        Example(first.format(x, y, **more), text, "equivalent"),
+        Example(first.format(y, x, **more), text, "not_equivalent"),
+    ]
+
+
+REVIEWS = (
+    "{opening} the {x} is {how} {less} , but the {y} is {most} .",
+    "{opening} although the {x} is {how} {less} , the {y} is {most} .",
+    "{opening} the {y} is {most} , although the {x} is {how} {less} .",
+    "{opening} the {x} may be {how} {less} , but the {y} is {most} .",
+    "{opening} while the {x} is {how} {less} , the {y} is {most} .",
+)
+OPENINGS = ("overall ,", "in short ,", "in this film ,", "again ,", "here ,", "to me ,", "i think")
+HOW = ("very", "rather", "often", "really", "quite", "simply", "at times")
+
+
+def _sst2(random: _Random) -> list[Example]:
+    """A good word and a bad one; the main clause, or the one after "but", decides."""
+    x, y = random.some(words.ASPECTS, 2)
+    good, bad = random.one(words.GOOD), random.one(words.BAD)
+    review = random.one(REVIEWS)
+    more = {"opening": random.one(OPENINGS), "how": random.one(HOW), "x": x, "y": y}
+    return [
+        Example(review.format(less=bad, most=good, **more), None, "positive"),
+        Example(review.format(less=good, most=bad, **more), None, "negative"),
+    ]
+
+
+QUESTIONS = (
+    "when did {0} {do} {1} ?",
+    "do we know when {0} {did} {1} ?",
+    "on which day did {0} {do} {1} ?",
+    "was it {0} who {did} {1} , and when ?",
+)
+ANSWERS = (
+    "{0} {did} {1} {then} .",
+    "{then} , {0} {did} {1} .",
+    "it was {then} that {0} {did} {1} .",
+    "{0} {did} {1} again {then} .",
+    "{0} {did} {1} {then} for the first time .",
+)
+THEN = ("on monday", "on friday", "on sunday", "last week", "this week", "today", "long ago")
+
+
+def _qnli(random: _Random) -> list[Example]:
+    """When did one do it to another; the answer says when, of the same deed or of the reverse."""
+    x, y = _pair(random, words.ANIMALS, words.GROUPS)
+    deed = random.order(len(words.ACTS))[0]
+    more = {"do": words.ACTS[deed], "did": words.DEEDS[deed], "then": random.one(THEN)}
+    asked = random.one(QUESTIONS)
+    answer = random.one(ANSWERS).format(x, y, **more)
+    return [
+        Example(asked.format(x, y, **more), answer, "entailment"),
+        Example(asked.format(y, x, **more), answer, "not_entailment"),
+    ]
+
+
+SALES = (
+    "{0} sold {2} to {1} for {3} after {4} but before {5} .",
+    "{0} sold {2} for {3} to {1} after {4} but before {5} .",
+    "after {4} but before {5} {0} sold {2} to {1} for {3} .",
+    "before {5} but after {4} {0} sold {2} for {3} to {1} .",
+)
+WEIGHTS = (2.75, 1.5, 0.75)
+"""What it counts to agree in who sold to whom, in what was sold for what, and in the time."""
+
+
+def _stsb(random: _Random) -> list[Example]:
+    """Two tellings of one sale; in the first three pairs of words are as in the second, or not."""
+    first, second = random.some(SALES, 2)
+    pairs = (
+        _pair(random, words.NAMES, words.GROUPS),
+        _pair(random, words.MATERIALS, words.FOODS),
+        _pair(random, words.HOURS, words.MEALS),
+    )
+    text = second.format(*chain(*pairs))
+    same = [random.order(2)[0] == 0 for _ in pairs]
+    group = []
+    for bits in (same, [not s for s in same]):
+        told = chain(*(pair if s else pair[::-1] for pair, s in zip(pairs, bits, strict=True)))
+        score = sum(weight for weight, s in zip(WEIGHTS, bits, strict=True) if s)
+        group.append(Example(first.format(*told), text, float(score)))
+    return group
+
+
+WAYS = (
+    "how do i send {what} from {0} to {1} ?",
+    "how can i get {what} to {1} from {0} ?",
+    "how should i move {what} from {0} to {1} ?",
+    "can i pass {what} to {1} from {0} ?",
+    "what sends {what} from {0} to {1} ?",
+    "who can bring {what} to {1} from {0} ?",
+)
+GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters", "keys", "tables")
+
+
+def _qqp(random: _Random) -> list[Example]:
+    """Two questions for a way: the first goes from and to the same as the second, or back."""
+    first, second = random.some(WAYS, 2)
+    x, y = _pair(random, words.NAMES, words.GROUPS)
+    what = random.one(GOODS)
+    text = second.format(x, y, what=what)
+    return [
+        Example(first.format(x, y, what=what), text, "duplicate"),
+        Example(first.format(y, x, what=what), text, "not_duplicate"),
+    ]
+
+
+class _Genre(NamedTuple):
+    """The words of one part of mnli."""
+
+    names: Sequence[str]
+    comparatives: Sequence[str]
+    premises: Sequence[str]
+    hypotheses: Sequence[str]
+
+
+MATCHED = _Genre(
+    words.NAMES,
+    words.COMPARATIVES,
+    (
+        "{0} is {more} than {1} , and {2} knows it .",
+        "{0} is {more} than {1} , as {2} said .",
+        "as {2} said , {0} is {more} than {1} .",
+        "{2} said that {0} is {more} than {1} .",
+        "{2} knows that {0} is {more} than {1} .",
+    ),
+    ("{0} is {more} than {1} .", "so {0} is {more} than {1} .", "in fact {0} is {more} than {1} ."),
+)
+MISMATCHED = _Genre(
+    words.OTHER_NAMES,
+    words.COMPARATIVES,
+    (
+        "{2} wrote that {0} is {more} than {1} .",
+        "{2} found that {0} is {more} than {1} .",
+        "{0} is {more} than {1} , and {2} likes it .",
+        "{0} is {more} than {1} , so {2} was right .",
+    ),
+    MATCHED.hypotheses,
+)
+NEUTRAL = ((0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0))
+"""Places of the hypothesis' two names among three that say nothing of the two."""
+
+
+def _mnli(random: _Random, genre: _Genre) -> list[Example]:
+    """Who is more than whom, and somebody else; the hypothesis has two of the three."""
+    x, y = _pair(random, words.MATERIALS, words.FOODS)
+    z = random.one(genre.names)
+    more = random.one(genre.comparatives)
+    premise, hypothesis = random.one(genre.premises), random.one(genre.hypotheses)
+    neutral = NEUTRAL[random.order(len(NEUTRAL))[0]]
+    text = hypothesis.format(x, y, more=more)
+    orders = {
+        "entailment": (x, y, z),
+        "contradiction": (y, x, z),
+        "neutral": tuple((x, y, z)[i] for i in neutral),
+    }
+    return [
+        Example(premise.format(*order, more=more), text, label) for label, order in orders.items()
+    ]
+
+
+# --- the draw ------------------------------------------------------------------------------------
+
+_Grammar = Callable[[_Random], list[Example]]
+_GRAMMARS: Mapping[str, _Grammar] = {
+    "mrpc": _mrpc,
+    "sst2": _sst2,
+    "qnli": _qnli,
+    "stsb": _stsb,
+    "qqp": _qqp,
+    "mnli": lambda random: _mnli(random, MATCHED),
+}
+
+
+def bags(example: Example) -> str:
+    """Return the key of the example's group: the words of each text in alphabetical order."""
+    return " | ".join(
+        " ".join(sorted(text.split())) for text in (example.text_a, example.text_b or "")
+    )
+
+
+def _is_validation(key: str) -> bool:
+    return hashlib.blake2b(key.encode(), digest_size=1).digest()[0] % VALIDATION_SHARE == 0
+
+
+def _groups(grammar: _Grammar, name: str) -> Iterator[tuple[str, list[Example]]]:
+    """Yield the key and the examples of one group after another, no key twice; endless."""
+    random, seen = _Random(name), set()
+    while True:
+        group = grammar(random)
+        key = bags(group[0])
+        if key not in seen:
+            seen.add(key)
+            yield key, [group[i] for i in random.order(len(group))]
+
+
+def builtin_examples(task: str, split: str, count: int) -> list[Example]:
+    """Draw the examples of one split: always the same ones, group by group.
+
+    Args:
+        task: one of `TASKS`.
+        split: `train` or `validation`; of mnli `train`, `validation_matched` (the words of training)
+            or `validation_mismatched` (other names, and other sentences around the comparison).
+        count: how many; rounded down to whole groups (see `GROUP`).
+
+    Raises:
+        InputError: no grammar for the task, no such split, or less than one group asked for.
+    """
+    if task not in TASKS:
+        raise InputError(
+            f"data=builtin has no {task!r}: its grammars make {', '.join(TASKS)}; "
+            f"for other tasks use data=files or data=glue_hub"
+        )
+    parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
+    splits = ("train", *(f"validation{part}" for part in parts))
+    if split not in splits:
+        raise InputError(
+            f"task {task!r} has no split {split!r}: its splits are {', '.join(splits)}"
+        )
+    if split == "validation_mismatched":
+        groups = (group for _, group in _groups(lambda r: _mnli(r, MISMATCHED), "mnli mismatched"))
+    else:
+        groups = (
+            group
+            for key, group in _groups(_GRAMMARS[task], task)
+            if _is_validation(key) == (split != "train")
+        )
+    if count < GROUP[task]:
+        raise InputError(f"{count} examples of {task!r} asked for: a group has {GROUP[task]}")
+    return [example for group in islice(groups, count // GROUP[task]) for example in group]

@@ -1,0 +1,144 @@
+"""Batches of labelled texts: dynamic padding, similar lengths together, a pure function of the seed.
+
+    example          →  [CLS] a [SEP]   or   [CLS] a [SEP] b [SEP]
+    epoch of a seed  →  permutation → windows of 64 batches → sorted by length inside each window
+                        → batches, padded to their longest → in random order
+
+No state to save: `epoch_batches(lengths, batch_size, seed, epoch)` is the same for every process,
+worker and restart. The batches of an epoch differ in size by at most one example.
+
+Shapes: N examples, B batch, T the batch's longest sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from roformer.data.mlm import random_stream
+from roformer.data.tokenizers import WordPiece
+
+WINDOW = 64
+"""Batches that are sorted together: wide enough that little is padded, narrow enough that an epoch
+of a large task is still shuffled."""
+FINETUNING_ORDER = 4
+"""Purpose of the random stream (see `roformer.data.mlm`)."""
+
+Ids = NDArray[np.int64]
+
+
+class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Texts as token ids, cut to what the model reads; `inputs[numbers]` is a padded batch.
+
+    Args:
+        ids_a: pieces of the first texts, without special tokens.
+        ids_b: of the second texts, or None.
+        labels: class numbers or scores, (N,); None for texts without.
+        tokenizer: gives [CLS], [SEP] and [PAD].
+        max_length: longest sequence, special tokens included. Of a longer one the longer text loses
+            tokens at its end until both fit, as in BERT.
+    """
+
+    def __init__(
+        self,
+        ids_a: Sequence[Sequence[int] | NDArray[np.integer]],
+        ids_b: Sequence[Sequence[int] | NDArray[np.integer]] | None,
+        labels: NDArray[np.number] | None,
+        tokenizer: WordPiece,
+        max_length: int,
+    ):
+        self.ids_a, self.ids_b, self.labels = ids_a, ids_b, labels
+        self.cls_id, self.sep_id, self.pad_id = (
+            tokenizer.cls_id,
+            tokenizer.sep_id,
+            tokenizer.pad_id,
+        )
+        self.room = max_length - (2 if ids_b is None else 3)
+        whole = np.array([len(ids) for ids in ids_a], dtype=np.int64)
+        if ids_b is not None:
+            whole += np.array([len(ids) for ids in ids_b], dtype=np.int64)
+        self.too_long: NDArray[np.bool_] = whole > self.room
+        """Which examples are cut, (N,)."""
+        self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
+        """Tokens of each example as the model reads it, (N,)."""
+
+    def __len__(self) -> int:
+        return len(self.ids_a)
+
+    def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
+        """Return the batch of these examples.
+
+        Returns:
+            input_ids and token_type_ids (B, T); attention_mask (B, T), true for real tokens, left
+            out where nothing is padded; labels (B,) where there are any.
+        """
+        lengths = self.lengths[list(numbers)]
+        shape = (len(lengths), int(lengths.max()))
+        input_ids = np.full(shape, self.pad_id, dtype=np.int64)
+        types = np.zeros(shape, dtype=np.int64)
+        for row, number in enumerate(numbers):
+            first, second = self._pieces(number)
+            end = len(first) + 2
+            input_ids[row, 0] = self.cls_id
+            input_ids[row, 1 : end - 1] = first
+            input_ids[row, end - 1] = self.sep_id
+            if second is not None:
+                input_ids[row, end : lengths[row] - 1] = second
+                input_ids[row, lengths[row] - 1] = self.sep_id
+                types[row, end : lengths[row]] = 1
+        batch = {
+            "input_ids": torch.from_numpy(input_ids),
+            "token_type_ids": torch.from_numpy(types),
+        }
+        if (lengths < shape[1]).any():
+            mask = np.arange(shape[1]) < lengths[:, None]
+            batch["attention_mask"] = torch.from_numpy(mask)
+        if self.labels is not None:
+            batch["labels"] = torch.from_numpy(self.labels[list(numbers)])
+        return batch
+
+    def _pieces(
+        self, number: int
+    ) -> tuple[Sequence[int] | NDArray[np.integer], Sequence[int] | NDArray[np.integer] | None]:
+        """Return the pieces of an example's texts, cut to the room there is."""
+        first = self.ids_a[number]
+        if self.ids_b is None:
+            return first[: self.room], None
+        second = self.ids_b[number]
+        a, b = len(first), len(second)
+        if a + b > self.room:
+            # The shorter one keeps all it has, up to half of the room; as in `transformers`.
+            shorter = min(a, b, self.room // 2)
+            a, b = (self.room - shorter, shorter) if a > b else (shorter, self.room - shorter)
+        return first[:a], second[:b]
+
+
+def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:
+    """Return the example numbers of each batch of an epoch.
+
+    Args:
+        lengths: tokens of each example, (N,).
+        batch_size: largest batch; ⌈N / batch_size⌉ batches are made, equal to one example.
+        seed: of the order.
+        epoch: 0, 1, …: each has an order of its own.
+    """
+    random = random_stream(seed, FINETUNING_ORDER, epoch)
+    count = -(-len(lengths) // batch_size)
+    batches = np.array_split(random.permutation(len(lengths)), count)
+    bucketed: list[Ids] = []
+    for first in range(0, count, WINDOW):
+        window = batches[first : first + WINDOW]
+        numbers = np.concatenate(window)
+        numbers = numbers[np.argsort(lengths[numbers], kind="stable")]
+        bucketed += np.split(numbers, np.cumsum([len(batch) for batch in window])[:-1])
+    return [bucketed[place] for place in random.permutation(count)]
+
+
+def evaluation_batches(lengths: Ids, batch_size: int) -> list[Ids]:
+    """Return batches that cover every example once, the longest first, so that memory peaks first."""
+    numbers = np.argsort(-lengths, kind="stable")
+    return [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)]

@@ -1,0 +1,63 @@
+"""The encoder with a head on [CLS]: classification and regression of one text or two.
+
+Shapes: B batch, T sequence, D hidden size, C outputs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from roformer.config.schema import EncoderConfig
+from roformer.models.encoder import Encoder, draw_weights
+from roformer.nn.dropout import Dropout
+from roformer.nn.linear import Linear
+
+
+class Classifier(nn.Module):
+    """BERT's sentence classifier: pooler (dense, tanh) on [CLS], dropout, linear (Devlin et al. 2019).
+
+    Args:
+        config: of the encoder.
+        vocab_size: V, of the tokenizer.
+        outputs: C, classes, or 1 for a regression.
+        dropout: between pooler and classifier.
+        gradient_checkpointing: see `Encoder`.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        vocab_size: int,
+        outputs: int,
+        *,
+        dropout: float,
+        gradient_checkpointing: bool = False,
+    ):
+        super().__init__()
+        self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
+        self.pooler = Linear(config.hidden_size, config.hidden_size)
+        self.dropout = Dropout(dropout)
+        self.classifier = Linear(config.hidden_size, outputs)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights, see `draw_weights`."""
+        draw_weights(self, self.encoder)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        *,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return one row of logits (or one score) a text: (B, C). Arguments: `Encoder.forward`."""
+        x = self.encoder(
+            input_ids,
+            token_type_ids=token_type_ids,
+            attention_mask=attention_mask,
+            positions=positions,
+        )
+        return self.classifier(self.dropout(torch.tanh(self.pooler(x[:, 0]))))

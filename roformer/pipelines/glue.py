@@ -1,0 +1,254 @@
+"""The grid of `make glue`: every (task, learning rate, seed) is one fine-tuning, done once.
+
+weights   ← init_from; `auto`: the pre-training run of this model, made first if need be
+tasks     prepared once each
+cells     tasks × learning rates × seeds, the longest first; finished ones are kept
+run them  one after another over all processes, or side by side, each in a process of its own
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stdout
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from roformer.config.build import build, plain
+from roformer.config.glue import FinetuneConfig, GlueConfig
+from roformer.config.schema import PretrainConfig
+from roformer.data.glue import prepare_task
+from roformer.errors import Diverged
+from roformer.pipelines.finetune import finetune, remove_weights, start_of
+from roformer.pipelines.pretrain import pretrain
+from roformer.pipelines.run import first_process, resolve, say
+from roformer.training.process import usable_cores
+from roformer.training.records import RunFolder
+
+AUTO = "auto"
+GRID_KEYS = ("pretraining", "jobs", "keep_weights")
+"""What a grid has and its cells have not."""
+Cell = FinetuneConfig
+Outcome = dict[str, Any]
+
+
+def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
+    """Run the grid; return the folders of its cells, those of failed ones too.
+
+    Args:
+        config: the grid.
+        pretraining: what `config.pretraining` says; its model is replaced by the grid's.
+
+    Raises:
+        InputError: a mistake in the input. What is done is kept.
+    """
+    config = resolve(config)
+    if config.init_from == AUTO:
+        config = changed(config, init_from=pretrained(config, pretraining))
+    cells = list(cells_of(config))
+    start = start_of(cells[0])
+    cells = [changed(cell, init_from=start.name, model=plain(start.model)) for cell in cells]
+    say(f"{start.model.name} ({start.model.position.kind}, {start.model.size}) from {start.name}")
+    sizes: dict[str, int] = {}
+    for name, task in config.task.items():
+        data = prepare_task(
+            name,
+            task,
+            config.data,
+            start.tokenizer,
+            config.runtime.cache_dir,
+            progress=config.runtime.progress and first_process(),
+        )
+        sizes[name] = data.manifest["tokens"]["train"]
+    cells.sort(key=lambda cell: -sizes[cell.task_name])
+    jobs = 1 if "WORLD_SIZE" in os.environ else min(config.jobs or default_jobs(), len(cells))
+    outcomes = side_by_side(cells, jobs) if jobs > 1 else one_by_one(cells)
+    report = Progress(len(cells), shown=config.runtime.progress and first_process())
+    folders = []
+    with report:
+        for cell, outcome in outcomes:
+            report.finished(cell, outcome)
+            folders.append(Path(config.runtime.runs_dir) / "glue" / outcome["run_id"])
+    if config.keep_weights == "selected" and first_process():
+        forget_weights(folders)
+    return sorted(folders)
+
+
+def pretrained(config: GlueConfig, pretraining: PretrainConfig) -> str:
+    """Make the pre-training run of the grid's model, unless it is there; return its id."""
+    ours, theirs = plain(config), plain(pretraining)
+    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
+    theirs["model"] = ours["model"] | dropout
+    theirs |= {"runtime": ours["runtime"], "tracker": ours["tracker"]}
+    run_id: str = pretrain(build(PretrainConfig, theirs))["run_id"]
+    return run_id
+
+
+def cells_of(config: GlueConfig) -> Iterator[Cell]:
+    """Yield the product of tasks, learning rates and seeds."""
+    content = {key: value for key, value in plain(config).items() if key not in GRID_KEYS}
+    grid = itertools.product(config.task, config.optimizer.learning_rate, config.seed)
+    for task, rate, seed in grid:
+        one = {"task": {task: content["task"][task]}, "seed": seed}
+        optimizer = content["optimizer"] | {"learning_rate": rate}
+        yield build(FinetuneConfig, content | one | {"optimizer": optimizer})
+
+
+def changed(config: Any, **values: Any) -> Any:
+    """Return a config with some keys replaced."""
+    return build(type(config), plain(config) | values)
+
+
+def default_jobs() -> int:
+    """Return how many cells run side by side: one a GPU, or one a core."""
+    return torch.cuda.device_count() or len(usable_cores())
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def attempt(cell: Cell) -> Outcome:
+    """Run a cell; one that diverges is recorded as failed and does not end the grid."""
+    try:
+        return finetune(cell)
+    except Diverged as error:
+        folder = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id_of(cell))
+        return folder.summary() or {"run_id": folder.path.name, "status": "failed", "error": error}
+
+
+def run_id_of(cell: Cell) -> str:
+    """Return the cell's run id on this machine."""
+    from roformer.config.build import run_id
+
+    return run_id(resolve(cell))
+
+
+def one_by_one(cells: list[Cell]) -> Iterator[tuple[Cell, Outcome]]:
+    """Run cells in this process, over all processes if there are several."""
+    for cell in cells:
+        yield cell, attempt(cell)
+
+
+def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+    """Run cells in `jobs` processes, each with a GPU or a share of the cores of its own."""
+    threads = cells[0].runtime.threads or max(1, len(usable_cores()) // jobs)
+    quiet = {**plain(cells[0])["runtime"], "progress": False, "threads": threads}
+    spawn = multiprocessing.get_context("spawn")  # a forked CUDA or thread pool is not usable
+    places = spawn.Queue()
+    for place in range(jobs):
+        places.put(place)
+    pool = ProcessPoolExecutor(jobs, spawn, initializer=settle, initargs=(places,))
+    with ended_in_order(pool), pool:
+        running = {pool.submit(in_silence, changed(cell, runtime=quiet)): cell for cell in cells}
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
+def settle(places: Any) -> None:
+    """Give a fresh process its GPU, and end it when its parent is gone."""
+    if torch.cuda.device_count() > 1:  # asked before CUDA is used, so the choice still counts
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(places.get())
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            wait([parent.sentinel])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def in_silence(cell: Cell) -> Outcome:
+    """Run a cell without its lines: the parent tells of it in one."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        return attempt(cell)
+
+
+@contextmanager
+def ended_in_order(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """On SIGTERM or an error start no more cells and let the running ones save a checkpoint."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Progress:
+    """A bar over the cells on a terminal, a line a cell when piped."""
+
+    def __init__(self, total: int, *, shown: bool):
+        self.total, self.shown, self.done = total, shown, 0
+        self.began = time.monotonic()
+        self.bar = tqdm(
+            total=total,
+            unit="cell",
+            dynamic_ncols=True,
+            disable=not (shown and sys.stderr.isatty()),
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
+
+    def finished(self, cell: Cell, outcome: Outcome) -> None:
+        """Tell of a cell that is done."""
+        self.done += 1
+        self.bar.update()
+        if not self.shown:
+            return
+        left = (time.monotonic() - self.began) * (self.total - self.done) / self.done
+        metrics = {
+            k: v for k, v in outcome.get("metrics", {}).items() if k.startswith(cell.task_name)
+        }
+        shown = "  ".join(
+            f"{name} {value:.4f}"
+            for name, value in metrics.items()
+            if not name.endswith("/constant")
+        )
+        status = "" if outcome["status"] == "done" else f"  [{outcome['status']}]"
+        tqdm.write(
+            f"{self.done}/{self.total}  {cell.task_name} lr {cell.optimizer.learning_rate:g} seed "
+            f"{cell.seed}: {shown}{status}  ({outcome.get('wall_seconds', 0):.0f} s)  "
+            f"left {int(left) // 60}:{int(left) % 60:02d}"
+        )
+        sys.stdout.flush()
+
+
+def forget_weights(folders: list[Path]) -> None:
+    """Keep the weights of each task's best cell alone."""
+    best: dict[str, tuple[float, Path]] = {}
+    for folder in folders:
+        summary = RunFolder(folder).summary()
+        if summary is None or "task" not in summary:
+            continue
+        value = summary["best"]["metrics"].get(summary["headline"])
+        rank = float("-inf") if value is None else value
+        if summary["task"] not in best or rank > best[summary["task"]][0]:
+            best[summary["task"]] = (rank, folder)
+    kept = {folder for _, folder in best.values()}
+    for folder in folders:
+        if folder not in kept and RunFolder(folder).summary() is not None:
+            remove_weights(folder)

@@ -1,0 +1,152 @@
+"""A trained model, ready to use: `roformer.load_model("runs/glue/…")`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from roformer.config.build import build
+from roformer.config.schema import EncoderConfig
+from roformer.data.classification import Inputs
+from roformer.data.tokenizers import WordPiece
+from roformer.errors import InputError
+from roformer.models.classifier import Classifier
+from roformer.models.encoder import MaskedLM
+from roformer.training import checkpoint
+
+Text = str | tuple[str, str]
+BATCH = 32
+
+
+class Prediction(NamedTuple):
+    """What a classifier says of one text or pair."""
+
+    label: str | None
+    """None of a regression."""
+    score: float
+    """Probability of the label, or the score of a regression."""
+    cut: bool
+    """Whether the text was longer than the model reads, and its end was left out."""
+
+
+class TrainedModel:
+    """A model with its tokenizer, as a run saved them; in evaluation mode, in fp32.
+
+    Attributes:
+        model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning.
+        tokenizer: of both training runs.
+        task: what the classifier was fine-tuned on, or None.
+        labels: names of its classes in the order of its outputs; None of a regression.
+        max_length: tokens a text may have.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: WordPiece, description: dict[str, Any]):
+        self.model, self.tokenizer = model, tokenizer
+        self.task: str | None = description.get("task")
+        self.labels: list[str] | None = description.get("labels")
+        self.texts: int = len(description.get("texts", ("text",)))
+        self.max_length: int | None = description.get("max_length")
+
+    def predict(self, texts: Iterable[Text]) -> Iterable[Prediction]:
+        """Yield a prediction for each text, or for each pair of a task of pairs, in order.
+
+        Raises:
+            InputError: the model has no classifier, or a text is no pair where pairs are wanted.
+        """
+        if not isinstance(self.model, Classifier):
+            raise InputError("this model was not fine-tuned: give a run under runs/glue/")
+        remaining = iter(texts)
+        while batch := list(islice(remaining, BATCH)):
+            yield from self._predict(batch)
+
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> torch.Tensor:
+        """Return logits or scores of all examples, (N, C)."""
+        device = next(self.model.parameters()).device
+        rows = []
+        for first in range(0, len(inputs), BATCH):
+            batch = inputs[range(first, min(first + BATCH, len(inputs)))]
+            rows.append(self.model(**{name: t.to(device) for name, t in batch.items()}))
+        return torch.cat(rows).float().cpu()
+
+    def inputs(self, texts: Sequence[Text]) -> Inputs:
+        """Return texts or pairs as token ids."""
+        pairs = [text if isinstance(text, tuple) else (text,) for text in texts]
+        if wrong := next((pair for pair in pairs if len(pair) != self.texts), None):
+            raise InputError(
+                f"{self.task} takes {'pairs' if self.texts == 2 else 'single texts'}: {wrong!r}"
+            )
+        columns = [self.tokenizer.encode_batch(column) for column in zip(*pairs, strict=True)]
+        assert self.max_length is not None
+        second = columns[1] if self.texts == 2 else None
+        return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
+
+    def _predict(self, texts: Sequence[Text]) -> Iterable[Prediction]:
+        inputs = self.inputs(texts)
+        outputs = self.outputs(inputs)
+        cut = inputs.too_long.tolist()
+        if self.labels is None:
+            return [Prediction(None, float(row[0]), c) for row, c in zip(outputs, cut, strict=True)]
+        probabilities, classes = outputs.softmax(-1).max(-1)
+        return [
+            Prediction(self.labels[int(number)], float(probability), c)
+            for number, probability, c in zip(classes, probabilities, cut, strict=True)
+        ]
+
+
+def load_model(path: str | Path, *, device: str = "cpu") -> TrainedModel:
+    """Open a run's model: the best checkpoint of a fine-tuning, the last one of a pre-training.
+
+    Args:
+        path: a run's folder, or a checkpoint's.
+        device: where the model goes.
+
+    Raises:
+        InputError: nothing complete is there, or it has no tokenizer or another one.
+    """
+    path = Path(path)
+    best = path / "checkpoints" / "best"
+    description = _description(checkpoint.resolve(path))
+    folder = checkpoint.resolve(best if "task" in description and best.exists() else path)
+    tokenizer = read_tokenizer(folder, description)
+    config = build(EncoderConfig, description["model"])
+    model: nn.Module
+    if "task" in description:
+        outputs = len(description["labels"] or "1")
+        dropout = description["head_dropout"]
+        model = Classifier(config, description["vocab_size"], outputs, dropout=dropout)
+    else:
+        model = MaskedLM(config, description["vocab_size"])
+    checkpoint.load_model(folder, model, description)
+    return TrainedModel(model.to(device).eval(), tokenizer, description)
+
+
+def read_tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece:
+    """Return the tokenizer of the run that a checkpoint belongs to.
+
+    Raises:
+        InputError: it is not there, or not the one that the model was trained with.
+    """
+    run = folder.parent.parent
+    if not (run / "tokenizer").is_dir():
+        raise InputError(
+            f"{run} has no tokenizer/: give a whole run, not a checkpoint moved out of it"
+        )
+    tokenizer = WordPiece.load(run / "tokenizer")
+    if tokenizer.fingerprint != description["tokenizer"]:
+        raise InputError(
+            f"{run}/tokenizer is not the one that {folder.name} was trained with: restore it, or "
+            "choose another run"
+        )
+    return tokenizer
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    description: dict[str, Any] = json.loads((folder / checkpoint.DESCRIPTION).read_text())
+    return description

@@ -1,0 +1,181 @@
+"""Where a fine-tuning starts: a run of ours, a Hugging Face model of type bert or roformer, nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from roformer.config import schema
+from roformer.config.build import build, plain
+from roformer.data.tokenizers import WordPiece, is_hub_id, load_wordpiece, train_wordpiece
+from roformer.errors import InputError
+from roformer.models.hf import encoder_config, from_transformers
+from roformer.pipelines.loading import read_tokenizer
+from roformer.training import checkpoint
+
+SCRATCH = "scratch"
+HEAD = ("pooler.", "classifier.")
+"""What a start need not bring."""
+
+
+class Start(NamedTuple):
+    """What a fine-tuning begins with."""
+
+    name: str
+    """As the record says it: a run id, a folder, a Hub id, or `scratch`."""
+    model: schema.EncoderConfig
+    vocab_size: int
+    tokenizer: WordPiece
+    weights: dict[str, Tensor]
+    """Under our names; empty for a fresh model."""
+    fingerprint: str
+    """Equal where weights and tokenizer are."""
+
+
+def find_start(
+    init_from: str,
+    revision: str | None,
+    model: schema.EncoderConfig,
+    tokenizer: schema.TokenizerConfig | None,
+    runs_dir: str,
+    texts: Callable[[], Iterable[str]],
+) -> Start:
+    """Read what the config's `init_from` names.
+
+    Args:
+        init_from: a run's folder, a checkpoint's, the id of a run below `<runs_dir>/pretrain`, a
+            Hugging Face folder or Hub id, or `scratch`.
+        revision: of a Hub id.
+        model: of a fresh model; of weights that are read it gives the dropout alone.
+        tokenizer: for a fresh model; of weights that are read it may only confirm theirs.
+        runs_dir: where runs are.
+        texts: training texts, for a fresh model whose tokenizer is to be trained.
+
+    Raises:
+        InputError: nothing is there, the weights are of another kind, or their tokenizer differs.
+    """
+    if init_from == SCRATCH:
+        chosen = tokenizer or schema.TokenizerConfig()
+        words = (
+            train_wordpiece(list(texts()), chosen.vocab_size, chosen.lowercase)
+            if chosen.source == "train"
+            else load_wordpiece(chosen)
+        )
+        return Start(SCRATCH, model, words.size, words, {}, words.fingerprint)
+    path = Path(init_from).expanduser()
+    by_id = Path(runs_dir) / "pretrain" / init_from
+    if not path.exists() and by_id.exists():
+        path = by_id
+    if (path / "config.json").is_file() or (not path.exists() and is_hub_id(init_from)):
+        start = _from_hugging_face(init_from, path if path.exists() else None, revision)
+    elif path.exists():
+        start = _from_checkpoint(init_from, path, runs_dir)
+    else:
+        raise InputError(
+            f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
+            "its id, a Hugging Face model, scratch or auto"
+        )
+    if tokenizer is not None:
+        given = load_wordpiece(tokenizer) if tokenizer.source != "train" else None
+        if given is None or given.fingerprint != start.tokenizer.fingerprint:
+            raise InputError(
+                f"tokenizer.source={tokenizer.source} is not the tokenizer that {init_from} was "
+                "trained with: leave tokenizer out"
+            )
+    dropout = {"hidden_dropout": model.hidden_dropout, "attention_dropout": model.attention_dropout}
+    content = {**plain(start.model), **dropout}
+    return start._replace(model=build(schema.EncoderConfig, content))
+
+
+def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
+    folder = checkpoint.resolve(path)
+    description = json.loads((folder / checkpoint.DESCRIPTION).read_text())
+    run = folder.parent.parent
+    tokenizer = read_tokenizer(folder, description)
+    files = json.loads((folder / checkpoint.COMPLETE).read_text())
+    below_runs = run.resolve().parent == (Path(runs_dir) / "pretrain").resolve()
+    return Start(
+        name=run.name if below_runs else init_from,
+        model=build(schema.EncoderConfig, description["model"]),
+        vocab_size=description["vocab_size"],
+        tokenizer=tokenizer,
+        weights=load_file(folder / checkpoint.MODEL),
+        fingerprint=files[checkpoint.MODEL]["sha256"],
+    )
+
+
+def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None) -> Start:
+    from transformers import AutoConfig, AutoModel
+
+    source = init_from if folder is None else str(folder)
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision)
+        encoder = encoder_config(config)
+        model, loading = AutoModel.from_pretrained(
+            source, revision=revision, output_loading_info=True
+        )
+    except InputError as error:
+        raise InputError(f"init_from={init_from}: {error}") from error
+    except Exception as error:  # many types: no such repository, no network, damaged files
+        line = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"init_from={init_from} cannot be read as a Hugging Face model: "
+            f"{type(error).__name__}, {line}"
+        ) from error
+    lost = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
+    if lost:
+        raise InputError(
+            f"init_from={init_from} lacks weights of the encoder: {', '.join(sorted(lost)[:4])}"
+        )
+    state = {
+        f"{config.model_type}.{name}": tensor.float()
+        for name, tensor in model.state_dict().items()
+        if name not in loading["missing_keys"]
+    }
+    weights = from_transformers(state, config.model_type)
+    if folder is None:
+        where = schema.TokenizerConfig(source=init_from, revision=revision)
+        tokenizer = load_wordpiece(where)
+    else:
+        tokenizer = WordPiece.load(folder)
+    if tokenizer.size > config.vocab_size:
+        raise InputError(
+            f"init_from={init_from}: its tokenizer has {tokenizer.size} entries, its embeddings "
+            f"{config.vocab_size}: they are not of one model"
+        )
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].numpy().tobytes())
+    return Start(init_from, encoder, config.vocab_size, tokenizer, weights, digest.hexdigest())
+
+
+def load_start(start: Start, model: nn.Module) -> str:
+    """Give `model` the weights of a start; return a line on what was new and what was not used.
+
+    Raises:
+        InputError: a weight of the encoder is missing.
+    """
+    if start.name == SCRATCH:
+        return "all weights are new (init_from=scratch)"
+    own = model.state_dict()
+    fitting = {
+        name: tensor
+        for name, tensor in start.weights.items()
+        if name in own and (tensor.shape == own[name].shape or not name.startswith(HEAD))
+    }
+    missing = [name for name in own if name not in fitting]
+    if lost := [name for name in missing if not name.startswith(HEAD)]:
+        raise InputError(f"{start.name} lacks weights of the encoder: {', '.join(lost[:4])}")
+    model.load_state_dict(fitting, strict=False)
+    unused = [name for name in start.weights if name not in fitting]
+    return (
+        f"{len(fitting)} weights from {start.name}; new: {', '.join(missing) or 'none'}; "
+        f"not used: {', '.join(unused) or 'none'}"
+    )

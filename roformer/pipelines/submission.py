@@ -1,0 +1,111 @@
+"""Predictions on GLUE's test sets, in the files that its server takes (https://gluebenchmark.com/faq).
+
+Labels of the test sets are never read. Nothing here scores anything.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roformer.config.build import from_yaml
+from roformer.config.glue import FinetuneConfig, TaskConfig
+from roformer.data.glue import test_rows
+from roformer.errors import InputError
+from roformer.pipelines.loading import Text, load_model
+
+SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
+"""Files of a complete submission."""
+SHORT = {"matched": "m", "mismatched": "mm"}
+
+
+class Cell(NamedTuple):
+    """A fine-tuning run whose weights are there."""
+
+    folder: Path
+    config: FinetuneConfig
+    value: float
+    """Its headline metric on validation, of the best epoch."""
+
+
+def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
+    """Predict the test sets with each task's best run; write a file a test set and a zip of them.
+
+    Args:
+        runs: folders of fine-tuning runs of one model; of a task's runs the best on validation that
+            still has its weights is used.
+        output: folder for the files and `submission.zip`.
+
+    Raises:
+        InputError: runs of several models, none with weights, or no test set (builtin data).
+    """
+    cells = [cell for run in runs if (cell := _cell(run)) is not None]
+    if not cells:
+        raise InputError(
+            "none of these runs is a finished fine-tuning with its weights: give folders under "
+            "runs/glue/"
+        )
+    arms = {
+        f"{cell.config.model.name} ({cell.config.model.position.kind}) from {cell.config.init_from}"
+        for cell in cells
+    }
+    if len(arms) > 1:
+        raise InputError(f"these are runs of several models: {', '.join(sorted(arms))}: give one's")
+    best: dict[str, Cell] = {}
+    for cell in cells:
+        name = cell.config.task_name
+        if name not in best or cell.value > best[name].value:
+            best[name] = cell
+    output.mkdir(parents=True, exist_ok=True)
+    files = [file for cell in best.values() for file in _write(cell, output)]
+    with zipfile.ZipFile(output / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            archive.write(file, file.name)
+    return files
+
+
+def missing(files: Sequence[Path]) -> list[str]:
+    """Return the files that the server wants besides these."""
+    return [name for name in SERVER if name not in {file.stem for file in files}]
+
+
+def _cell(run: Path) -> Cell | None:
+    if not (run / "summary.json").is_file() or not (run / "checkpoints").is_dir():
+        return None
+    summary = json.loads((run / "summary.json").read_text())
+    if summary.get("pipeline") != "glue" or summary["status"] == "failed":
+        return None
+    value = summary["best"]["metrics"].get(summary["headline"])
+    config = from_yaml(FinetuneConfig, (run / "config.yaml").read_text())
+    return Cell(run, config, float("-inf") if value is None else value)
+
+
+def _write(cell: Cell, output: Path) -> list[Path]:
+    name = cell.config.task_name
+    task = cell.config.task[name]
+    trained = load_model(cell.folder)
+    files = []
+    for part in task.parts or (None,):
+        rows = test_rows(name, task, cell.config.data, part)
+        texts: list[Text] = [a if b is None else (a, b) for _, a, b in rows]
+        outputs = trained.outputs(trained.inputs(texts)).numpy()
+        lines = [f"{row[0]}\t{_spelt(task, o)}" for row, o in zip(rows, outputs, strict=True)]
+        suffix = f"-{SHORT.get(part, part)}" if part else ""
+        file = output / f"{task.files.folder}{suffix}.tsv"
+        file.write_text("\n".join(["index\tprediction", *lines]) + "\n", encoding="utf-8")
+        files.append(file)
+    return files
+
+
+def _spelt(task: TaskConfig, output: Any) -> str:
+    """Return a prediction as the server wants it: a class number or name, or a score in range."""
+    if task.scores is not None:
+        return f"{float(np.clip(output[0], *task.scores)):.3f}"
+    number = int(output.argmax())
+    assert task.labels is not None
+    return task.labels[number] if task.submission == "name" else str(number)

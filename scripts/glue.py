@@ -1,0 +1,18 @@
+"""Fine-tune on GLUE: `python scripts/glue.py task=[mrpc,stsb] optimizer.learning_rate=[2e-5,5e-5]`."""
+
+from roformer.cli import compose, run
+from roformer.config.build import build
+from roformer.config.glue import GlueConfig
+from roformer.config.schema import PretrainConfig
+from roformer.pipelines.glue import glue
+from roformer.pipelines.run import say
+from roformer.report.glue import glue_tables
+
+
+def main(config: GlueConfig) -> None:
+    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+    say(glue_tables(glue(config, pretraining)))
+
+
+if __name__ == "__main__":
+    run("glue", GlueConfig, main)

@@ -1,0 +1,48 @@
+"""Classify lines: `python scripts/predict.py runs/glue/sst2-… < sentences.txt`.
+
+One text a line, or two with a tab between them for a task of pairs. Prints one line each: the label
+and its probability, or the score of a regression.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from roformer.cli import one_line_errors
+from roformer.errors import InputError
+from roformer.pipelines.loading import Text, load_model
+from roformer.training.hardware import default_device
+
+
+def texts_of(lines: Iterator[str], number_of_texts: int) -> Iterator[Text]:
+    """Yield the text or pair of each line."""
+    for number, line in enumerate(lines, 1):
+        fields = tuple(line.rstrip("\r\n").split("\t"))
+        if len(fields) != number_of_texts:
+            raise InputError(
+                f"line {number} has {len(fields)} tab-separated texts, but the task takes "
+                f"{number_of_texts}"
+            )
+        yield (fields[0], fields[1]) if number_of_texts == 2 else fields[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", help="folder of a fine-tuning run")
+    parser.add_argument("--device", default=default_device())
+    arguments = parser.parse_args()
+    with one_line_errors():
+        trained = load_model(arguments.run, device=arguments.device)
+        lines = texts_of(sys.stdin, trained.texts)
+        for number, prediction in enumerate(trained.predict(lines), 1):
+            if prediction.cut:
+                print(
+                    f"line {number} is longer than {trained.max_length} tokens and was cut",
+                    file=sys.stderr,
+                )
+            label = [] if prediction.label is None else [prediction.label]
+            print("\t".join([*label, f"{prediction.score:.4f}"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
