@@ -1,20 +1,29 @@
-"""Measure speed against peers: `python scripts/bench.py rotary like shipped kernels`."""
+"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning kernels`."""
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from roformer.bench.finetuning import bench_finetuning, measure_finetuning
 from roformer.bench.kernels import bench_kernels
 from roformer.bench.rotary import bench_rotary
-from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure
+from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure_training
 from roformer.training.records import environment
 
-SUITES = {
+SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
+    "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
 }
+MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
+    "training": measure_training,
+    "finetuning": measure_finetuning,
+}
+"""What a child process may be asked for."""
 
 
 def main() -> None:
@@ -25,11 +34,11 @@ def main() -> None:
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(measure(**arguments.child)))
+        print(json.dumps(MEASURES[arguments.child.pop("measure")](**arguments.child)))
         return
     if unknown := set(arguments.suites) - set(SUITES):
         parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(SUITES)}")
-    print("times faster than transformers (medians of ratios; goal in brackets)")
+    print("times faster (medians of ratios; goal in brackets)")
     for suite in arguments.suites or SUITES:
         rows = SUITES[suite](arguments.rounds)
         for row in rows:

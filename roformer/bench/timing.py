@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -40,3 +43,20 @@ def _wait() -> None:
 def ratio(peer: list[float], ours: list[float]) -> float:
     """Return how many times faster ours is: the median of the ratios within each round."""
     return statistics.median(p / o for p, o in zip(peer, ours, strict=True))
+
+
+def in_child(measure: str, **request: object) -> dict[str, list[float]]:
+    """Measure in a fresh process, since the settings of a process cannot be taken back.
+
+    Args:
+        measure: which function of `scripts/bench.py` to call there.
+        request: its arguments.
+    """
+    done = subprocess.run(
+        [sys.executable, sys.argv[0], "--child", json.dumps({"measure": measure, **request})],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    result: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return result

@@ -10,10 +10,7 @@ Two comparisons, because the process has settings that a peer's user could apply
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -22,7 +19,7 @@ import torch
 from torch.nn import functional
 from transformers import RoFormerConfig, RoFormerForMaskedLM
 
-from roformer.bench.timing import interleave, ratio
+from roformer.bench.timing import in_child, interleave, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.models.encoder import MaskedLM
@@ -77,8 +74,12 @@ def bench_like_for_like(*, rounds: int) -> list[dict[str, Any]]:
     rows = []
     for size, goal in LIKE_FOR_LIKE.items():
         for tuned in (False, True):
-            seconds = _child(
-                size=size, tuned=tuned, variants=["peer", "fp32, dropout 0.1"], rounds=rounds
+            seconds = in_child(
+                "training",
+                size=size,
+                tuned=tuned,
+                variants=["peer", "fp32, dropout 0.1"],
+                rounds=rounds,
             )
             settings = "tuned on both sides" if tuned else "stock"
             rows.append(
@@ -101,9 +102,11 @@ def bench_as_shipped(*, rounds: int, turns: int = 3) -> list[dict[str, Any]]:
         stock: list[float] = []
         tuned: dict[str, list[float]] = {name: [] for name in ("peer", *ours)}
         for _ in range(turns):
-            stock += _child(size=size, tuned=False, variants=["peer"], rounds=rounds)["peer"]
-            for name, seconds in _child(
-                size=size, tuned=True, variants=["peer", *ours], rounds=rounds
+            stock += in_child("training", size=size, tuned=False, variants=["peer"], rounds=rounds)[
+                "peer"
+            ]
+            for name, seconds in in_child(
+                "training", size=size, tuned=True, variants=["peer", *ours], rounds=rounds
             ).items():
                 tuned[name] += seconds
         for name in ours:
@@ -142,19 +145,9 @@ def _row(
     }
 
 
-def _child(**request: Any) -> dict[str, list[float]]:
-    """Measure in a fresh process, since its settings cannot be taken back."""
-    done = subprocess.run(
-        [sys.executable, sys.argv[0], "--child", json.dumps(request)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    result: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
-def measure(*, size: str, tuned: bool, variants: list[str], rounds: int) -> dict[str, list[float]]:
+def measure_training(
+    *, size: str, tuned: bool, variants: list[str], rounds: int
+) -> dict[str, list[float]]:
     """Return seconds a step of each variant, measured in this process."""
     if tuned:
         tune_process()

@@ -211,11 +211,11 @@ class ClassificationTask:
                 part.split.index, part.split.labels, predictions, scores, strict=True
             ):
                 pair = [self._write(label), self._write(prediction)]
-                lines.append("\t".join([str(index), *pair, *(f"{value:.6g}" for value in row)]))
+                lines.append("\t".join([str(index), *pair, *(f"{value:.9g}" for value in row)]))
             (folder / f"{part.name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _write(self, value: Any) -> str:
-        return f"{value:.6g}" if self.task.labels is None else self.task.labels[int(value)]
+        return f"{value:.9g}" if self.task.labels is None else self.task.labels[int(value)]
 
 
 def longest(config: FinetuneConfig) -> int:

@@ -112,7 +112,10 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
 
 def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None) -> Start:
     from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()  # `load_start` says what was not there and what not used
+    logging.disable_progress_bar()
     source = init_from if folder is None else str(folder)
     try:
         config = AutoConfig.from_pretrained(source, revision=revision)

@@ -26,6 +26,7 @@ from tests.e2e.conftest import (
 SUMMARY_KEYS = {
     "pipeline", "run_id", "model", "position", "recipe", "data", "seed", "status", "metrics", "steps",
     "tokens", "wall_seconds", "tokens_per_second", "peak_memory_bytes", "parameters", "command", "commit",
+    "best",
 }  # fmt: skip
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 

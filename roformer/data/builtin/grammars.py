@@ -51,7 +51,7 @@ ORDER: dict[str, str] = {
     "mrpc": "The one who does it and the one it is done to keep their places or change them.",
     "sst2": "A good and a bad judgement change places; that of the clause that counts decides.",
     "qnli": "Who did it to whom: the question asks for the deed of the answer or for the reverse.",
-    "stsb": "Three pairs of words (who to whom, what for what, after and before) agree or not.",
+    "stsb": "Who sold to whom counts 3 if it agrees in both texts, what was sold for what counts 2.",
     "qqp": "The two after `from` and after `to` keep their places or change them.",
     "mnli": "Three words stand before the comparative, after it, or outside the comparison.",
 }
@@ -181,22 +181,25 @@ def _qnli(random: _Random) -> list[Example]:
 
 
 SALES = (
-    "{0} sold {2} to {1} for {3} after {4} but before {5} .",
-    "{0} sold {2} for {3} to {1} after {4} but before {5} .",
-    "after {4} but before {5} {0} sold {2} to {1} for {3} .",
-    "before {5} but after {4} {0} sold {2} for {3} to {1} .",
+    "{0} sold {2} to {1} for {3} .",
+    "{0} sold {2} for {3} to {1} .",
+    "it was {0} who sold {2} to {1} for {3} .",
+    "for {3} , {0} sold {2} to {1} .",
 )
-WEIGHTS = (2.75, 1.5, 0.75)
-"""What it counts to agree in who sold to whom, in what was sold for what, and in the time."""
+WEIGHTS = (3.0, 2.0)
+"""What it counts to agree in who sold to whom, and in what was sold for what.
+
+Four scores, equally frequent: unless the predictions are tied as the scores are, a Spearman
+correlation can reach √(1 - 1/16) = 0.968.
+"""
 
 
 def _stsb(random: _Random) -> list[Example]:
-    """Two tellings of one sale; in the first three pairs of words are as in the second, or not."""
+    """Two tellings of one sale; in the first two pairs of words are as in the second, or not."""
     first, second = random.some(SALES, 2)
     pairs = (
         _pair(random, words.NAMES, words.GROUPS),
         _pair(random, words.MATERIALS, words.FOODS),
-        _pair(random, words.HOURS, words.MEALS),
     )
     text = second.format(*chain(*pairs))
     same = [random.order(2)[0] == 0 for _ in pairs]
@@ -211,10 +214,9 @@ def _stsb(random: _Random) -> list[Example]:
 WAYS = (
     "how do i send {what} from {0} to {1} ?",
     "how can i get {what} to {1} from {0} ?",
-    "how should i move {what} from {0} to {1} ?",
-    "can i pass {what} to {1} from {0} ?",
+    "can we move {what} from {0} to {1} ?",
+    "who brings {what} to {1} from {0} ?",
     "what sends {what} from {0} to {1} ?",
-    "who can bring {what} to {1} from {0} ?",
 )
 GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters", "keys", "tables")
 
@@ -222,7 +224,7 @@ GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters",
 def _qqp(random: _Random) -> list[Example]:
     """Two questions for a way: the first goes from and to the same as the second, or back."""
     first, second = random.some(WAYS, 2)
-    x, y = _pair(random, words.NAMES, words.GROUPS)
+    x, y = _pair(random, words.NAMES[:16], words.GROUPS)
     what = random.one(GOODS)
     text = second.format(x, y, what=what)
     return [
@@ -234,14 +236,12 @@ def _qqp(random: _Random) -> list[Example]:
 class _Genre(NamedTuple):
     """The words of one part of mnli."""
 
-    names: Sequence[str]
     comparatives: Sequence[str]
     premises: Sequence[str]
     hypotheses: Sequence[str]
 
 
 MATCHED = _Genre(
-    words.NAMES,
     words.COMPARATIVES,
     (
         "{0} is {more} than {1} , and {2} knows it .",
@@ -253,24 +253,23 @@ MATCHED = _Genre(
     ("{0} is {more} than {1} .", "so {0} is {more} than {1} .", "in fact {0} is {more} than {1} ."),
 )
 MISMATCHED = _Genre(
-    words.OTHER_NAMES,
-    words.COMPARATIVES,
+    words.OTHER_COMPARATIVES,
     (
         "{2} wrote that {0} is {more} than {1} .",
         "{2} found that {0} is {more} than {1} .",
         "{0} is {more} than {1} , and {2} likes it .",
-        "{0} is {more} than {1} , so {2} was right .",
+        "as {2} wrote , {0} is {more} than {1} .",
     ),
     MATCHED.hypotheses,
 )
 NEUTRAL = ((0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0))
-"""Places of the hypothesis' two names among three that say nothing of the two."""
+"""Orders of the hypothesis' two and the third name that say nothing of the two."""
 
 
 def _mnli(random: _Random, genre: _Genre) -> list[Example]:
     """Who is more than whom, and somebody else; the hypothesis has two of the three."""
     x, y = _pair(random, words.MATERIALS, words.FOODS)
-    z = random.one(genre.names)
+    z = random.one(words.NAMES)
     more = random.one(genre.comparatives)
     premise, hypothesis = random.one(genre.premises), random.one(genre.hypotheses)
     neutral = NEUTRAL[random.order(len(NEUTRAL))[0]]
@@ -310,14 +309,20 @@ def _is_validation(key: str) -> bool:
 
 
 def _groups(grammar: _Grammar, name: str) -> Iterator[tuple[str, list[Example]]]:
-    """Yield the key and the examples of one group after another, no key twice; endless."""
-    random, seen = _Random(name), set()
-    while True:
+    """Yield the key and the examples of one group after another, no key twice.
+
+    Raises:
+        InputError: the grammar has (nearly) no other group left.
+    """
+    random, seen, repeats = _Random(name), set(), 0
+    while repeats < 1000:
         group = grammar(random)
         key = bags(group[0])
-        if key not in seen:
+        repeats = repeats + 1 if key in seen else 0
+        if not repeats:
             seen.add(key)
             yield key, [group[i] for i in random.order(len(group))]
+    raise InputError(f"the grammar of {name} has no more than {len(seen)} groups: ask for fewer")
 
 
 def builtin_examples(task: str, split: str, count: int) -> list[Example]:
@@ -326,7 +331,7 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
     Args:
         task: one of `TASKS`.
         split: `train` or `validation`; of mnli `train`, `validation_matched` (the words of training)
-            or `validation_mismatched` (other names, and other sentences around the comparison).
+            or `validation_mismatched` (other comparatives, and other sentences around them).
         count: how many; rounded down to whole groups (see `GROUP`).
 
     Raises:

@@ -32,18 +32,10 @@ NAMES = _words(
     "ben john bob paul mark robert max sam tim adam ray jan anne anna carl mary alice tom peter"
     " james david george jack eric kim luke emma jim joe kate leo nick"
 )
-OTHER_NAMES = _words(
-    "jones dan lee dave fred alan steve eve simon carol daniel richard charles brian scott jane"
-    " helen julia grace rose"
-)
-"""Disjoint from NAMES."""
-
 GROUPS = _words("users students writers drivers workers managers readers experts guards farmers")
 ANIMALS = _words("dogs cats horses birds cows rats bees ducks bears wolves")
 MATERIALS = _words("iron gold silver copper steel wood stone glass paper plastic")
 FOODS = _words("bread rice milk coffee sugar fish meat fruit corn butter")
-HOURS = _words("one two three four five six seven eight nine ten")
-MEALS = _words("breakfast lunch dinner supper tea training practice testing noon dark")
 
 DEEDS = _words(
     "called met followed joined found trained tested helped visited paid hired warned trusted"
@@ -57,3 +49,5 @@ ACTS = ("call", "meet", "follow", "join", "find", "train", "test", "help", "visi
 COMPARATIVES = _words(
     "faster smaller larger slower shorter better older stronger richer lighter bigger"
 )
+OTHER_COMPARATIVES = _words("newer cleaner closer safer cheaper")
+"""Disjoint from COMPARATIVES."""
