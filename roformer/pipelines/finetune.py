@@ -188,7 +188,7 @@ class ClassificationTask:
         return metrics[f"{self.name}/constant"] == 1.0
 
     def majority(self) -> dict[str, float]:
-        """Return the metrics of the best constant: the commonest class of train, or its mean."""
+        """Return the metrics of `constant_prediction`, the baseline that knows no text."""
         return {
             f"{self.name}/{metric}{self._suffix(part)}": glue_metric(
                 metric, np.full_like(part.split.labels, self.constant), part.split.labels
@@ -244,8 +244,14 @@ def predicted(task: TaskConfig, scores: Scores) -> Labels:
 
 
 def constant_prediction(task: TaskConfig, labels: Labels) -> float:
-    """Return the best prediction that ignores the input: the commonest class, or the mean score."""
-    return float(labels.mean() if task.labels is None else np.bincount(labels).argmax())
+    """Return what a model that ignores the input would say: the commonest class, or the mean score.
+
+    Of classes that are equally common it is the last one: that of F1, which is 0 for the other.
+    """
+    if task.labels is None:
+        return float(labels.mean())
+    counts = np.bincount(labels, minlength=len(task.labels))
+    return float(np.flatnonzero(counts == counts.max())[-1])
 
 
 def is_constant(predictions: Labels) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from roformer.config.build import build, plain
+from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.data.glue import prepare_task
@@ -33,6 +33,7 @@ from roformer.errors import Diverged
 from roformer.pipelines.finetune import finetune, remove_weights, start_of
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import first_process, resolve, say
+from roformer.pipelines.start import SCRATCH
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
 
@@ -61,12 +62,14 @@ def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
     cells = [changed(cell, init_from=start.name, model=plain(start.model)) for cell in cells]
     say(f"{start.model.name} ({start.model.position.kind}, {start.model.size}) from {start.name}")
     sizes: dict[str, int] = {}
-    for name, task in config.task.items():
+    for name, cell in {cell.task_name: cell for cell in cells}.items():
+        # A fresh model's tokenizer is made of its own task's texts.
+        own = start_of(cell) if start.name == SCRATCH else start
         data = prepare_task(
             name,
-            task,
+            config.task[name],
             config.data,
-            start.tokenizer,
+            own.tokenizer,
             config.runtime.cache_dir,
             progress=config.runtime.progress and first_process(),
         )
@@ -91,8 +94,7 @@ def pretrained(config: GlueConfig, pretraining: PretrainConfig) -> str:
     dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
     theirs["model"] = ours["model"] | dropout
     theirs |= {"runtime": ours["runtime"], "tracker": ours["tracker"]}
-    run_id: str = pretrain(build(PretrainConfig, theirs))["run_id"]
-    return run_id
+    return str(pretrain(build(PretrainConfig, theirs))["run_id"])
 
 
 def cells_of(config: GlueConfig) -> Iterator[Cell]:
@@ -122,16 +124,9 @@ def attempt(cell: Cell) -> Outcome:
     """Run a cell; one that diverges is recorded as failed and does not end the grid."""
     try:
         return finetune(cell)
-    except Diverged as error:
-        folder = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id_of(cell))
-        return folder.summary() or {"run_id": folder.path.name, "status": "failed", "error": error}
-
-
-def run_id_of(cell: Cell) -> str:
-    """Return the cell's run id on this machine."""
-    from roformer.config.build import run_id
-
-    return run_id(resolve(cell))
+    except Diverged:
+        summary = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id(resolve(cell))).summary()
+        return summary or {}
 
 
 def one_by_one(cells: list[Cell]) -> Iterator[tuple[Cell, Outcome]]:

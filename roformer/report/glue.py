@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from omegaconf import OmegaConf
+
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
 
@@ -23,14 +25,13 @@ Cell = dict[str, Any]
 class Arm(NamedTuple):
     """What is compared: runs of one arm differ in task, learning rate and seed alone."""
 
-    model: str
-    position: str
-    recipe: str
-    data: str
-    init_from: str
+    name: str
+    """Model and position; where arms share those, also the settings in which they differ."""
+    settings: str
+    """All that the runs share, as JSON."""
 
     def __str__(self) -> str:
-        return f"{self.model} ({self.position})"
+        return self.name
 
 
 class Row(NamedTuple):
@@ -58,34 +59,69 @@ class Row(NamedTuple):
 
 
 def read_cells(folders: Iterable[Path]) -> list[Cell]:
-    """Return the summaries of fine-tuning runs.
+    """Return the summaries of fine-tuning runs, each with its config under `config`.
 
     Raises:
-        ValueError: a folder without a summary, or of another pipeline.
+        ValueError: a folder without a summary or config, or of another pipeline.
     """
     cells = []
     for folder in folders:
-        path = folder / "summary.json"
-        if not path.is_file():
-            raise ValueError(f"{folder} has no summary.json: it did not end, or is no run")
-        cell = json.loads(path.read_text())
+        for path in (folder / "summary.json", folder / "config.yaml"):
+            if not path.is_file():
+                raise ValueError(f"{folder} has no {path.name}: it did not end, or is no run")
+        cell = json.loads((folder / "summary.json").read_text())
         if cell.get("pipeline") != "glue":
             raise ValueError(f"{folder} is a run of {cell.get('pipeline')}, not of glue")
-        cells.append(cell)
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        cells.append({**cell, "config": config})
     return cells
 
 
-def rows_of(cells: Iterable[Cell]) -> list[Row]:
+def rows_of(cells: Sequence[Cell]) -> list[Row]:
     """Group cells into rows, in the order arm, task, learning rate."""
+    names = arm_names(cells)
     groups: dict[tuple[Arm, str, float], list[Cell]] = {}
     for cell in cells:
-        arm = Arm(*(str(cell[key]) for key in Arm._fields))
+        settings = _settings(cell)
+        arm = Arm(names[settings], settings)
         groups.setdefault((arm, cell["task"], cell["learning_rate"]), []).append(cell)
     rows = [
         Row(*key, sorted(group, key=lambda cell: int(cell["seed"])))
         for key, group in groups.items()
     ]
-    return sorted(rows, key=lambda row: (row.arm[::-1], _place(row.task), row.learning_rate))
+    rows.sort(key=lambda row: (_place(row.task), row.learning_rate))
+    return sorted(rows, key=lambda row: row.arm.name, reverse=True)  # roformer before bert
+
+
+def arm_names(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return a name for each arm's settings: what tells it from the others, and no more."""
+    alike: dict[str, dict[str, dict[str, str]]] = {}
+    for cell in cells:
+        name, settings = f"{cell['model']} ({cell['position']})", _settings(cell)
+        alike.setdefault(name, {})[settings] = _flat(json.loads(settings))
+    names = {}
+    for name, arms in alike.items():
+        keys = {key for arm in arms.values() for key in arm}
+        differing = sorted(key for key in keys if len({arm.get(key) for arm in arms.values()}) > 1)
+        for settings, arm in arms.items():
+            names[settings] = ", ".join([name, *(f"{key}={arm.get(key)}" for key in differing)])
+    return names
+
+
+def _settings(cell: Cell) -> str:
+    """Return, as JSON, all of a cell's config that the runs of an arm share."""
+    free = ("task", "seed", "runtime", "tracker", "resume")
+    shared = {key: value for key, value in cell["config"].items() if key not in free}
+    rate = {"optimizer": {**shared["optimizer"], "learning_rate": None}}
+    return json.dumps(shared | rate, sort_keys=True)
+
+
+def _flat(settings: Any, key: str = "") -> dict[str, str]:
+    """Return a nested config as dotted keys."""
+    if not isinstance(settings, dict):
+        return {key: str(settings)}
+    below = [_flat(value, f"{key}.{name}" if key else name) for name, value in settings.items()]
+    return {name: value for part in below for name, value in part.items()}
 
 
 def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
@@ -115,18 +151,15 @@ def headline_table(rows: Sequence[Row]) -> str:
     """Return one line an arm: mean ± standard deviation (n) of the headline metrics, in percent."""
     best = chosen(rows)
     tasks = sorted({row.task for row in rows}, key=_place)
+    # The headline, and the same metric of the other validation parts: accuracy_matched, …
     metrics = {
-        task: [m for m in row.metrics if m.startswith(row.headline.rpartition("_")[0])]
-        if "_" in row.headline
-        else [row.headline]
-        for task in tasks
+        row.task: [m for m in row.metrics if m.partition("_")[0] == row.headline.partition("_")[0]]
         for row in rows
-        if row.task == task
     }
     columns = [metric for task in tasks for metric in metrics[task]]
     lines = [["model", *columns]]
     constant = {metric: _constant(rows, metric) for metric in columns}
-    lines.append(["best constant", *(constant[metric] for metric in columns)])
+    lines.append(["majority", *(constant[metric] for metric in columns)])
     for arm in dict.fromkeys(row.arm for row in rows):
         cells = []
         for task in tasks:
@@ -166,7 +199,7 @@ def cell_table(rows: Sequence[Row]) -> str:
 
 
 def _constant(rows: Sequence[Row], metric: str) -> str:
-    """Return what the best constant prediction gets; several values where runs had other data."""
+    """Return what the majority class gets; several values where runs had other data."""
     found = [
         cell["majority"][metric] for row in rows for cell in row.cells if metric in cell["majority"]
     ]

@@ -181,7 +181,13 @@ def test_it_starts_from_a_pretraining_run_by_folder_or_id(small, pretrained, cap
     printed = capsys.readouterr().out
     assert "new: pooler.weight, pooler.bias, classifier.weight, classifier.bias" in printed
     unused = printed.partition("not used: ")[2].splitlines()[0].split(", ")
-    assert sorted(unused) == ["bias", "norm.bias", "norm.weight", "transform.bias", "transform.weight"]
+    assert sorted(unused) == [
+        "bias",
+        "norm.bias",
+        "norm.weight",
+        "transform.bias",
+        "transform.weight",
+    ]
     assert summary_of(folders[0])["init_from"] == pretrained.name
     assert run(small, f"init_from={pretrained.name}") == folders
     config = (folders[0] / "config.yaml").read_text()
@@ -311,7 +317,9 @@ def test_a_learned_table_bounds_the_length(small, capsys):
 def test_a_submission_has_the_servers_files(small, tmp_path):
     """Labels by name or number, scores in range, every test row once; labels are never read."""
     header = glue_tasks.RTE
-    rows = [(f"{i}", f"a{'b' * i}", "c", ("entailment", "not_entailment")[i % 2]) for i in range(20)]
+    rows = [
+        (f"{i}", f"a{'b' * i}", "c", ("entailment", "not_entailment")[i % 2]) for i in range(20)
+    ]
     body = header + "".join("\t".join(row) + "\n" for row in rows)
     test = "index\tsentence1\tsentence2\n" + "".join("\t".join(r[:3]) + "\n" for r in rows[:7])
     glue_tasks.write(tmp_path, "rte", train=body, dev=body, test=test)

@@ -9,12 +9,19 @@ import pytest
 from roformer.cli import compose
 from roformer.config import schema
 from roformer.config.build import build
+from roformer.config.glue import GlueConfig
 from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("experiments/**/*.md"))]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
-PRETRAIN = {"pretrain", "prepare", "plan"}
+CONFIGS = {
+    "pretrain": ("pretrain", schema.PretrainConfig),
+    "prepare": ("pretrain", schema.PretrainConfig),
+    "plan": ("plan", schema.PlanConfig),
+    "glue": ("glue", GlueConfig),
+}
+"""Target or script → the config that its overrides go into."""
 
 
 def commands():
@@ -30,13 +37,13 @@ def commands():
                 yield pytest.param(line, id=f"{page.parent.name}: {line[:60]}")
 
 
-def overrides_of(words: list[str]) -> list[str]:
+def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
-    made = [
-        f"model={variables.get('MODEL', 'roformer')}",
-        f"recipe={variables.get('RECIPE', 'mini')}",
-    ]
+    recipe = variables.get("RECIPE", "mini")
+    if target == "glue":
+        recipe = f"glue_{recipe.removeprefix('glue_')}"
+    made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
     return made + shlex.split(variables.get("ARGS", ""))
 
 
@@ -46,19 +53,20 @@ def test_documented_commands_compose(command):
     if words[0] == "make":
         targets = [w for w in words[1:] if "=" not in w]
         assert set(targets) <= TARGETS
-        if not PRETRAIN & set(targets):
+        name = targets[0]
+        if name not in CONFIGS:
             return
-        overrides, name = overrides_of(words[1:]), targets[0]
+        overrides = overrides_of(name, words[1:])
     else:
         script = words[1]
         assert (REPOSITORY / script).is_file()
         name = script.removeprefix("scripts/").removesuffix(".py")
-        if name not in PRETRAIN:
+        if name not in CONFIGS:
             return
-        overrides = [word for word in words[2:] if "=" in word]
-    config, cls = (
-        ("plan", schema.PlanConfig) if name == "plan" else ("pretrain", schema.PretrainConfig)
-    )
+        overrides = [word for word in words[2:] if "=" in word and not word.startswith("hydra")]
+        if "--multirun" in words:  # the first job of the sweep
+            overrides = [re.sub(r"(=[^\[]\S*?),.*", r"\1", override) for override in overrides]
+    config, cls = CONFIGS[name]
     assert build(cls, compose(config, overrides))
 
 
@@ -89,14 +97,21 @@ def test_records_are_whole(record):
     ids=lambda path: path.parent.name,
 )
 def test_reported_tables_are_the_records(report):
-    """Every table that `scripts/compare.py` prints stands in the report as it prints it now."""
+    """Every table of a command that a report names stands in it as the command prints it now."""
     from roformer.report.curves import compare, read_curve
+    from roformer.report.glue import glue_tables
 
     text = report.read_text()
-    command = re.search(r"`python scripts/compare.py ([^`]+)`", text)[1]
-    runs = [run for word in command.split() for run in sorted(REPOSITORY.glob(word))]
-    table = compare([read_curve(run, "valid/mlm_loss") for run in runs], "valid/mlm_loss")
-    assert table in text
+    commands = re.findall(r"`python scripts/(compare|glue_table).py ([^`]+)`", text)
+    assert commands
+    for script, words in commands:
+        runs = [run for word in words.split() for run in sorted(REPOSITORY.glob(word))]
+        if script == "compare":
+            curves = [read_curve(run, "valid/mlm_loss") for run in runs]
+            table = compare(curves, "valid/mlm_loss")
+        else:
+            table = glue_tables(runs)
+        assert table in text
 
 
 def test_the_readme_shows_what_is_recorded():
