@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -29,7 +30,7 @@ from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.data.glue import prepare_task
-from roformer.errors import Diverged
+from roformer.errors import Diverged, InputError
 from roformer.pipelines.finetune import finetune, remove_weights, start_of
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import first_process, resolve, say
@@ -146,8 +147,14 @@ def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]
     pool = ProcessPoolExecutor(jobs, spawn, initializer=settle, initargs=(places,))
     with ended_in_order(pool), pool:
         running = {pool.submit(in_silence, changed(cell, runtime=quiet)): cell for cell in cells}
-        for future in as_completed(running):
-            yield running[future], future.result()
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BrokenProcessPool as error:
+            raise InputError(
+                "a process that ran a cell was killed, by hand or for its memory: start the same "
+                "command again, with fewer jobs= if it was the memory; finished cells are kept"
+            ) from error
 
 
 def settle(places: Any) -> None:
@@ -166,8 +173,11 @@ def settle(places: Any) -> None:
 
 def in_silence(cell: Cell) -> Outcome:
     """Run a cell without its lines: the parent tells of it in one."""
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        return attempt(cell)
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            return attempt(cell)
+    except SystemExit as stopped:  # asked to end: take no other cell
+        os._exit(stopped.code if isinstance(stopped.code, int) else 1)
 
 
 @contextmanager

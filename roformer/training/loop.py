@@ -201,7 +201,7 @@ class Loop:
         counts = self._sum_over_ranks(
             [
                 sum(task.targets(batch) for batch in window),
-                sum(batch["input_ids"].numel() for batch in window),
+                sum(tokens_in(batch) for batch in window),
                 sum(len(batch["input_ids"]) for batch in window),
                 int(self.signal is not None),
             ]
@@ -371,6 +371,14 @@ class UpdateKeys(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         for update in self.updates:
             yield from self.task.keys(update, self.rank, self.world_size)
+
+
+def tokens_in(batch: Batch) -> int:
+    """Return the tokens of a batch without padding."""
+    mask = batch.get("attention_mask")
+    if mask is not None and mask.ndim == 2:
+        return int(mask.sum())
+    return batch["input_ids"].numel()
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, assert_same, results
+from tests.e2e.conftest import assert_same, results
 from tests.e2e.test_processes import launcher
 from tests.unit import glue_tasks
 
@@ -55,9 +55,13 @@ def test_side_by_side_equals_one_after_another_and_over_two_processes(tmp_path):
     for ours, theirs in zip(beside, alone, strict=True):
         assert_same(ours, theirs)
     for ours, theirs in zip(shared, single, strict=True):
-        assert_close(ours, theirs, tolerance=1e-3)
-        counted = [row["data/samples"] for row in results(ours) if "data/samples" in row]
-        assert counted[-1] == 2 * 96  # every example once an epoch, over both processes
+        for row, expected in zip(results(ours), results(theirs), strict=True):
+            # Not the metrics: of a model that knows nothing yet, rounding decides ranks and ties.
+            sums = {
+                k: v for k, v in expected.items() if k.startswith(("train/", "data/", "valid/"))
+            }
+            assert {k: row[k] for k in sums} == pytest.approx(sums, rel=1e-3)
+        assert row["data/samples"] == 2 * 96  # every example once an epoch, over both processes
     for output in (printed, told):
         assert "| roformer (rotary) |" in output and "4/4" in output
 
@@ -100,14 +104,14 @@ def workers_in(folder: Path) -> list[str]:
 
 
 def test_a_multirun_runs_each_job_by_itself(tmp_path):
-    folders, _ = finish(tmp_path, "--multirun", "task=mrpc,stsb", "seed=0,1")
+    folders, _ = finish(tmp_path, "task=mrpc,stsb", "seed=0,1", "--multirun")
     cells = {
         (s["task"], s["seed"])
         for s in (json.loads((f / "summary.json").read_text()) for f in folders)
     }
     assert cells == {("mrpc", 0), ("mrpc", 1), ("stsb", 0), ("stsb", 1)}
     commands = {(folder / "command.txt").read_text() for folder in folders}
-    assert len(commands) == 4 and not any("multirun" in command for command in commands)
+    assert len(commands) == 4 and not any("--multirun" in command for command in commands)
 
 
 def test_lines_are_classified_and_mistakes_told(tmp_path):
