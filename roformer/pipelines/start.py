@@ -22,6 +22,8 @@ from roformer.training import checkpoint
 SCRATCH = "scratch"
 HEAD = ("pooler.", "classifier.")
 """What a start need not bring."""
+HUB_FILES = ["*.json", "vocab.txt", "*.safetensors"]
+"""What is downloaded of a Hub model."""
 
 
 class Start(NamedTuple):
@@ -99,9 +101,10 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
     files = json.loads((folder / checkpoint.COMPLETE).read_text())
-    below_runs = run.resolve().parent == (Path(runs_dir) / "pretrain").resolve()
+    # Its id names a whole run; a certain checkpoint of it is named by its path.
+    by_id = path.resolve() == (Path(runs_dir) / "pretrain" / run.name).resolve()
     return Start(
-        name=run.name if below_runs else init_from,
+        name=run.name if by_id else init_from,
         model=build(schema.EncoderConfig, description["model"]),
         vocab_size=description["vocab_size"],
         tokenizer=tokenizer,
@@ -111,18 +114,19 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
 
 
 def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None) -> Start:
+    from huggingface_hub import snapshot_download
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # `load_start` says what was not there and what not used
     logging.disable_progress_bar()
-    source = init_from if folder is None else str(folder)
     try:
-        config = AutoConfig.from_pretrained(source, revision=revision)
+        if folder is None:
+            files = snapshot_download(init_from, revision=revision, allow_patterns=HUB_FILES)
+            folder = Path(files)
+        config = AutoConfig.from_pretrained(folder)
         encoder = encoder_config(config)
-        model, loading = AutoModel.from_pretrained(
-            source, revision=revision, output_loading_info=True
-        )
+        model, loading = AutoModel.from_pretrained(folder, output_loading_info=True)
     except InputError as error:
         raise InputError(f"init_from={init_from}: {error}") from error
     except Exception as error:  # many types: no such repository, no network, damaged files
@@ -142,11 +146,7 @@ def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None
         if name not in loading["missing_keys"]
     }
     weights = from_transformers(state, config.model_type)
-    if folder is None:
-        where = schema.TokenizerConfig(source=init_from, revision=revision)
-        tokenizer = load_wordpiece(where)
-    else:
-        tokenizer = WordPiece.load(folder)
+    tokenizer = WordPiece.load(folder)
     if tokenizer.size > config.vocab_size:
         raise InputError(
             f"init_from={init_from}: its tokenizer has {tokenizer.size} entries, its embeddings "

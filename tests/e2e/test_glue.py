@@ -194,6 +194,46 @@ def test_it_starts_from_a_pretraining_run_by_folder_or_id(small, pretrained, cap
     assert f"init_from: {pretrained.name}" in config and "size: tiny" in config
 
 
+def test_a_certain_checkpoint_is_not_taken_for_its_run(small, pretrained):
+    early = pretrained / "checkpoints" / "step_00000006"
+    (first,) = run(small, f"init_from={early}")
+    (last,) = run(small, f"init_from={pretrained}")
+    assert summary_of(first)["init_from"] == str(early)
+    ours, theirs = (summary_of(folder)["metrics"]["valid/loss"] for folder in (first, last))
+    assert ours != theirs
+
+
+def test_a_hub_model_is_read_from_its_snapshot(small, tmp_path, monkeypatch):
+    """Through a stand-in for the download: what is asked for, and what is made of it."""
+    import huggingface_hub
+    from transformers import BertConfig, BertModel
+
+    asked = []
+
+    def snapshot(repository, *, revision, allow_patterns):
+        asked.append((repository, revision))
+        return str(tmp_path / "snapshot")
+
+    config = BertConfig(
+        vocab_size=glue_tasks.TOKENIZER.size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(tmp_path / "snapshot")
+    glue_tasks.TOKENIZER.save(tmp_path / "snapshot")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    (folder,) = run(small, "init_from=owner/name", f"init_revision={glue_tasks.COMMIT}")
+    assert asked[0] == ("owner/name", glue_tasks.COMMIT)
+    assert summary_of(folder)["init_from"] == "owner/name"
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match="init_from=owner/other cannot be read as a Hugging Face"):
+        run(small, "init_from=owner/other")
+
+
 def test_auto_makes_the_pretraining_run_once(small, arguments):
     pretraining = [a for a in arguments if not a.startswith("runtime.")]
     more = ["init_from=auto", f"pretraining={json.dumps(pretraining)}"]
