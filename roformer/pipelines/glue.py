@@ -76,7 +76,8 @@ def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
         )
         sizes[name] = data.manifest["tokens"]["train"]
     cells.sort(key=lambda cell: -sizes[cell.task_name])
-    jobs = 1 if "WORLD_SIZE" in os.environ else min(config.jobs or default_jobs(), len(cells))
+    wanted = config.jobs or default_jobs(config.runtime.device)
+    jobs = 1 if "WORLD_SIZE" in os.environ else min(wanted, len(cells))
     outcomes = side_by_side(cells, jobs) if jobs > 1 else one_by_one(cells)
     report = Progress(len(cells), shown=config.runtime.progress and first_process())
     folders = []
@@ -113,9 +114,9 @@ def changed(config: Any, **values: Any) -> Any:
     return build(type(config), plain(config) | values)
 
 
-def default_jobs() -> int:
+def default_jobs(device: str) -> int:
     """Return how many cells run side by side: one a GPU, or one a core."""
-    return torch.cuda.device_count() or len(usable_cores())
+    return {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}.get(device, 1)
 
 
 # --- running -------------------------------------------------------------------------------------
@@ -159,8 +160,11 @@ def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]
 
 def settle(places: Any) -> None:
     """Give a fresh process its GPU, and end it when its parent is gone."""
-    if torch.cuda.device_count() > 1:  # asked before CUDA is used, so the choice still counts
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(places.get())
+    place = places.get()
+    if (count := torch.cuda.device_count()) > 1:  # CUDA is not in use yet, so the choice counts
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        devices = visible.split(",") if visible else [str(device) for device in range(count)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[place % count]
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
