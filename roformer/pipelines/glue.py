@@ -145,8 +145,9 @@ def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]
     places = spawn.Queue()
     for place in range(jobs):
         places.put(place)
-    pool = ProcessPoolExecutor(jobs, spawn, initializer=settle, initargs=(places,))
-    with ended_in_order(pool), pool:
+    stopping = spawn.Event()
+    pool = ProcessPoolExecutor(jobs, spawn, initializer=settle, initargs=(places, stopping))
+    with pool, ended_in_order(pool, stopping):
         running = {pool.submit(in_silence, changed(cell, runtime=quiet)): cell for cell in cells}
         try:
             for future in as_completed(running):
@@ -158,8 +159,10 @@ def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]
             ) from error
 
 
-def settle(places: Any) -> None:
+def settle(places: Any, stopping: Any) -> None:
     """Give a fresh process its GPU, and end it when its parent is gone."""
+    global _stopping
+    _stopping = stopping
     place = places.get()
     if (count := torch.cuda.device_count()) > 1:  # CUDA is not in use yet, so the choice counts
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -170,22 +173,33 @@ def settle(places: Any) -> None:
         parent = multiprocessing.parent_process()
         if parent is not None:
             wait([parent.sentinel])
+            stopping.set()
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
+_stopping: Any = None
+"""In a process that runs cells: set when it must take no other one."""
+
+
 def in_silence(cell: Cell) -> Outcome:
     """Run a cell without its lines: the parent tells of it in one."""
+    if _stopping.is_set():
+        raise SystemExit(1)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return attempt(cell)
-    except SystemExit as stopped:  # asked to end: take no other cell
-        os._exit(stopped.code if isinstance(stopped.code, int) else 1)
+    except SystemExit:  # it saved a checkpoint
+        _stopping.set()
+        parent = multiprocessing.parent_process()
+        if parent is None or not parent.is_alive():
+            os._exit(1)  # nobody is left to hand a result to
+        raise
 
 
 @contextmanager
-def ended_in_order(pool: ProcessPoolExecutor) -> Iterator[None]:
+def ended_in_order(pool: ProcessPoolExecutor, stopping: Any) -> Iterator[None]:
     """On SIGTERM or an error start no more cells and let the running ones save a checkpoint."""
 
     def leave(number: int, frame: Any) -> None:
@@ -194,10 +208,12 @@ def ended_in_order(pool: ProcessPoolExecutor) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        stopping.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.terminate()
+        if not isinstance(error, KeyboardInterrupt):  # of which a terminal tells them itself
+            for process in multiprocessing.active_children():
+                process.terminate()
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -131,6 +131,15 @@ def test_the_readme_shows_what_is_recorded():
     assert record.parent.name in readme
 
 
+def test_the_readme_shows_the_fine_tuning_records():
+    """Every line of its GLUE tables stands in the report of a study, which is its records'."""
+    lines = (REPOSITORY / "README.md").read_text().splitlines()
+    shown = [line for line in lines if re.match(r"\| (majority|roformer|bert) ", line)]
+    reports = (REPOSITORY / "experiments").glob("glue_*/REPORT.md")
+    recorded = {line for report in reports for line in report.read_text().splitlines()}
+    assert len(shown) >= 6 and set(shown) <= recorded
+
+
 def test_the_speed_report_is_the_record():
     from roformer.report.speed import speed_table
 
@@ -139,5 +148,5 @@ def test_the_speed_report_is_the_record():
     report = (folder / "REPORT.md").read_text()
     assert table in report and speed_table(folder / "rerun") in report
     readme = (REPOSITORY / "README.md").read_text().splitlines()
-    shown = [line for line in readme if re.match(r"\| .* (step|rotary) ?.*\|", line)]
+    shown = [line for line in readme if re.match(r"\| .* (step|rotary|epoch),? ?.*\|", line)]
     assert len(shown) >= 8 and set(shown) <= set(table.splitlines())
