@@ -3,8 +3,8 @@
 512 texts, lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, vocabulary of
 bert-base-uncased, fused AdamW on both sides. Three ways of one epoch:
 
-* ours: the loop of `make glue` with length-bucketed batches, bf16;
-* ours, every text padded to 512: what the paper's setting amounts to where padding is fixed;
+* ours: the loop of `make glue` with length-bucketed batches, in fp32 and in bf16;
+* the same with every text padded to 512, the paper's length, where padding is fixed;
 * the Trainer with dynamic padding, as it comes: `BertForSequenceClassification`, fp32.
 
 Ours runs with the process settings of the scripts, the Trainer without and, in a further row, with
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.bench.timing import in_child
+from roformer.bench.timing import in_child, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.build import build
@@ -39,41 +41,42 @@ from roformer.training.task import Batch, Settings
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
-GOALS = {"fixed": 15.0, "trainer": 3.0}
-DEVIATIONS = "bf16 autocast, no dropout (recipe glue_mini)"
+OURS = {
+    "fp32": "no dropout (recipe glue_mini)",
+    "bf16": "bf16 autocast, no dropout (recipe glue_mini)",
+}
+COMPARISONS = [
+    ("fixed fp32", "ours fp32", "padding to 512, fp32 on both sides", 15.0),
+    ("fixed bf16", "ours bf16", "padding to 512, bf16 on both sides", None),
+    ("trainer", "ours bf16", "Trainer with dynamic padding, as shipped", 3.0),
+    ("trainer, tuned", "ours bf16", "Trainer, process settings on both sides", None),
+    ("trainer, tuned", "ours fp32", "Trainer, process settings and fp32 on both sides", None),
+]
+"""Peer, ours, what it is against, goal."""
 
 
 def bench_finetuning(*, rounds: int) -> list[dict[str, Any]]:
-    """Return one row a comparison."""
+    """Return one row a comparison; the processes take turns, `rounds` of them each."""
     seconds: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for name, request in {
-            "trainer": {"variants": ["trainer"], "tuned": False},
-            "trainer, tuned": {"variants": ["trainer"], "tuned": True},
-            "ours": {"variants": ["ours", "fixed"], "tuned": True},
-        }.items():
-            found = in_child("finetuning", **request)
-            for variant, times in found.items():
-                key = name if variant == "trainer" else variant
-                seconds.setdefault(key, []).append(statistics.median(times))
-    rows = {
-        "fixed": "fine-tuning epoch, against padding to 512",
-        "trainer": "fine-tuning epoch, against Trainer with dynamic padding, as shipped",
-        "trainer, tuned": "fine-tuning epoch, against Trainer, process settings on both sides",
-    }
+        for precision in OURS:
+            variants = [f"ours {precision}", f"fixed {precision}"]
+            for name, times in in_child("finetuning", variants=variants, tuned=True).items():
+                seconds.setdefault(name, []).append(statistics.median(times))
+        for name, tuned in (("trainer", False), ("trainer, tuned", True)):
+            times = in_child("finetuning", variants=["trainer"], tuned=tuned)["trainer"]
+            seconds.setdefault(name, []).append(statistics.median(times))
     return [
         {
-            "what": what,
-            "ratio": statistics.median(
-                p / o for p, o in zip(seconds[peer], seconds["ours"], strict=True)
-            ),
-            "goal": GOALS.get(peer),
+            "what": f"fine-tuning epoch, against {what}",
+            "ratio": ratio(seconds[peer], seconds[ours]),
+            "goal": goal,
             "peer_seconds": statistics.median(seconds[peer]),
-            "ours_seconds": statistics.median(seconds["ours"]),
-            "ours_tokens_per_second": int(lengths().sum()) / statistics.median(seconds["ours"]),
-            "deviations": "none: same model, same type" if peer == "fixed" else DEVIATIONS,
+            "ours_seconds": statistics.median(seconds[ours]),
+            "ours_tokens_per_second": int(lengths().sum()) / statistics.median(seconds[ours]),
+            "deviations": OURS[ours.removeprefix("ours ")],
         }
-        for peer, what in rows.items()
+        for peer, ours, what, goal in COMPARISONS
     ]
 
 
@@ -83,7 +86,12 @@ def measure_finetuning(
     """Return seconds an epoch of each variant in this process, after one to warm up."""
     if tuned:
         tune_process()
-    calls = {"ours": our_epoch, "fixed": fixed_epoch, "trainer": trainer_epoch}
+    calls: dict[str, Callable[[], float]] = {
+        f"{name} {precision}": partial(our_epoch, inputs, precision)
+        for name, inputs in (("ours", Inputs), ("fixed", Padded))
+        for precision in ("fp32", "bf16")
+    }
+    calls["trainer"] = trainer_epoch
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(rounds + 1):
         for name in variants:
@@ -163,34 +171,29 @@ class Epoch:
         return False
 
 
-def our_epoch() -> float:
+def our_epoch(inputs: type[Inputs], precision: str) -> float:
     """Return the seconds that our loop spends in the updates of an epoch."""
-    return _epoch(Inputs)
-
-
-def fixed_epoch() -> float:
-    """Return the same with every text padded to `FIXED`."""
-    return _epoch(Padded)
-
-
-def _epoch(inputs: type[Inputs]) -> float:
     task = Epoch(inputs)
     steps = len(task.order)
     device = default_device()
     settings = Settings(
         seed=0,
-        training=schema.LoopConfig(
-            steps=steps,
-            precision="bf16",
-            log_every=steps,
-            evaluate_every=steps,
-            checkpoint_every=steps,
+        training=build(
+            schema.LoopConfig,
+            {
+                "steps": steps,
+                "precision": precision,
+                "log_every": steps,
+                "evaluate_every": steps,
+                "checkpoint_every": steps,
+            },
         ),
         optimizer=schema.OptimizerConfig(learning_rate=1e-4),
         schedule=schema.ScheduleConfig(),
         runtime=build(schema.RuntimeConfig, {"device": device, "progress": False}),
     )
-    accelerator = Accelerator(cpu=device == "cpu", mixed_precision="bf16")
+    autocast = "no" if precision == "fp32" else precision
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=autocast)
     with tempfile.TemporaryDirectory() as folder:
         loop = Loop(
             task, settings, accelerator, RunFolder(Path(folder)), NoTracker(), State(), None
