@@ -5,13 +5,15 @@ from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.pipelines.glue import glue
-from roformer.pipelines.run import say
+from roformer.pipelines.run import first_process
 from roformer.report.glue import glue_tables
 
 
 def main(config: GlueConfig) -> None:
     pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-    say(glue_tables(glue(config, pretraining)))
+    cells = glue(config, pretraining)
+    if first_process():
+        print(glue_tables(cells))
 
 
 if __name__ == "__main__":

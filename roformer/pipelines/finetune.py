@@ -60,7 +60,7 @@ class ClassificationTask:
     higher_is_better = True
 
     def __init__(self, config: FinetuneConfig, data: TaskData, start: Start):
-        self.config, self.data, self.tokenizer = config, data, start.tokenizer
+        self.config = config
         self.name, self.task = config.task_name, config.task[config.task_name]
         self.max_length = longest(config)
         train = data.split("train")

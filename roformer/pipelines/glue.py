@@ -126,9 +126,9 @@ def attempt(cell: Cell) -> Outcome:
     """Run a cell; one that diverges is recorded as failed and does not end the grid."""
     try:
         return finetune(cell)
-    except Diverged:
-        summary = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id(resolve(cell))).summary()
-        return summary or {}
+    except Diverged:  # the first process has written the summary; the others may be faster
+        folder = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id(resolve(cell)))
+        return folder.summary() or {"run_id": folder.path.name, "status": "failed"}
 
 
 def one_by_one(cells: list[Cell]) -> Iterator[tuple[Cell, Outcome]]:

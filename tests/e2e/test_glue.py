@@ -388,8 +388,7 @@ def test_builtin_data_has_no_test_sets(small, tmp_path):
         write_submission(run(small), tmp_path / "out")
 
 
-def test_labels_are_checked_against_the_data(small, tmp_path):
-    """A model of other labels is not resumed into: the names stand in its checkpoint."""
+def test_label_names_are_saved_with_the_model(small):
     (folder,) = run(small, "keep_weights=all")
     description = json.loads((folder / "checkpoints" / "best" / "model.json").read_text())
     assert description["labels"] == ["not_equivalent", "equivalent"]
