@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain glue glue-table glue-submission predict prepare plan compare bench test test-slow test-gpu lint clean
+.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average prepare plan compare bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -53,6 +53,21 @@ glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS
 
 predict: $(STAMP)  ## classify lines of stdin: make predict RUN=runs/glue/sst2-… < sentences.txt
 	@$(BIN)/python scripts/predict.py $(RUN) $(ARGS)
+
+wmt: $(STAMP)  ## translation: BPE, training, averaging, beam search, BLEU
+	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=wmt_$(RECIPE:wmt_%=%) $(ARGS)
+
+wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wmt/*"
+	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*)
+
+wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
+	$(BIN)/python scripts/wmt_compare.py $(RUNS)
+
+translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
+	@$(BIN)/python scripts/translate.py $(RUN) $(ARGS)
+
+average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
+	$(BIN)/python scripts/average.py $(RUN) $(or $(ARGS),--last 5)
 
 prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
 	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)

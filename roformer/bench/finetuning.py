@@ -37,7 +37,7 @@ from roformer.training.hardware import default_device
 from roformer.training.loop import Loop, State
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
-from roformer.training.task import Batch, Settings
+from roformer.training.task import Batch, Settings, tokens_in
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
@@ -156,6 +156,9 @@ class Epoch:
 
     def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[update - 1]]
+
+    def tokens(self, batch: Batch) -> int:
+        return tokens_in(batch)
 
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"])

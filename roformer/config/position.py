@@ -37,7 +37,8 @@ class Sinusoidal:
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: Annotated[float, Field(gt=1.0)] = 10000.0
     scale: PositiveFloat | None = None
-    """Amplitude; null: √2·init_std, the root mean square that a learned table starts with."""
+    """Amplitude; null: the model's own, √2·init_std in an encoder (the root mean square that a
+    learned table starts with), 1 in an encoder-decoder (Vaswani et al.)."""
 
 
 @schema

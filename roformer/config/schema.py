@@ -12,6 +12,7 @@ The YAML files under `conf/` hold the values; a key without a default here must 
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -38,8 +39,8 @@ class SoftmaxAttention:
 
 
 @schema
-class EncoderConfig:
-    """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
+class TransformerConfig:
+    """What every Transformer has, whichever way its attention looks."""
 
     name: Label
     size: Label
@@ -48,12 +49,9 @@ class EncoderConfig:
     heads: PositiveInt
     intermediate_size: PositiveInt
     norm: Literal["post", "pre"] = "post"
-    """Layer norm after the residual sum (BERT) or before each sublayer."""
+    """Layer norm after the residual sum (BERT, the Transformer) or before each sublayer."""
     hidden_dropout: Probability = 0.1
     attention_dropout: Probability = 0.1
-    token_types: PositiveInt = 2
-    layer_norm_eps: PositiveFloat = 1e-12
-    init_std: PositiveFloat = 0.02
     position: Position
     attention: SoftmaxAttention
 
@@ -69,7 +67,7 @@ class EncoderConfig:
         return round(self.head_dim * self.position.fraction)
 
     @model_validator(mode="after")
-    def _combinations(self) -> EncoderConfig:
+    def _combinations(self) -> TransformerConfig:
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
@@ -96,6 +94,23 @@ class EncoderConfig:
                 f"sinusoidal positions need an even hidden_size, not {self.hidden_size}"
             )
         return self
+
+
+@schema
+class EncoderConfig(TransformerConfig):
+    """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
+
+    token_types: PositiveInt = 2
+    layer_norm_eps: PositiveFloat = 1e-12
+    init_std: PositiveFloat = 0.02
+
+    activation = "gelu"
+    causal = False
+
+    @property
+    def sinusoid_scale(self) -> float:
+        """Amplitude that gives sines the root mean square of a learned table at its start."""
+        return math.sqrt(2) * self.init_std
 
 
 # --- data ----------------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def _batches(
     return MaskedBatches(blocks, masker, seed=seed, documents=training.documents, frozen=frozen)
 
 
-def unigram_entropy(labels: Ids) -> float:
+def unigram_entropy(labels: NDArray[np.integer]) -> float:
     """Return the entropy in nats of the tokens to predict: what knowing their frequencies is worth.
 
     A model that has learnt nothing of context cannot have a lower loss on them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from roformer.config.schema import EncoderConfig
+from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.encoder import MaskedLM
 
 
@@ -57,3 +58,17 @@ def memory_bytes(
     activations = tokens * (config.layers * kept + (block if checkpointing else 0))
     logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
     return 16 * parameter_count(config, vocab_size), activations + logits
+
+
+def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int) -> float:
+    """Return the operations of one training step a target token, for texts of about `length` tokens.
+
+    Counted as in `flops_per_token`; a source token is read for every target token.
+    """
+    d, f = config.hidden_size, config.intermediate_size
+    products = 2 * (4 * d * d + 2 * d * f)
+    attention = 2 * 2 * length * d
+    cross = 2 * 4 * d * d + attention
+    encoder = config.encoder.layers * (products + attention)
+    decoder = config.decoder.layers * (products + attention / 2 + cross)
+    return 3.0 * (encoder + decoder + 2 * d * vocab_size)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import SelfAttention, additive_mask
 from roformer.nn.dropout import Dropout
-from roformer.nn.layers import FeedForward, Residual
+from roformer.nn.layers import BlockConfig, FeedForward, Residual
 from roformer.nn.linear import Linear, linear
 from roformer.nn.position import PositionEncoding, Positions, build_position
 
@@ -24,7 +24,7 @@ from roformer.nn.position import PositionEncoding, Positions, build_position
 class Block(nn.Module):
     """Self-attention and feed-forward, each with its residual sum and norm."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: BlockConfig):
         super().__init__()
         self.attention = SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
         self.attention_residual = Residual(config)

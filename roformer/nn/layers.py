@@ -5,6 +5,7 @@ Shapes: B batch, T sequence, D hidden size, F intermediate size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -15,30 +16,43 @@ from roformer.nn.linear import Linear
 
 
 class BlockConfig(Protocol):
-    """What the parts read of a model's config."""
+    """What the parts of a block read of a model's config."""
 
     @property
     def hidden_size(self) -> int: ...
     @property
+    def heads(self) -> int: ...
+    @property
     def intermediate_size(self) -> int: ...
+    @property
+    def activation(self) -> str: ...
     @property
     def norm(self) -> str: ...
     @property
     def hidden_dropout(self) -> float: ...
     @property
+    def attention_dropout(self) -> float: ...
+    @property
     def layer_norm_eps(self) -> float: ...
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+}
+
+
 class FeedForward(nn.Module):
-    """Linear, GELU (exact), linear (Devlin et al. 2019; Vaswani et al. 2017, Eq. 2)."""
+    """Linear, activation, linear: ReLU (Vaswani et al. 2017, Eq. 2) or exact GELU (BERT)."""
 
     def __init__(self, config: BlockConfig):
         super().__init__()
         self.inner = Linear(config.hidden_size, config.intermediate_size)
         self.outer = Linear(config.intermediate_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(functional.gelu(self.inner(x)))
+        return self.outer(self.activation(self.inner(x)))
 
 
 class Residual(nn.Module):

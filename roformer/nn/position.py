@@ -67,6 +67,10 @@ class Sizes(Protocol):
     def layers(self) -> int: ...
     @property
     def init_std(self) -> float: ...
+    @property
+    def sinusoid_scale(self) -> float: ...
+    @property
+    def causal(self) -> bool: ...
 
 
 class PositionEncoding(nn.Module):
@@ -166,8 +170,7 @@ class SinusoidalPosition(PositionEncoding):
     def __init__(self, config: encodings.Sinusoidal, sizes: Sizes):
         super().__init__(config, sizes)
         self.base = config.base
-        # sin and cos have the root mean square 1/√2; null starts it where a learned table starts.
-        self.scale = config.scale if config.scale is not None else math.sqrt(2) * sizes.init_std
+        self.scale = config.scale if config.scale is not None else sizes.sinusoid_scale
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         angles = rotary_angles(positions.ids, x.shape[-1], self.base)
@@ -241,6 +244,7 @@ class T5Position(PositionEncoding):
     def __init__(self, config: encodings.T5Bias, sizes: Sizes):
         super().__init__(config, sizes)
         self.max_distance = config.max_distance
+        self.causal = sizes.causal
         self.biases = nn.Parameter(torch.empty(config.buckets, sizes.heads))
         self.init_std = sizes.init_std
 
@@ -252,29 +256,37 @@ class T5Position(PositionEncoding):
         bucket = q_positions.derive(
             ("t5", id(k_positions)),
             lambda: t5_bucket(
-                distances(q_positions, k_positions), self.biases.shape[0], self.max_distance
+                distances(q_positions, k_positions),
+                self.biases.shape[0],
+                self.max_distance,
+                causal=self.causal,
             ),
         )
         return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
 
 
-def t5_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """Return the bidirectional bucket of key position minus query position, in [0, buckets).
+def t5_bucket(distance: Tensor, buckets: int, max_distance: int, *, causal: bool = False) -> Tensor:
+    """Return the bucket of key position minus query position, in [0, buckets).
 
-    Half of the buckets are for keys after the query. Of each half, the first half holds one
-    distance a bucket; the rest grow logarithmically up to `max_distance`, which ends the last.
+    Half of the buckets are for keys after the query; causal attention has no such keys, and all
+    buckets for those before. Of each half (or of all), the first half holds one distance a bucket;
+    the rest grow logarithmically up to `max_distance`, which ends the last.
     """
-    half = buckets // 2
-    exact = half // 2
-    far = distance.abs()
+    side = buckets if causal else buckets // 2
+    exact = side // 2
+    far = (-distance).clamp(min=0) if causal else distance.abs()
     log_ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(max_distance / exact)
-    logarithmic = (exact + (log_ratio * (half - exact)).long()).clamp(max=half - 1)
-    return torch.where(distance > 0, half, 0) + torch.where(far < exact, far, logarithmic)
+    logarithmic = (exact + (log_ratio * (side - exact)).long()).clamp(max=side - 1)
+    bucket = torch.where(far < exact, far, logarithmic)
+    return bucket if causal else bucket + torch.where(distance > 0, side, 0)
 
 
 @encodes(encodings.Alibi)
 class AlibiPosition(PositionEncoding):
-    """Press et al. 2022: -slope·|m - n|, symmetric because an encoder looks both ways."""
+    """Press et al. 2022: -slope·|m - n|, symmetric because an encoder looks both ways.
+
+    Causal attention sees the same numbers: its keys all lie on one side.
+    """
 
     def __init__(self, config: encodings.Alibi, sizes: Sizes):
         super().__init__(config, sizes)

@@ -29,7 +29,7 @@ from roformer.models.cost import flops_per_token
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.pipelines.start import Start, find_start, load_start
 from roformer.training import checkpoint
-from roformer.training.task import Batch
+from roformer.training.task import Batch, tokens_in
 
 EVALUATION_BATCH = 128
 LOGS_AN_EPOCH = 10
@@ -129,6 +129,9 @@ class ClassificationTask:
 
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"])
+
+    def tokens(self, batch: Batch) -> int:
+        return tokens_in(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}

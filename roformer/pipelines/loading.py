@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -112,7 +111,7 @@ def load_model(path: str | Path, *, device: str = "cpu") -> TrainedModel:
     """
     path = Path(path)
     best = path / "checkpoints" / "best"
-    description = _description(checkpoint.resolve(path))
+    description = checkpoint.describe(checkpoint.resolve(path))
     folder = checkpoint.resolve(best if "task" in description and best.exists() else path)
     tokenizer = read_tokenizer(folder, description)
     config = build(EncoderConfig, description["model"])
@@ -145,8 +144,3 @@ def read_tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece:
             "choose another run"
         )
     return tokenizer
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    description: dict[str, Any] = json.loads((folder / checkpoint.DESCRIPTION).read_text())
-    return description

@@ -25,7 +25,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
-from roformer.training.task import Batch
+from roformer.training.task import Batch, tokens_in
 
 
 class MaskedLMTask:
@@ -71,6 +71,9 @@ class MaskedLMTask:
 
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
+
+    def tokens(self, batch: Batch) -> int:
+        return tokens_in(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         logits = self._logits(model, batch)

@@ -31,7 +31,7 @@ class RunConfig(Protocol):
     @property
     def seed(self) -> int: ...
     @property
-    def model(self) -> schema.EncoderConfig: ...
+    def model(self) -> schema.TransformerConfig: ...
     @property
     def data(self) -> Any: ...
     @property
@@ -133,7 +133,8 @@ class Run:
         task: Task,
         training: schema.LoopConfig,
         facts: Mapping[str, Any] | None = None,
-        conclude: Callable[[], object] | None = None,
+        conclude: Callable[[], Mapping[str, Any] | None] | None = None,
+        keep_checkpoints: int = 1,
     ) -> dict[str, Any]:
         """Train `task`, from the last checkpoint if there is one; write and return the summary.
 
@@ -142,7 +143,8 @@ class Run:
             training: how long and how precisely.
             facts: what else the summary says.
             conclude: called on the first process when the training is done, before the summary says
-                so.
+                so; returns more for the summary, its `metrics` besides the last evaluation's.
+            keep_checkpoints: how many of the newest the pipeline needs at the end.
 
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
@@ -178,12 +180,19 @@ class Run:
             else NoTracker()
         )
         status, metrics = "failed", dict[str, float]()
-        settings = Settings(config.seed, training, config.optimizer, config.schedule, runtime)
+        more: dict[str, Any] = {}
+        settings = Settings(
+            config.seed, training, config.optimizer, config.schedule, runtime, keep_checkpoints
+        )
         try:
             loop = Loop(task, settings, accelerator, folder, tracker, state, self.checkpoint)
             state, metrics = loop.run()
-            if main and conclude is not None:
-                conclude()
+            if main and conclude is not None and (more := dict(conclude() or {})):
+                last = more.pop("metrics", {})
+                metrics |= last
+                row = {"step": state.step, **last}
+                folder.log(row)
+                tracker.log(row)
             status = "degenerate" if task.degenerate(metrics) else "done"
         except SystemExit:
             status = "stopped"
@@ -191,7 +200,7 @@ class Run:
         finally:
             summary = self._summary(status, state, metrics, task)
             summary["peak_memory_bytes"] = peak_memory_bytes(accelerator.device)
-            summary |= facts or {}
+            summary |= {**(facts or {}), **more}
             if main and status != "stopped":
                 error = sys.exc_info()[1]
                 if error is not None:

@@ -97,7 +97,7 @@ def find_start(
 
 def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     folder = checkpoint.resolve(path)
-    description = json.loads((folder / checkpoint.DESCRIPTION).read_text())
+    description = checkpoint.describe(folder)
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
     files = json.loads((folder / checkpoint.COMPLETE).read_text())

@@ -48,10 +48,12 @@ class Checkpoints:
     Args:
         folder: `<run>/checkpoints`.
         keep: how many of the newest to keep; the best is kept besides.
+        every: only the checkpoints of these updates count; one in between, of a stopped run or of
+            the best evaluation, goes when a later one is there.
     """
 
-    def __init__(self, folder: Path, *, keep: int):
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path, *, keep: int, every: int = 1):
+        self.folder, self.keep, self.every = folder, keep, every
 
     def save(
         self,
@@ -77,10 +79,7 @@ class Checkpoints:
             save_file(optimizer_tensors(model, optimizer), partial / OPTIMIZER)
             (partial / STATE).write_text(json.dumps(state, indent=1))
             (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
-            files = {path.name: _fingerprint(path) for path in sorted(partial.iterdir())}
-            (partial / COMPLETE).write_text(json.dumps(files, indent=1))
-            for path in partial.iterdir():
-                _flush(path)
+            complete(partial)
             if target.exists():  # a damaged one that was resumed past
                 shutil.rmtree(target)
             partial.rename(target)
@@ -114,9 +113,30 @@ class Checkpoints:
     def _prune(self) -> None:
         kept = {path.resolve() for path in (self.folder / "last", self.folder / "best")}
         steps = sorted(self.folder.glob("step_*"))
-        for path in steps[: -self.keep]:
+        regular = [path for path in steps if step_of(path) % self.every == 0]
+        kept |= {path.resolve() for path in regular[-self.keep :]}
+        for path in steps:
             if path.resolve() not in kept:
                 shutil.rmtree(path)
+
+
+def complete(folder: Path) -> None:
+    """Write `complete.json` on the files of a folder, and have all of them on the disk."""
+    files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    (folder / COMPLETE).write_text(json.dumps(files, indent=1))
+    for path in folder.iterdir():
+        _flush(path)
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint says of its model."""
+    description: dict[str, Any] = json.loads((path / DESCRIPTION).read_text())
+    return description
+
+
+def step_of(path: Path) -> int:
+    """Return the update that a checkpoint folder `step_00001234` is of."""
+    return int(path.name.removeprefix("step_"))
 
 
 def keep_only_best(folder: Path) -> None:
@@ -195,10 +215,10 @@ def load_model(
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
     """
-    stored = json.loads((path / DESCRIPTION).read_text())
+    stored = describe(path)
     differing = [
         difference
-        for difference in _differences(description, stored)
+        for difference in differences(description, stored)
         if not (warm_start and difference.startswith(FREE_IN_WARM_START))
     ]
     if differing:
@@ -273,11 +293,11 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
+def differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
     """Yield `key is stored there but wanted here` for every leaf that differs."""
     if isinstance(wanted, dict) and isinstance(stored, dict):
         for key in sorted(wanted.keys() | stored.keys()):
-            yield from _differences(
+            yield from differences(
                 wanted.get(key), stored.get(key), f"{path}.{key}" if path else key
             )
     elif wanted != stored:

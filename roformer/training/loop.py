@@ -57,8 +57,9 @@ class State:
     wall_seconds: float = 0.0
     """Spent in all, over every start of the run."""
     window_loss: float = 0.0
-    """Loss summed since the last log step, over all ranks, and the targets that it covers."""
+    """Loss summed since the last log step, over all ranks; the targets and updates it covers."""
     window_targets: int = 0
+    window_updates: int = 0
     best: float | None = None
     best_step: int = 0
     best_metrics: dict[str, float] = field(default_factory=dict)
@@ -118,7 +119,9 @@ class Loop:
             settings.schedule, settings.optimizer.learning_rate, training.steps
         )
         self.checkpoints = checkpoints.Checkpoints(
-            folder.path / "checkpoints", keep=runtime.keep_checkpoints
+            folder.path / "checkpoints",
+            keep=max(runtime.keep_checkpoints, settings.keep_checkpoints),
+            every=training.checkpoint_every,
         )
         task.model.to(self.device)
         self.adamw = build_optimizer(settings.optimizer, task.model)
@@ -201,7 +204,7 @@ class Loop:
         counts = self._sum_over_ranks(
             [
                 sum(task.targets(batch) for batch in window),
-                sum(tokens_in(batch) for batch in window),
+                sum(task.tokens(batch) for batch in window),
                 sum(len(batch["input_ids"]) for batch in window),
                 int(self.signal is not None),
             ]
@@ -231,6 +234,7 @@ class Loop:
             self.state.skipped += int(scaler.get_scale() < before)
         self.optimizer.zero_grad()
         self.state.step = update
+        self.state.window_updates += 1
         self.progress.step()
 
     def _watched(self) -> bool:
@@ -272,6 +276,7 @@ class Loop:
         peak = peak_flops(device) if half else None
         row = {
             "train/loss": loss / max(1, state.window_targets),
+            "train/targets_per_update": state.window_targets / max(1, state.window_updates),
             "train/learning_rate": self.rate(state.step),
             "train/grad_norm": float(self.norm),
             "train/weight_norm": weight_norm(self.task.model),
@@ -285,7 +290,7 @@ class Loop:
         if peak is not None:
             row["perf/mfu"] = speed * self.task.flops_per_token / (self.world_size * peak)
         self.window_loss.zero_()
-        state.window_targets = 0
+        state.window_targets = state.window_updates = 0
         self._logged = self._work()
         return row
 
@@ -371,14 +376,6 @@ class UpdateKeys(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         for update in self.updates:
             yield from self.task.keys(update, self.rank, self.world_size)
-
-
-def tokens_in(batch: Batch) -> int:
-    """Return the tokens of a batch without padding."""
-    mask = batch.get("attention_mask")
-    if mask is not None and mask.ndim == 2:
-        return int(mask.sum())
-    return batch["input_ids"].numel()
 
 
 @torch.no_grad()

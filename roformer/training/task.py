@@ -44,6 +44,10 @@ class Task(Protocol):
         """Return how many terms the sum of `loss` has."""
         ...
 
+    def tokens(self, batch: Batch) -> int:
+        """Return how many tokens a batch counts for in the record and in tokens per second."""
+        ...
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the loss summed over the targets, a scalar."""
         ...
@@ -62,3 +66,13 @@ class Settings:
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     runtime: RuntimeConfig
+    keep_checkpoints: int = 1
+    """How many of the newest checkpoints the pipeline needs, whatever the runtime keeps."""
+
+
+def tokens_in(batch: Batch) -> int:
+    """Return the tokens of a batch's `input_ids` without padding."""
+    mask = batch.get("attention_mask")
+    if mask is not None and mask.ndim == 2:
+        return int(mask.sum())
+    return batch["input_ids"].numel()

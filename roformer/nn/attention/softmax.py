@@ -1,9 +1,10 @@
-"""Scaled dot-product self-attention (Vaswani et al. 2017, Eq. 1) with the position seam.
+"""Scaled dot-product attention (Vaswani et al. 2017, Eq. 1) with the position seam.
 
-This is where rotary position embedding is applied: to queries and keys, before the logits, never
-to the values.
+`SelfAttention` is where rotary position embedding is applied: to queries and keys, before the logits,
+never to the values. `CrossAttention` knows no positions: the distance between a token and one of
+another text means nothing.
 
-Shapes: B batch, N heads, T sequence, H head dimension, D hidden size.
+Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from roformer.nn.attention.cache import KeyValueCache
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
@@ -22,20 +24,87 @@ LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
 """On a CPU, tokens up to which two matrix products beat the fused kernel, by type: measured by
 `make bench ARGS=kernels`. Types that are not listed use the fused kernel."""
 
+KeysValues = tuple[Tensor, Tensor]
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention: one projection for queries, keys and values, one for the output."""
+
+class Attention(nn.Module):
+    """What both kinds share: heads, dropout of the probabilities, the output projection."""
 
     def __init__(self, hidden_size: int, heads: int, dropout: float):
         super().__init__()
         self.heads = heads
         self.head_dim = hidden_size // heads
-        self.projection = Linear(hidden_size, 3 * hidden_size)
         self.output = Linear(hidden_size, hidden_size)
         self.dropout = Dropout(dropout)
 
+    def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Return the (B, N, T, H) tensors that a (B, T, parts·D) projection holds."""
+        by_head = projected.unflatten(-1, (parts, self.heads, self.head_dim))
+        return tuple(part.transpose(1, 2) for part in by_head.unbind(-3))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Return the attention output (B, T, D).
+
+        Args:
+            q: (B, N, T, H).
+            k: (B, N, S, H).
+            v: (B, N, S, H).
+            mask: additive, broadcastable to (B, N, T, S), or None.
+            causal: that a query sees only the keys up to its own place, besides the mask.
+        """
+        if self.fused(q, k):
+            dropout = self.dropout.p if self.training else 0.0
+            if causal and mask is not None:
+                mask, causal = mask + causal_mask(q.shape[-2], q.device), False
+            if mask is not None:  # the lowest number must not become infinite in fewer bits
+                mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
+            y = functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
+            )
+        else:
+            y = self.probabilities(q, k, mask, causal=causal).to(v.dtype) @ v
+        return self.output(y.transpose(1, 2).flatten(-2))
+
+    def probabilities(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Return softmax(q kᵀ/√H + mask) after dropout, (B, N, T, S)."""
+        logits = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
+        if mask is not None:
+            logits = logits + mask
+        if causal and q.shape[-2] > 1:
+            logits = logits + causal_mask(q.shape[-2], q.device)
+        return self.dropout(logits.softmax(-1))
+
+    def fused(self, q: Tensor, k: Tensor) -> bool:
+        """Whether to use the fused kernel: chosen by device, type and length."""
+        if q.device.type != "cpu":
+            return True
+        # The CPU's flash kernel has no dropout; without it the fused path has no advantage left.
+        dropping = self.training and self.dropout.p > 0
+        longest = max(q.shape[-2], k.shape[-2])
+        return longest > LONGEST_PLAIN.get(q.dtype, 0) and not dropping
+
+
+class SelfAttention(Attention):
+    """Multi-head self-attention: one projection for queries, keys and values, one for the output."""
+
+    def __init__(self, hidden_size: int, heads: int, dropout: float):
+        super().__init__(hidden_size, heads, dropout)
+        self.projection = Linear(hidden_size, 3 * hidden_size)
+
     def forward(
-        self, x: Tensor, positions: Positions, encoding: PositionEncoding, mask: Tensor | None
+        self,
+        x: Tensor,
+        positions: Positions,
+        encoding: PositionEncoding,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+        seen: Positions | None = None,
     ) -> Tensor:
         """Attend from every token to every token that `mask` allows.
 
@@ -43,40 +112,55 @@ class SelfAttention(nn.Module):
             x: (B, T, D).
             positions: of the T tokens.
             encoding: applied to queries, keys and logits.
-            mask: additive, broadcastable to (B, N, T, T): 0 where attention is allowed, the type's
+            mask: additive, broadcastable to (B, N, T, S): 0 where attention is allowed, the type's
                 lowest number where it is not; None allows all.
+            causal: that a token sees only itself and those before it.
+            cache: of the tokens before these; the T tokens (one, if causal) are added to it.
+            seen: with a cache, the positions of its tokens and these.
 
         Returns:
             (B, T, D).
         """
-        q, k, v = self.projection(x).unflatten(-1, (3, self.heads, self.head_dim)).unbind(-3)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        q, k, v = self.split(self.projection(x), 3)
         q, k = encoding.rotate(q, k, positions)
-        bias = encoding.bias(q, positions, positions)
+        if cache is not None:
+            k, v = cache.append(k, v)
+            causal = False
+        seen = seen or positions
+        bias = encoding.bias(q, positions, seen)
         if bias is not None:
             mask = bias if mask is None else bias + mask
-        if self._fused(q, encoding):
-            dropout = self.dropout.p if self.training else 0.0
-            if mask is not None:  # the lowest number must not become infinite in fewer bits
-                mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
-            y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        else:
-            logits = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
-            probabilities = self.dropout((logits if mask is None else logits + mask).softmax(-1))
-            y = probabilities.to(v.dtype) @ v
-            if encoding.adds_to_values:
-                y = y + encoding.value_term(probabilities, positions, positions)
+        if not encoding.adds_to_values:
+            return self.attend(q, k, v, mask, causal=causal)
+        probabilities = self.probabilities(q, k, mask, causal=causal)
+        y = probabilities.to(v.dtype) @ v
+        y = y + encoding.value_term(probabilities, positions, seen)
         return self.output(y.transpose(1, 2).flatten(-2))
 
-    def _fused(self, q: Tensor, encoding: PositionEncoding) -> bool:
-        """Whether to use the fused kernel: chosen by device, type and length."""
-        if encoding.adds_to_values:
-            return False
-        if q.device.type != "cpu":
-            return True
-        # The CPU's flash kernel has no dropout; without it the fused path has no advantage left.
-        dropping = self.training and self.dropout.p > 0
-        return q.shape[-2] > LONGEST_PLAIN.get(q.dtype, 0) and not dropping
+
+class CrossAttention(Attention):
+    """Multi-head attention from one text to the hidden states of another; never rotated."""
+
+    def __init__(self, hidden_size: int, heads: int, dropout: float):
+        super().__init__(hidden_size, heads, dropout)
+        self.query = Linear(hidden_size, hidden_size)
+        self.memory = Linear(hidden_size, 2 * hidden_size)
+
+    def keys_values(self, hidden: Tensor) -> KeysValues:
+        """Return keys and values (B, N, S, H) of the other text's hidden states (B, S, D)."""
+        k, v = self.split(self.memory(hidden), 2)
+        return k, v
+
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Return (B, T, D).
+
+        Args:
+            x: (B, T, D).
+            memory: from `keys_values`.
+            mask: additive, broadcastable to (B, N, T, S), or None.
+        """
+        (q,) = self.split(self.query(x), 1)
+        return self.attend(q, *memory, mask)
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -92,3 +176,8 @@ def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor
     allowed = allowed[:, None, None] if allowed.ndim == 2 else allowed[:, None]
     mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return mask.masked_fill(~allowed.bool(), torch.finfo(dtype).min)
+
+
+def causal_mask(length: int, device: torch.device) -> Tensor:
+    """Return 0 up to the diagonal and -∞ above it, (T, T) fp32."""
+    return torch.full((length, length), -math.inf, device=device).triu(1)

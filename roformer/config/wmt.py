@@ -1,0 +1,280 @@
+"""What a translation run can be told; see `roformer.config.schema` for the three classes of key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from roformer.config.position import Learned, Position, T5Bias
+from roformer.config.schema import (
+    Label,
+    LoopConfig,
+    Name,
+    OptimizerConfig,
+    Probability,
+    RuntimeConfig,
+    ScheduleConfig,
+    Seed,
+    TrackerConfig,
+    TransformerConfig,
+)
+from roformer.config.typed import schema
+
+# --- model ---------------------------------------------------------------------------------------
+
+
+@schema
+class Seq2SeqConfig(TransformerConfig):
+    """The Transformer's encoder and decoder (Vaswani et al. 2017), one embedding shared by source,
+    target and output, scaled by √hidden_size where it is read."""
+
+    decoder_layers: PositiveInt | None = None
+    """null: as many as the encoder's `layers`."""
+    activation: Literal["relu", "gelu"] = "relu"
+    layer_norm_eps: PositiveFloat = 1e-5
+
+    @model_validator(mode="after")
+    def _causal_buckets(self) -> Seq2SeqConfig:
+        bias = self.position
+        if isinstance(bias, T5Bias) and bias.max_distance <= bias.buckets // 2:
+            raise ValueError(
+                f"position.max_distance={bias.max_distance} must be above half of position.buckets="
+                f"{bias.buckets}, where the decoder's logarithmic buckets start"
+            )
+        return self
+
+    @property
+    def encoder(self) -> Side:
+        return Side(config=self, layers=self.layers, causal=False)
+
+    @property
+    def decoder(self) -> Side:
+        return Side(config=self, layers=self.decoder_layers or self.layers, causal=True)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The encoder or the decoder of a `Seq2SeqConfig`, as their parts read it."""
+
+    config: Seq2SeqConfig
+    layers: int
+    causal: bool
+    """Whether a token sees only those before it."""
+
+    sinusoid_scale = 1.0
+    """Vaswani et al., section 3.5: plain sines on embeddings of unit variance."""
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def heads(self) -> int:
+        return self.config.heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.config.head_dim
+
+    @property
+    def rotary_dim(self) -> int:
+        return self.config.rotary_dim
+
+    @property
+    def intermediate_size(self) -> int:
+        return self.config.intermediate_size
+
+    @property
+    def norm(self) -> str:
+        return self.config.norm
+
+    @property
+    def activation(self) -> str:
+        return self.config.activation
+
+    @property
+    def hidden_dropout(self) -> float:
+        return self.config.hidden_dropout
+
+    @property
+    def attention_dropout(self) -> float:
+        return self.config.attention_dropout
+
+    @property
+    def layer_norm_eps(self) -> float:
+        return self.config.layer_norm_eps
+
+    @property
+    def position(self) -> Position:
+        return self.config.position
+
+    @property
+    def init_std(self) -> float:
+        """Of embeddings and of trained positions: unit variance after the scaling by √D."""
+        return float(self.config.hidden_size**-0.5)
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@schema
+class BpeConfig:
+    """Byte-pair encoding, one for both languages, learnt on the training text or read."""
+
+    source: Name = "train"
+    """`train`, or a folder that holds the tokenizer of an earlier run."""
+    words: Literal["moses", "bytes"] = "moses"
+    """What is cut into pieces: Moses tokens (sacremoses), or raw text as bytes (as GPT-2)."""
+    merges: PositiveInt = 40_000
+    """Merges to learn; the vocabulary is what comes out of them. Ignored when it is read."""
+
+
+@schema
+class FilterConfig:
+    """Which training pairs are left out, and counted; lengths are in BPE tokens, without the end."""
+
+    max_length: PositiveInt = 250
+    """Longest side."""
+    max_ratio: Annotated[float, Field(ge=1.0)] | None = 1.5
+    """Longer side over shorter side; null: any."""
+
+
+@schema
+class ParallelData:
+    """What all parallel texts share."""
+
+    source_language: Label = "en"
+    target_language: Label = "de"
+    tokenizer: BpeConfig = BpeConfig()
+    filter: FilterConfig = FilterConfig()
+    max_train_pairs: PositiveInt | None = None
+    """Read no more than this many training pairs, the first ones."""
+
+
+@schema
+class BuiltinParallel(ParallelData):
+    """English and German made by a grammar; `roformer.data.builtin.translation`."""
+
+    kind: Literal["builtin"] = "builtin"
+    train_pairs: PositiveInt = 60_000
+    valid_pairs: PositiveInt = 500
+    test_pairs: PositiveInt = 500
+
+
+@schema
+class FilesParallel(ParallelData):
+    """Line-aligned text: `<path>/<train>.<language>`, .gz or not."""
+
+    kind: Literal["files"] = "files"
+    path: Name
+    train: Name = "train"
+    valid: Name = "valid"
+    test: Name = "test"
+
+
+@schema
+class HubParallel(ParallelData):
+    """A WMT set of the Hugging Face Hub."""
+
+    kind: Literal["wmt_hub"] = "wmt_hub"
+    path: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = "wmt/wmt14"
+    name: Name
+    """Configuration: `de-en`, `fr-en`."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    test_lines: PositiveInt | None = 3003
+    """Lines that the test set must have: newstest2014 has 3,003, a filtered variant 2,737, and
+    scores on the two cannot be compared. null: any."""
+
+
+Parallel = Annotated[BuiltinParallel | FilesParallel | HubParallel, Field(discriminator="kind")]
+
+# --- search and training -------------------------------------------------------------------------
+
+
+@schema
+class SearchConfig:
+    """Beam search; see `roformer.evaluation.beam`."""
+
+    beam: PositiveInt = 4
+    """1 is greedy search."""
+    length_penalty: Literal["fairseq", "gnmt"] = "fairseq"
+    """What a hypothesis of L tokens divides its log-probability by: L^α, or ((5+L)/6)^α."""
+    alpha: NonNegativeFloat = 0.6
+    max_length_ratio: NonNegativeFloat = 1.0
+    """A translation has at most ratio · source tokens + extra tokens, both with their end."""
+    max_length_extra: NonNegativeInt = 50
+
+
+@schema
+class TranslationTraining(LoopConfig):
+    """The loop of translation: batches by tokens, the mean of the last checkpoints at the end."""
+
+    tokens_per_update: PositiveInt
+    """Target tokens of an update, padding included, over all processes and accumulation steps."""
+    bucket_tokens: PositiveInt = 4096
+    """Longest side × pairs of one bucket, pairs of similar lengths that are padded together; an
+    update is tokens_per_update / bucket_tokens of them, rounded up."""
+    label_smoothing: Probability = 0.1
+    average: PositiveInt = 5
+    """Checkpoints, the last ones, whose mean is scored beside the last one."""
+    valid_bleu_sentences: NonNegativeInt
+    """Validation sentences translated greedily at each evaluation."""
+
+    @model_validator(mode="after")
+    def _checkpoints(self) -> TranslationTraining:
+        if self.steps < self.average * self.checkpoint_every:
+            raise ValueError(
+                f"average={self.average} checkpoints, one in {self.checkpoint_every} updates, are "
+                f"more than steps={self.steps} make: lower checkpoint_every or average"
+            )
+        return self
+
+
+@schema
+class WmtConfig:
+    """Translation from parallel text to a score (paper, section 4.1)."""
+
+    recipe: Label
+    seed: Seed = 0
+    model: Seq2SeqConfig
+    data: Parallel
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    training: TranslationTraining
+    search: SearchConfig = SearchConfig()
+    resume: bool | Literal["auto"] = "auto"
+    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
+    runtime: RuntimeConfig = RuntimeConfig()
+    tracker: TrackerConfig = TrackerConfig()
+
+    @model_validator(mode="after")
+    def _combinations(self) -> WmtConfig:
+        position, longest = self.model.position, self.data.filter.max_length + 1
+        if isinstance(position, Learned) and longest > position.max_positions:
+            raise ValueError(
+                f"data.filter.max_length={longest - 1} and the end are beyond the learned table of "
+                f"model.position.max_positions={position.max_positions}: raise it, lower the limit, "
+                "or choose model/position=rotary, which has no table"
+            )
+        if longest > self.training.bucket_tokens:
+            raise ValueError(
+                f"training.bucket_tokens={self.training.bucket_tokens} does not hold one pair of "
+                f"data.filter.max_length={longest - 1} tokens: raise it or lower the limit"
+            )
+        if self.training.precision == "fp16" and self.runtime.device == "cpu":
+            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        if (self.schedule.warmup_steps or 0) >= self.training.steps:
+            raise ValueError(
+                f"schedule.warmup_steps={self.schedule.warmup_steps} leaves nothing of "
+                f"training.steps={self.training.steps}"
+            )
+        return self

@@ -1,0 +1,292 @@
+"""Byte-pair encoding, one for both languages of a parallel text (Sennrich et al. 2016, section 3).
+
+    text  →  words   Moses tokens (sacremoses, `-a`, nothing escaped), or the text as it is
+    words →  pieces  merges of bytes that never cross a word; every byte is in the vocabulary
+
+A word takes the space before it along, as in GPT-2, so pieces join again without doubt: `words` is
+what tells whether that space was Moses's or the text's. Starting from bytes and not from characters
+means that no character is unknown: what the training text never held comes out as its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from sacremoses import MosesDetokenizer, MosesTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from roformer.config.wmt import BpeConfig
+from roformer.data.progress import stage
+from roformer.data.tokenizers import _threads
+from roformer.errors import InputError
+
+PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+"""The 256 bytes, each as the printable character that GPT-2 writes for it."""
+FORMAT = 1
+
+Merge = tuple[str, str]
+
+
+class Bpe:
+    """A byte-pair encoding and how text becomes its ids; pickles as its merges.
+
+    The spelling of a special token inside a text is text: `</s>` in a sentence never gives
+    `end_id`.
+
+    Args:
+        learnt: the merges in the order in which they were learnt; they decide the vocabulary.
+        words: `moses` or `bytes`, see `roformer.config.wmt.BpeConfig`.
+        source_language: its code, e.g. `en`.
+        target_language: its code.
+
+    Raises:
+        ValueError: a merge of pieces that no earlier merge makes.
+    """
+
+    pad_id, end_id, unknown_id = range(3)
+
+    def __init__(
+        self, learnt: Sequence[Merge], words: str, source_language: str, target_language: str
+    ) -> None:
+        self.words = words
+        self.source_language, self.target_language = source_language, target_language
+        self._learnt = [(left, right) for left, right in learnt]
+        ids = _vocabulary(self._learnt)
+        self.size, self.merges = len(ids), len(self._learnt)
+        self._tokenizer = Tokenizer(models.BPE(ids, self._learnt, unk_token=UNKNOWN))
+        self._tokenizer.pre_tokenizer = _pre_tokenizer(words)
+        self._tokenizer.decoder = decoders.ByteLevel()
+
+    def __reduce__(self) -> tuple[type[Bpe], tuple[list[Merge], str, str, str]]:
+        return Bpe, (self._learnt, self.words, self.source_language, self.target_language)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of merges, words and languages: equal means equal ids."""
+        settings = [self.words, self.source_language, self.target_language, self._learnt]
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+    @classmethod
+    def train(
+        cls,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        config: BpeConfig,
+        source_language: str,
+        target_language: str,
+        progress: bool = False,
+    ) -> Bpe:
+        """Learn `config.merges` merges on both languages jointly, fewer if the text has no more.
+
+        A pair of pieces that occurs once is not merged (as in subword-nmt).
+
+        Args:
+            source_texts: sentences of the source language.
+            target_texts: sentences of the target language.
+            config: `words` and `merges`.
+            source_language: its code.
+            target_language: its code.
+            progress: tell on stderr how far it is.
+        """
+
+        def both() -> Iterator[str]:
+            for texts, language in (
+                (source_texts, source_language),
+                (target_texts, target_language),
+            ):
+                for text in texts:
+                    yield from split_words([text], config.words, language)
+
+        return cls.learn(both(), config, source_language, target_language, progress)
+
+    @classmethod
+    def learn(
+        cls,
+        lines: Iterable[str],
+        config: BpeConfig,
+        source_language: str,
+        target_language: str,
+        progress: bool = False,
+    ) -> Bpe:
+        """Learn merges on lines that `split_words` made; see `train`."""
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = _pre_tokenizer(config.words)
+        trainer = trainers.BpeTrainer(
+            vocab_size=len(ALPHABET) + config.merges,
+            min_frequency=2,
+            initial_alphabet=ALPHABET,
+            show_progress=False,
+        )
+        with stage("learning", "merges", None, progress, "BPE") as advance:
+            with _threads():
+                tokenizer.train_from_iterator(lines, trainer=trainer)
+            # Two merges may give one entry (a+bc and ab+c), so counting entries, as the trainer
+            # does, is not counting merges: it may have learnt a few more than asked for.
+            model = json.loads(tokenizer.to_str())["model"]
+            learnt = [(left, right) for left, right in model["merges"][: config.merges]]
+            advance(len(learnt))
+        return cls(learnt, config.words, source_language, target_language)
+
+    # --- text and ids ------------------------------------------------------------------------
+
+    def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
+        """Turn sentences into ids, without `</s>`.
+
+        Args:
+            texts: sentences.
+            language: theirs, one of the two; Moses goes by it.
+        """
+        return self.encode_words(split_words(texts, self.words, self._known(language)))
+
+    def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
+        """Turn what `split_words` made into ids, without `</s>`, on all threads."""
+        with _threads():
+            encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
+        """Turn ids into detokenised text; special tokens are dropped, wherever they stand.
+
+        Bytes that are no UTF-8, as a model may put them together, become U+FFFD.
+
+        Args:
+            ids: one sequence a sentence.
+            language: theirs, one of the two.
+        """
+        first = len(SPECIAL_TOKENS)
+        pieces = [[int(piece) for piece in sentence if piece >= first] for sentence in ids]
+        with _threads():
+            lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
+        self._known(language)
+        if self.words == "bytes":
+            return lines
+        detokenizer = _detokenizer(language)
+        return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]
+
+    def _known(self, language: str) -> str:
+        if language not in (self.source_language, self.target_language):
+            raise ValueError(
+                f"the tokenizer is of {self.source_language} and {self.target_language}, not of "
+                f"{language}"
+            )
+        return language
+
+    # --- files -------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, which `tokenizers` reads, and bpe.json: our settings."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "format": FORMAT,
+            "words": self.words,
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "merges": self.merges,
+            "size": self.size,
+            "fingerprint": self.fingerprint,
+        }
+        self._tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "bpe.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Bpe:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: nothing there, another format, or damaged.
+        """
+        folder = Path(folder)
+        settings, content = (_read(folder / name) for name in ("bpe.json", "tokenizer.json"))
+        if settings.get("format") != FORMAT:
+            raise InputError(
+                f"{folder / 'bpe.json'} has format {settings.get('format')}, not {FORMAT}: give a "
+                "folder that this version wrote"
+            )
+        damaged = f"{folder} holds a damaged tokenizer (%s): copy it again from where it was made"
+        try:
+            learnt = [(left, right) for left, right in content["model"]["merges"]]
+            languages = settings["source_language"], settings["target_language"]
+            bpe = cls(learnt, settings["words"], *languages)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(damaged % f"{type(error).__name__}: {error}") from error
+        if bpe.fingerprint != settings.get("fingerprint"):
+            raise InputError(damaged % "its fingerprint is another")
+        return bpe
+
+
+def _vocabulary(learnt: Sequence[Merge]) -> dict[str, int]:
+    """Return the ids: special tokens, bytes, then what the merges make, in their order."""
+    entries = dict.fromkeys((*SPECIAL_TOKENS, *ALPHABET))
+    for left, right in learnt:
+        # Neither kind of word can hold a whole <pad>: both cut at < and >.
+        if left not in entries or right not in entries or left + right in SPECIAL_TOKENS:
+            raise ValueError(f"{left} + {right} is no merge of known pieces")
+        entries[left + right] = None
+    return {entry: index for index, entry in enumerate(entries)}
+
+
+def _pre_tokenizer(words: str) -> pre_tokenizers.PreTokenizer:
+    if words == "bytes":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if words != "moses":
+        raise ValueError(f"words={words!r} is neither moses nor bytes")
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(" ", "removed"),
+            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+        ]
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror or error}): give the tokenizer folder of an "
+            "earlier run, or data.tokenizer.source=train"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{file} is damaged ({error}): copy it again") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{file} is damaged (not a JSON object): copy it again")
+    return content
+
+
+# --- Moses ---------------------------------------------------------------------------------------
+
+
+def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
+    """Return what the merges are learnt on: Moses tokens between single spaces, or the texts.
+
+    As fairseq's preparation does, hyphens inside words are split off (`-a`); unlike there nothing
+    is escaped (`&apos;`), so that an `&amp;` of the text stays one.
+
+    Args:
+        texts: sentences.
+        words: `moses` or `bytes`.
+        language: theirs.
+    """
+    if words == "bytes":
+        return list(texts)
+    moses = _moses(language)
+    return [
+        " ".join(moses.tokenize(text, aggressive_dash_splits=True, escape=False)) for text in texts
+    ]
+
+
+@cache
+def _moses(language: str) -> MosesTokenizer:
+    return MosesTokenizer(language)
+
+
+@cache
+def _detokenizer(language: str) -> MosesDetokenizer:
+    return MosesDetokenizer(language)

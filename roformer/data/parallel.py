@@ -1,0 +1,400 @@
+"""Parallel text as token arrays: read, encoded and filtered once, memory-mapped by every run.
+
+    <cache_dir>/wmt/<key>/                             `prepare_parallel`
+        train.source.tokens.npy   int32, all sentences one after the other, each ends in </s>
+        train.source.offsets.npy  int64 (N + 1,): sentence i is tokens[offsets[i]:offsets[i + 1]]
+        train.target.…  valid.…  test.…
+        valid.source.txt  …       the sentences of valid and test as they were read, one a line
+        tokenizer/                see `roformer.data.bpe`
+        manifest.json             what was read, left out and written
+
+Only training pairs are left out (`data.filter`); every pair of valid and test is scored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from importlib import metadata
+from itertools import chain, compress, islice
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roformer.config.build import plain
+from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
+from roformer.data.bpe import Bpe, split_words
+from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
+from roformer.data.parallel_sources import SPLITS, ParallelSource, open_parallel
+from roformer.data.progress import stage
+from roformer.data.sentences import Pairs, Sentences, SentenceWriter
+from roformer.errors import InputError
+
+FORMAT = 1
+KIND = "parallel"
+SIDES = ("source", "target")
+CHUNK = 5_000
+"""Pairs that go through each step at once."""
+
+Texts = tuple[list[str], list[str]]
+"""Sentences of the source and of the target."""
+
+
+class ParallelText:
+    """A prepared parallel text: three splits, their tokenizer and the account of their making.
+
+    `fingerprint` is equal where tokens, the texts to score and the tokenizer are, wherever they
+    came from.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.fingerprint: str = manifest["fingerprint"]
+        self.tokenizer = Bpe.load(folder / "tokenizer")
+        self.train, self.valid, self.test = (
+            Pairs(*(Sentences.open(folder / f"{split}.{side}") for side in SIDES))
+            for split in SPLITS
+        )
+
+    @classmethod
+    def open(cls, folder: str | Path) -> ParallelText:
+        """Open a prepared folder, checking that it is complete.
+
+        Raises:
+            InputError: not a prepared parallel text, of another format, or damaged.
+        """
+        folder = Path(folder)
+        again = f"delete {folder} and it will be prepared again"
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            kind, version = manifest.get("kind"), manifest.get("format")
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{folder} has no manifest.json, so it is no prepared parallel text (in a cache: "
+                f"{again})"
+            ) from error
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{folder / 'manifest.json'} is damaged ({error}): {again}") from error
+        if (version, kind) != (FORMAT, KIND):
+            raise InputError(
+                f"{folder} is {kind} of format {version}, not {KIND} of format {FORMAT}: {again}"
+            )
+        for name, account in manifest["files"].items():
+            file, size = folder / name, account["bytes"]
+            found = file.stat().st_size if file.is_file() else 0
+            if found != size:
+                raise InputError(f"{file} has {found:,} bytes, not {size:,}: {again}")
+        try:
+            text = cls(folder, manifest)
+        except InputError as error:
+            raise InputError(f"{error}; {again}") from error
+        if text.tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
+            raise InputError(f"{folder / 'tokenizer'} is not the one of the tokens: {again}")
+        for split, pairs in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
+            wanted = manifest["pairs"][split]
+            for side, found in zip(SIDES, (len(pairs.source), len(pairs.target)), strict=True):
+                if found != wanted:
+                    raise InputError(
+                        f"{folder}/{split}.{side} has {found:,} sentences, not {wanted:,}: {again}"
+                    )
+        return text
+
+    def texts(self, split: str) -> tuple[list[str], list[str]]:
+        """Return the source and target sentences of `valid` or `test` as they were read.
+
+        Raises:
+            InputError: a file was changed and has another number of lines.
+        """
+        if split not in SPLITS[1:]:
+            raise ValueError(f"the texts of {split} are not kept, only those of valid and test")
+        source, target = (self._lines(split, side) for side in SIDES)
+        return source, target
+
+    def _lines(self, split: str, side: str) -> list[str]:
+        file, wanted = self.folder / f"{split}.{side}.txt", self.manifest["pairs"][split]
+        try:
+            # Cut at newlines alone: a sentence may hold other characters that end lines.
+            *lines, rest = file.read_bytes().decode().split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{file} is damaged ({error}): delete {self.folder} and it will be prepared again"
+            ) from error
+        if rest or len(lines) != wanted:
+            raise InputError(
+                f"{file} has {len(lines):,} lines, not {wanted:,}: delete {self.folder} and it "
+                "will be prepared again"
+            )
+        return lines
+
+
+# --- preparing -----------------------------------------------------------------------------------
+
+
+def prepare_parallel(
+    config: Parallel,
+    cache_dir: str | Path,
+    *,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ParallelText:
+    """Open a parallel text's tokens, making them first where they do not exist yet.
+
+    Pairs stream: memory holds some thousands of them, the word counts of the tokenizer and 16 bytes
+    for each pair that is kept. The words, as Moses cuts them, wait on disk, beside the tokens,
+    while the merges are learnt on them.
+
+    Args:
+        config: the text, its tokenizer and its filter.
+        cache_dir: tokens go to `<cache_dir>/wmt/<key>`.
+        workers: processes for Moses and threads that encode; null: one a core. Does not change the
+            result.
+        progress: tell on stderr how far it is, and in the end what was left out.
+
+    Raises:
+        InputError: the source or the tokenizer is not usable; says where and what to do.
+        OSError: the disk is full. What was written is removed.
+    """
+    source = open_parallel(config)
+    given = _given_tokenizer(config)
+    if workers:  # read once, when the process first uses those threads
+        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
+    folder = Path(cache_dir) / "wmt" / _key(config, source, given)
+    if not folder.exists():
+        with one_at_a_time(folder):  # of several ranks, one prepares
+            if not folder.exists():
+                with temporary_beside(folder) as temporary:
+                    _build(config, source, given, temporary, workers, progress)
+                    publish(temporary, folder)
+    return ParallelText.open(folder)
+
+
+def _given_tokenizer(config: Parallel) -> Bpe | None:
+    """Read the tokenizer that the config names; None where it is to be learnt."""
+    if config.tokenizer.source == "train":
+        return None
+    bpe = Bpe.load(Path(config.tokenizer.source).expanduser())
+    named = f"data.tokenizer.source={config.tokenizer.source}"
+    found, wanted = (f"{of.source_language}-{of.target_language}" for of in (bpe, config))
+    if found != wanted:
+        raise InputError(
+            f"{named} is a tokenizer of {found}, not of {wanted}: give one of these languages, or "
+            "data.tokenizer.source=train"
+        )
+    if bpe.words != config.tokenizer.words:
+        raise InputError(f"{named} is made otherwise: set data.tokenizer.words={bpe.words}")
+    return bpe
+
+
+def _key(config: Parallel, source: ParallelSource, given: Bpe | None) -> str:
+    settings = plain(config)
+    if isinstance(config, FilesParallel):
+        settings.pop("path")  # where files lie does not decide what is read
+    if given is not None:
+        settings["tokenizer"] = given.fingerprint
+    identity = {"format": FORMAT, "data": settings, "source": source.key()}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _build(
+    config: Parallel,
+    source: ParallelSource,
+    given: Bpe | None,
+    folder: Path,
+    workers: int | None,
+    progress: bool,
+) -> None:
+    languages = config.source_language, config.target_language
+    words = _read(config, source, folder, workers, progress)
+    text = chain.from_iterable(_lines(words["train", side]) for side in SIDES)
+    bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress)
+    bpe.save(folder / "tokenizer")
+
+    left_out = Counter(empty=source.empty, too_long=0, ratio=0)
+    pairs, tokens = {}, {}
+    used = np.zeros(bpe.size, np.int64)
+    total = sum(source.pairs_read.values()) - source.empty
+    with stage("encoding", "pairs", total, progress, "-".join(languages)) as advance:
+        for split in SPLITS:
+            with (
+                SentenceWriter(folder / f"{split}.source") as sources,
+                SentenceWriter(folder / f"{split}.target") as targets,
+            ):
+                lines = (_lines(words[split, side]) for side in SIDES)
+                for chunk in _chunks(zip(*lines, strict=True)):
+                    ids = [bpe.encode_words(side) for side in chunk]
+                    if split == "train":
+                        kept = _kept(ids, config.filter, left_out)
+                        ids = [list(compress(side, kept)) for side in ids]
+                    for writer, side in zip((sources, targets), ids, strict=True):
+                        written = writer.append([[*sentence, bpe.end_id] for sentence in side])
+                        if split == "train":
+                            used += np.bincount(written, minlength=bpe.size)
+                    advance(len(chunk[0]))
+            pairs[split] = len(sources)
+            tokens[split] = {"source": sources.tokens, "target": targets.tokens}
+    for file in words.values():
+        file.unlink()
+    if not pairs["train"]:
+        raise InputError(
+            f"none of {source.pairs_read['train']:,} training pairs is left (left out: "
+            f"{dict(left_out)}): raise data.filter.max_length or data.filter.max_ratio"
+        )
+
+    files = _account(folder)
+    content = [bpe.fingerprint, *(f"{name} {file['sha256']}" for name, file in files.items())]
+    manifest = {
+        "format": FORMAT,
+        "kind": KIND,
+        "fingerprint": hashlib.sha256("\n".join(content).encode()).hexdigest(),
+        "languages": languages,
+        "source": source.describe(),
+        "max_train_pairs": config.max_train_pairs,
+        "filter": plain(config.filter)
+        | {"read": source.pairs_read["train"], "kept": pairs["train"], "left_out": left_out},
+        "pairs": pairs,
+        "tokens": tokens,
+        "tokenizer": {
+            "source": "train" if given is None else Path(config.tokenizer.source).name,
+            "words": bpe.words,
+            "merges": bpe.merges,
+            "size": bpe.size,
+            "size_used": int(np.count_nonzero(used)),
+            "fingerprint": bpe.fingerprint,
+        },
+        "files": files,
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in ("numpy", "tokenizers", "sacremoses")},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    sync(*folder.rglob("*"), folder)
+    if progress:
+        print(_summary(manifest), file=sys.stderr, flush=True)
+
+
+def _account(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return bytes and SHA-256 of the files of tokens and texts, by name."""
+    account = {}
+    for file in sorted(file for file in folder.iterdir() if file.is_file()):
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        account[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
+    return account
+
+
+def _summary(manifest: dict[str, Any]) -> str:
+    kept, tokenizer = manifest["filter"], manifest["tokenizer"]
+    reasons = {
+        "empty": "empty",
+        "too_long": f"longer than {kept['max_length']} tokens",
+        "ratio": f"length ratio over {kept['max_ratio']}",
+    }
+    left_out = ", ".join(f"{reasons[key]}: {n:,}" for key, n in kept["left_out"].items())
+    return (
+        f"{'-'.join(manifest['languages'])}: {kept['kept']:,} of {kept['read']:,} training pairs "
+        f"kept ({left_out}); {tokenizer['merges']:,} merges, vocabulary of "
+        f"{tokenizer['size']:,}, {tokenizer['size_used']:,} of it in the training text"
+    )
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _read(
+    config: Parallel, source: ParallelSource, folder: Path, workers: int | None, progress: bool
+) -> dict[tuple[str, str], Path]:
+    """Write the words of each split and side to a file, one sentence a line; return the files.
+
+    Of valid and test the sentences themselves are written too: those files stay.
+    """
+    languages = config.source_language, config.target_language
+    work = partial(_split, words=config.tokenizer.words, languages=languages)
+    if config.tokenizer.words == "bytes":
+        workers = 1  # nothing to do
+    files = {}
+    with stage("reading", "pairs", None, progress, "-".join(languages)) as advance:
+        for split in SPLITS:
+            chunks = _chunks((first, second) for _, first, second in source.pairs(split))
+            with ExitStack() as stack:
+                streams = []
+                for side in SIDES:
+                    names = [f"{split}.{side}.words", f"{split}.{side}.txt"]
+                    files[split, side] = folder / names[0]
+                    for name in names[: 1 if split == "train" else 2]:
+                        streams.append(stack.enter_context(_open_lines(folder / name, "w")))
+                for texts, words in _in_processes(work, chunks, workers):
+                    sides = zip(words, texts, strict=True)
+                    kinds = words if split == "train" else chain.from_iterable(sides)
+                    for stream, lines in zip(streams, kinds, strict=True):
+                        stream.writelines(f"{line}\n" for line in lines)
+                    advance(len(texts[0]))
+    return files
+
+
+def _split(texts: Texts, words: str, languages: tuple[str, str]) -> Texts:
+    first, second = (
+        split_words(side, words, language) for side, language in zip(texts, languages, strict=True)
+    )
+    return first, second
+
+
+def _in_processes(
+    work: partial[Texts], chunks: Iterable[Texts], workers: int | None
+) -> Iterator[tuple[Texts, Texts]]:
+    """Yield each chunk and what `work` makes of it, in their order, few of them held at once."""
+    workers = workers or os.cpu_count() or 1
+    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    waiting: deque[tuple[Texts, Future[Texts]]] = deque()
+    try:
+        for number, chunk in enumerate(chunks):
+            if workers == 1 or not number:  # a text of one chunk is done before a process starts
+                yield chunk, work(chunk)
+                continue
+            waiting.append((chunk, pool.submit(work, chunk)))
+            if len(waiting) > 2 * workers:
+                chunk, done = waiting.popleft()
+                yield chunk, done.result()
+        for chunk, done in waiting:
+            yield chunk, done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with _open_lines(file, "r") as stream:
+        for line in stream:
+            yield line.removesuffix("\n")
+
+
+def _open_lines(file: Path, mode: Literal["r", "w"]) -> TextIO:
+    # Only a newline ends a line: a sentence may hold the other characters that could.
+    return open(file, mode, encoding="utf-8", newline="\n")
+
+
+def _chunks(pairs: Iterable[tuple[str, str]]) -> Iterator[Texts]:
+    pairs = iter(pairs)
+    while chunk := list(islice(pairs, CHUNK)):
+        yield [first for first, _ in chunk], [second for _, second in chunk]
+
+
+def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
+    """Tell which training pairs are kept; counts the others by their first reason."""
+    lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
+    shorter, longer = lengths.min(0), lengths.max(0)
+    empty = shorter == 0  # of control characters alone, which Moses drops
+    too_long = ~empty & (longer > limits.max_length)
+    ratio = ~empty & ~too_long & (limits.max_ratio is not None)
+    ratio &= longer > shorter * (limits.max_ratio or 1)
+    left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
+    return (~(empty | too_long | ratio)).tolist()

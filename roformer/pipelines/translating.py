@@ -1,0 +1,205 @@
+"""A trained translation model, ready to use: lines in, translations out, in the order of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from roformer.config.build import build
+from roformer.config.position import Learned
+from roformer.config.wmt import SearchConfig, Seq2SeqConfig
+from roformer.data.bpe import Bpe
+from roformer.errors import InputError
+from roformer.evaluation.beam import beam_search, length_limits
+from roformer.models.seq2seq import BeamDecoding, Seq2Seq
+from roformer.training import checkpoint
+from roformer.training.averaging import AVERAGED
+
+CHUNK = 2000
+"""Lines that are read before the first is written: similar lengths are searched together."""
+BATCH_TOKENS = 2048
+"""Source tokens of a batch, padding included."""
+
+Ids = NDArray[np.integer]
+
+
+class Translation(NamedTuple):
+    """One hypothesis for a line."""
+
+    text: str
+    score: float
+    """Log-probability over the length penalty; see `roformer.evaluation.beam`."""
+    cut: bool
+    """Whether the source was longer than the model reads, and its end was left out."""
+
+
+class Translator:
+    """A model with its tokenizer and a way to search.
+
+    Args:
+        model: put into evaluation mode while it translates.
+        tokenizer: that of the training.
+        search: beam, length penalty, longest translation.
+        n_best: how many hypotheses a line; at most the beam.
+        max_length: source tokens, the end not counted, that the model was trained on; longer sources
+            are cut. None: no limit.
+        precision: `fp32`, or `bf16` for autocast.
+
+    Raises:
+        InputError: more hypotheses asked for than beams.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizer: Bpe,
+        search: SearchConfig,
+        *,
+        n_best: int = 1,
+        max_length: int | None = None,
+        precision: str = "fp32",
+    ):
+        if n_best > search.beam:
+            raise InputError(f"n_best={n_best} is more than beam={search.beam}: widen the beam")
+        self.model, self.tokenizer, self.search = model, tokenizer, search
+        self.n_best, self.max_length, self.precision = n_best, max_length, precision
+
+    def translate(self, lines: Iterable[str]) -> Iterator[list[Translation]]:
+        """Yield the best translations of each line, the best first, in the order of the lines.
+
+        An empty line is translated to empty ones.
+        """
+        remaining = iter(lines)
+        language, end = self.tokenizer.source_language, [self.tokenizer.end_id]
+        while chunk := list(islice(remaining, CHUNK)):
+            encoded = self.tokenizer.encode_batch(chunk, language)
+            longest = self.max_length
+            sources = [np.array(ids[:longest] + end) for ids in encoded]
+            cut = [longest is not None and len(ids) > longest for ids in encoded]
+            for translations, was_cut in zip(self.translate_ids(sources), cut, strict=True):
+                yield [translation._replace(cut=was_cut) for translation in translations]
+
+    def translate_ids(
+        self, sources: Sequence[Ids], *, progress: bool = False
+    ) -> list[list[Translation]]:
+        """Return the best translations of encoded sources, each with its end, in their order."""
+        lengths = np.array([len(source) for source in sources], dtype=np.int64)
+        results: list[list[Translation]] = [[] for _ in sources]
+        wanted = np.flatnonzero(lengths > 1)
+        for number in np.flatnonzero(lengths <= 1):
+            results[number] = [Translation("", 0.0, False)] * self.n_best
+        order = wanted[np.argsort(-lengths[wanted], kind="stable")]
+        training = self.model.training
+        self.model.eval()
+        with tqdm(total=len(order), desc="translating", unit="lines", disable=not progress) as bar:
+            first = 0
+            while first < len(order):
+                count = max(1, BATCH_TOKENS // int(lengths[order[first]]))
+                numbers = order[first : first + count]
+                found = self._search([sources[number] for number in numbers])
+                for number, hypotheses in zip(numbers, found, strict=True):
+                    results[number] = hypotheses
+                first += count
+                bar.update(len(numbers))
+        self.model.train(training)
+        return results
+
+    @torch.no_grad()
+    def _search(self, sources: Sequence[Ids]) -> list[list[Translation]]:
+        device, tokenizer = next(self.model.parameters()).device, self.tokenizer
+        lengths = torch.tensor([len(source) for source in sources])
+        ids = torch.full((len(sources), int(lengths.max())), tokenizer.pad_id)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.from_numpy(np.asarray(source, np.int64))
+        mask = None if len(set(lengths.tolist())) == 1 else ids.ne(tokenizer.pad_id)
+        half = torch.autocast(device.type, torch.bfloat16)
+        with half if self.precision == "bf16" else nullcontext():
+            decoding = BeamDecoding(
+                self.model,
+                ids.to(device),
+                None if mask is None else mask.to(device),
+                self.search.beam,
+            )
+            found = beam_search(
+                decoding,
+                self.search,
+                max_lengths=self._limits(lengths),
+                begin_id=tokenizer.end_id,
+                end_id=tokenizer.end_id,
+                forbidden=(tokenizer.pad_id,),
+                n_best=self.n_best,
+                device=device,
+            )
+        flat = [hypothesis for hypotheses in found for hypothesis in hypotheses]
+        texts = iter(
+            tokenizer.decode_batch([h.tokens for h in flat], self.tokenizer.target_language)
+        )
+        return [[Translation(next(texts), h.score, False) for h in best] for best in found]
+
+    def _limits(self, lengths: Tensor) -> Tensor:
+        """Return the most tokens of each translation; see `SearchConfig`, and a table has its end."""
+        limits, position = length_limits(lengths, self.search), self.model.config.position
+        return limits.clamp(max=position.max_positions) if isinstance(position, Learned) else limits
+
+
+def load_translator(
+    path: str | Path,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    n_best: int = 1,
+    precision: str = "fp32",
+    device: str = "cpu",
+) -> Translator:
+    """Open a translation run: its averaged checkpoint if there is one, else its last.
+
+    Args:
+        path: a run's folder, or a checkpoint's in one.
+        changes: keys of `SearchConfig` that differ from the run's.
+        n_best: see `Translator`.
+        precision: see `Translator`.
+        device: where the model goes.
+
+    Raises:
+        InputError: nothing complete is there, it is no translation model, or its tokenizer is
+            missing or another one.
+    """
+    path = Path(path)
+    averaged = path / "checkpoints" / AVERAGED
+    folder = checkpoint.resolve(averaged if averaged.is_dir() else path)
+    description = checkpoint.describe(folder)
+    if "languages" not in description:
+        raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
+    run = folder.parent.parent
+    if not (run / "tokenizer").is_dir():
+        raise InputError(
+            f"{run} has no tokenizer/: give a whole run, not a checkpoint moved out of it"
+        )
+    tokenizer = Bpe.load(run / "tokenizer")
+    if (tokenizer.fingerprint, tokenizer.size) != (
+        description["tokenizer"],
+        description["vocab_size"],
+    ):
+        raise InputError(
+            f"{run}/tokenizer is not the one that {folder.name} was trained with (vocabulary "
+            f"{tokenizer.size:,} there, {description['vocab_size']:,} in the model): restore it, or "
+            "choose another run"
+        )
+    model = Seq2Seq(build(Seq2SeqConfig, description["model"]), tokenizer.size)
+    checkpoint.load_model(folder, model, description)
+    return Translator(
+        model.to(device).eval(),
+        tokenizer,
+        build(SearchConfig, {**description["search"], **(changes or {})}),
+        n_best=n_best,
+        max_length=description["max_length"],
+        precision=precision,
+    )

@@ -1,0 +1,73 @@
+"""Translate lines: `python scripts/translate.py runs/wmt/roformer-… < source.txt > translation.txt`.
+
+Reads stdin or the files given and prints one translation a line, in the order of the lines; with
+--n-best, one hypothesis a line: number of the line, score and text with tabs between them. A line
+longer than the model was trained on is translated without its end, and named on stderr.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from roformer.cli import one_line_errors
+from roformer.data.files import text_lines
+from roformer.errors import InputError
+from roformer.pipelines.translating import load_translator
+from roformer.training.hardware import default_device
+from roformer.training.process import tune_process
+
+
+def source_lines(paths: list[Path]) -> Iterator[str]:
+    """Yield the lines of files, or of stdin where there are none."""
+    for path in paths:
+        yield from (line for _, line in text_lines(path))
+    if not paths:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            try:
+                yield line.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"stdin:{number}: not UTF-8: convert it, e.g. with iconv"
+                ) from error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", help="folder of a translation run, or of a checkpoint in one")
+    parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")
+    parser.add_argument("--beam", type=int, help="1 is greedy search")
+    parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
+    parser.add_argument("--length-penalty", choices=("fairseq", "gnmt"))
+    parser.add_argument("--n-best", type=int, default=0, help="hypotheses a line, with scores")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--device", default=default_device())
+    arguments = parser.parse_args()
+    with one_line_errors():
+        tune_process(threads=None)
+        translator = load_translator(
+            arguments.run,
+            n_best=max(1, arguments.n_best),
+            precision=arguments.precision,
+            device=arguments.device,
+            changes={
+                key: value
+                for key in ("beam", "alpha", "length_penalty")
+                if (value := getattr(arguments, key)) is not None
+            },
+        )
+        found = translator.translate(source_lines(arguments.files))
+        for number, translations in enumerate(found, 1):
+            if translations[0].cut:
+                print(
+                    f"line {number} is longer than {translator.max_length} tokens: its end was left "
+                    "out",
+                    file=sys.stderr,
+                )
+            for translation in translations:
+                fields = [str(number), f"{translation.score:.4f}"] if arguments.n_best else []
+                print("\t".join([*fields, translation.text]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
