@@ -1,4 +1,7 @@
-"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning kernels`."""
+"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning translation`.
+
+`decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
+"""
 
 import argparse
 import json
@@ -10,6 +13,13 @@ from roformer.bench.finetuning import bench_finetuning, measure_finetuning
 from roformer.bench.kernels import bench_kernels
 from roformer.bench.rotary import bench_rotary
 from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure_training
+from roformer.bench.translation import (
+    bench_decoding,
+    bench_translation,
+    measure_decoding,
+    measure_translation,
+)
+from roformer.cli import one_line_errors
 from roformer.training.records import environment
 
 SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
@@ -18,10 +28,15 @@ SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
+    "translation": lambda rounds: bench_translation(rounds=max(3, rounds // 2 + 1)),
 }
+DECODING = "decoding"
+"""The suite that needs a run, and is left out where none is given."""
 MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "training": measure_training,
     "finetuning": measure_finetuning,
+    "translation": measure_translation,
+    "decoding": measure_decoding,
 }
 """What a child process may be asked for."""
 
@@ -30,21 +45,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(SUITES)}; all")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(MEASURES[arguments.child.pop("measure")](**arguments.child)))
+        with one_line_errors():
+            print(json.dumps(MEASURES[arguments.child.pop("measure")](**arguments.child)))
         return
-    if unknown := set(arguments.suites) - set(SUITES):
-        parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(SUITES)}")
+    suites = dict(SUITES)
+    if arguments.run is not None:
+        suites[DECODING] = lambda rounds: bench_decoding(
+            rounds=max(3, rounds // 2 + 1), run=arguments.run
+        )
+    if unknown := set(arguments.suites) - set(suites):
+        parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(suites)}")
     print("times faster (medians of ratios; goal in brackets)")
-    for suite in arguments.suites or SUITES:
-        rows = SUITES[suite](arguments.rounds)
+    for suite in arguments.suites or suites:
+        rows = suites[suite](arguments.rounds)
         for row in rows:
             goal = f"[{row['goal']}]" if row["goal"] else ""
             speed = row.get("ours_tokens_per_second")
             tokens = f"{speed:,.0f} tok/s; " if speed else ""
+            if "ours_sacrebleu" in row:
+                tokens = (
+                    f"{row['ours_sentences_per_second']:,.0f} sentences/s; sacreBLEU "
+                    f"{row['ours_sacrebleu']:.2f}, theirs {row['peer_sacrebleu']:.2f}; "
+                )
             print(
                 f"{row['ratio']:6.2f}x {goal:>7}  {row['what']}  ({tokens}deviations: {row['deviations']})",
                 flush=True,

@@ -265,10 +265,12 @@ class WmtConfig:
                 f"model.position.max_positions={position.max_positions}: raise it, lower the limit, "
                 "or choose model/position=rotary, which has no table"
             )
-        if longest > self.training.bucket_tokens:
+        budget, bucket = self.training.tokens_per_update, self.training.bucket_tokens
+        if longest > budget // -(-budget // bucket):
             raise ValueError(
-                f"training.bucket_tokens={self.training.bucket_tokens} does not hold one pair of "
-                f"data.filter.max_length={longest - 1} tokens: raise it or lower the limit"
+                f"training.tokens_per_update={budget} in buckets of at most {bucket} does not hold "
+                f"one pair of data.filter.max_length={longest - 1} tokens and the end: raise them, or "
+                "lower the limit"
             )
         if self.training.precision == "fp16" and self.runtime.device == "cpu":
             raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")

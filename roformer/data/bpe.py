@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
 from roformer.data.progress import stage
-from roformer.data.tokenizers import _threads
+from roformer.data.tokenizers import all_threads
 from roformer.errors import InputError
 
 PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
@@ -124,7 +124,7 @@ class Bpe:
             show_progress=False,
         )
         with stage("learning", "merges", None, progress, "BPE") as advance:
-            with _threads():
+            with all_threads():
                 tokenizer.train_from_iterator(lines, trainer=trainer)
             # Two merges may give one entry (a+bc and ab+c), so counting entries, as the trainer
             # does, is not counting merges: it may have learnt a few more than asked for.
@@ -146,7 +146,7 @@ class Bpe:
 
     def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
         """Turn what `split_words` made into ids, without `</s>`, on all threads."""
-        with _threads():
+        with all_threads():
             encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -161,7 +161,7 @@ class Bpe:
         """
         first = len(SPECIAL_TOKENS)
         pieces = [[int(piece) for piece in sentence if piece >= first] for sentence in ids]
-        with _threads():
+        with all_threads():
             lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
         self._known(language)
         if self.words == "bytes":

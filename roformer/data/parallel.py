@@ -15,40 +15,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
 import sys
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
-from functools import partial
+from collections import Counter
+from collections.abc import Callable
 from importlib import metadata
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
 from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
-from roformer.data.bpe import Bpe, split_words
+from roformer.data.bpe import Bpe
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.parallel_sources import SPLITS, ParallelSource, open_parallel
+from roformer.data.parallel_words import SIDES, chunks_of, read_lines, write_words
 from roformer.data.progress import stage
 from roformer.data.sentences import Pairs, Sentences, SentenceWriter
 from roformer.errors import InputError
 
 FORMAT = 1
 KIND = "parallel"
-SIDES = ("source", "target")
-CHUNK = 5_000
-"""Pairs that go through each step at once."""
-
-Texts = tuple[list[str], list[str]]
-"""Sentences of the source and of the target."""
 
 
 class ParallelText:
@@ -215,37 +206,22 @@ def _build(
     progress: bool,
 ) -> None:
     languages = config.source_language, config.target_language
-    words = _read(config, source, folder, workers, progress)
-    text = chain.from_iterable(_lines(words["train", side]) for side in SIDES)
+    words = write_words(config, source, folder, workers, progress)
+    text = chain.from_iterable(read_lines(words["train", side]) for side in SIDES)
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress)
     bpe.save(folder / "tokenizer")
 
     left_out = Counter(empty=source.empty, too_long=0, ratio=0)
-    pairs, tokens = {}, {}
-    used = np.zeros(bpe.size, np.int64)
     total = sum(source.pairs_read.values()) - source.empty
+    encoded = {}
     with stage("encoding", "pairs", total, progress, "-".join(languages)) as advance:
         for split in SPLITS:
-            with (
-                SentenceWriter(folder / f"{split}.source") as sources,
-                SentenceWriter(folder / f"{split}.target") as targets,
-            ):
-                lines = (_lines(words[split, side]) for side in SIDES)
-                for chunk in _chunks(zip(*lines, strict=True)):
-                    ids = [bpe.encode_words(side) for side in chunk]
-                    if split == "train":
-                        kept = _kept(ids, config.filter, left_out)
-                        ids = [list(compress(side, kept)) for side in ids]
-                    for writer, side in zip((sources, targets), ids, strict=True):
-                        written = writer.append([[*sentence, bpe.end_id] for sentence in side])
-                        if split == "train":
-                            used += np.bincount(written, minlength=bpe.size)
-                    advance(len(chunk[0]))
-            pairs[split] = len(sources)
-            tokens[split] = {"source": sources.tokens, "target": targets.tokens}
+            limits = config.filter if split == "train" else None
+            encoded[split] = _encode(split, words, bpe, folder, limits, left_out, advance)
     for file in words.values():
         file.unlink()
-    if not pairs["train"]:
+    kept = encoded["train"].pairs
+    if not kept:
         raise InputError(
             f"none of {source.pairs_read['train']:,} training pairs is left (left out: "
             f"{dict(left_out)}): raise data.filter.max_length or data.filter.max_ratio"
@@ -261,15 +237,15 @@ def _build(
         "source": source.describe(),
         "max_train_pairs": config.max_train_pairs,
         "filter": plain(config.filter)
-        | {"read": source.pairs_read["train"], "kept": pairs["train"], "left_out": left_out},
-        "pairs": pairs,
-        "tokens": tokens,
+        | {"read": source.pairs_read["train"], "kept": kept, "left_out": left_out},
+        "pairs": {split: of.pairs for split, of in encoded.items()},
+        "tokens": {split: of.tokens for split, of in encoded.items()},
         "tokenizer": {
             "source": "train" if given is None else Path(config.tokenizer.source).name,
             "words": bpe.words,
             "merges": bpe.merges,
             "size": bpe.size,
-            "size_used": int(np.count_nonzero(used)),
+            "size_used": int(np.count_nonzero(encoded["train"].counts)),
             "fingerprint": bpe.fingerprint,
         },
         "files": files,
@@ -280,6 +256,54 @@ def _build(
     sync(*folder.rglob("*"), folder)
     if progress:
         print(_summary(manifest), file=sys.stderr, flush=True)
+
+
+class _Encoded(NamedTuple):
+    pairs: int
+    tokens: dict[str, int]
+    """By side, ends included."""
+    counts: NDArray[np.int64]
+    """How often each id occurs, (vocabulary,)."""
+
+
+def _encode(
+    split: str,
+    words: dict[tuple[str, str], Path],
+    bpe: Bpe,
+    folder: Path,
+    limits: FilterConfig | None,
+    left_out: Counter[str],
+    advance: Callable[[int], object],
+) -> _Encoded:
+    """Write the tokens of a split; with limits only the pairs within them, counting the others."""
+    counts = np.zeros(bpe.size, np.int64)
+    with (
+        SentenceWriter(folder / f"{split}.source") as source,
+        SentenceWriter(folder / f"{split}.target") as target,
+    ):
+        lines = (read_lines(words[split, side]) for side in SIDES)
+        for chunk in chunks_of(zip(*lines, strict=True)):
+            ids = [bpe.encode_words(side) for side in chunk]
+            if limits is not None:
+                kept = _kept(ids, limits, left_out)
+                ids = [list(compress(side, kept)) for side in ids]
+            for writer, side in zip((source, target), ids, strict=True):
+                tokens = writer.append([[*sentence, bpe.end_id] for sentence in side])
+                counts += np.bincount(tokens, minlength=bpe.size)
+            advance(len(chunk[0]))
+    return _Encoded(len(source), {"source": source.tokens, "target": target.tokens}, counts)
+
+
+def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
+    """Tell which training pairs are kept; counts the others by their first reason."""
+    lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
+    shorter, longer = lengths.min(0), lengths.max(0)
+    empty = shorter == 0  # of control characters alone, which Moses drops
+    too_long = ~empty & (longer > limits.max_length)
+    ratio = ~empty & ~too_long & (limits.max_ratio is not None)
+    ratio &= longer > shorter * (limits.max_ratio or 1)
+    left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
+    return (~(empty | too_long | ratio)).tolist()
 
 
 def _account(folder: Path) -> dict[str, dict[str, Any]]:
@@ -299,102 +323,9 @@ def _summary(manifest: dict[str, Any]) -> str:
         "too_long": f"longer than {kept['max_length']} tokens",
         "ratio": f"length ratio over {kept['max_ratio']}",
     }
-    left_out = ", ".join(f"{reasons[key]}: {n:,}" for key, n in kept["left_out"].items())
+    left_out = ", ".join(f"{reasons[key]}: {count:,}" for key, count in kept["left_out"].items())
     return (
         f"{'-'.join(manifest['languages'])}: {kept['kept']:,} of {kept['read']:,} training pairs "
         f"kept ({left_out}); {tokenizer['merges']:,} merges, vocabulary of "
         f"{tokenizer['size']:,}, {tokenizer['size_used']:,} of it in the training text"
     )
-
-
-# --- words ---------------------------------------------------------------------------------------
-
-
-def _read(
-    config: Parallel, source: ParallelSource, folder: Path, workers: int | None, progress: bool
-) -> dict[tuple[str, str], Path]:
-    """Write the words of each split and side to a file, one sentence a line; return the files.
-
-    Of valid and test the sentences themselves are written too: those files stay.
-    """
-    languages = config.source_language, config.target_language
-    work = partial(_split, words=config.tokenizer.words, languages=languages)
-    if config.tokenizer.words == "bytes":
-        workers = 1  # nothing to do
-    files = {}
-    with stage("reading", "pairs", None, progress, "-".join(languages)) as advance:
-        for split in SPLITS:
-            chunks = _chunks((first, second) for _, first, second in source.pairs(split))
-            with ExitStack() as stack:
-                streams = []
-                for side in SIDES:
-                    names = [f"{split}.{side}.words", f"{split}.{side}.txt"]
-                    files[split, side] = folder / names[0]
-                    for name in names[: 1 if split == "train" else 2]:
-                        streams.append(stack.enter_context(_open_lines(folder / name, "w")))
-                for texts, words in _in_processes(work, chunks, workers):
-                    sides = zip(words, texts, strict=True)
-                    kinds = words if split == "train" else chain.from_iterable(sides)
-                    for stream, lines in zip(streams, kinds, strict=True):
-                        stream.writelines(f"{line}\n" for line in lines)
-                    advance(len(texts[0]))
-    return files
-
-
-def _split(texts: Texts, words: str, languages: tuple[str, str]) -> Texts:
-    first, second = (
-        split_words(side, words, language) for side, language in zip(texts, languages, strict=True)
-    )
-    return first, second
-
-
-def _in_processes(
-    work: partial[Texts], chunks: Iterable[Texts], workers: int | None
-) -> Iterator[tuple[Texts, Texts]]:
-    """Yield each chunk and what `work` makes of it, in their order, few of them held at once."""
-    workers = workers or os.cpu_count() or 1
-    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    waiting: deque[tuple[Texts, Future[Texts]]] = deque()
-    try:
-        for number, chunk in enumerate(chunks):
-            if workers == 1 or not number:  # a text of one chunk is done before a process starts
-                yield chunk, work(chunk)
-                continue
-            waiting.append((chunk, pool.submit(work, chunk)))
-            if len(waiting) > 2 * workers:
-                chunk, done = waiting.popleft()
-                yield chunk, done.result()
-        for chunk, done in waiting:
-            yield chunk, done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _lines(file: Path) -> Iterator[str]:
-    with _open_lines(file, "r") as stream:
-        for line in stream:
-            yield line.removesuffix("\n")
-
-
-def _open_lines(file: Path, mode: Literal["r", "w"]) -> TextIO:
-    # Only a newline ends a line: a sentence may hold the other characters that could.
-    return open(file, mode, encoding="utf-8", newline="\n")
-
-
-def _chunks(pairs: Iterable[tuple[str, str]]) -> Iterator[Texts]:
-    pairs = iter(pairs)
-    while chunk := list(islice(pairs, CHUNK)):
-        yield [first for first, _ in chunk], [second for _, second in chunk]
-
-
-def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
-    """Tell which training pairs are kept; counts the others by their first reason."""
-    lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
-    shorter, longer = lengths.min(0), lengths.max(0)
-    empty = shorter == 0  # of control characters alone, which Moses drops
-    too_long = ~empty & (longer > limits.max_length)
-    ratio = ~empty & ~too_long & (limits.max_ratio is not None)
-    ratio &= longer > shorter * (limits.max_ratio or 1)
-    left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
-    return (~(empty | too_long | ratio)).tolist()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
+from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.documents import reachable
 from roformer.data.files import readable, text_lines
 from roformer.errors import InputError
@@ -113,8 +114,6 @@ class BuiltinPairs(ParallelSource):
         )
 
     def _read(self, split: str) -> Iterator[NumberedPair]:
-        from roformer.data.builtin.translation import builtin_pairs
-
         made = builtin_pairs(split, self.counts[split])
         for number, (english, german) in enumerate(made, 1):
             texts = {"en": english, "de": german}
@@ -125,13 +124,9 @@ class BuiltinPairs(ParallelSource):
         return f"built-in {split} pair {number}"
 
     def describe(self) -> dict[str, Any]:
-        from roformer.data.builtin.translation import TRANSLATION_GRAMMAR
-
         return {"kind": "builtin", "grammar": TRANSLATION_GRAMMAR, "pairs": self.pairs_read}
 
     def key(self) -> dict[str, Any]:
-        from roformer.data.builtin.translation import TRANSLATION_GRAMMAR
-
         return {"grammar": TRANSLATION_GRAMMAR}
 
 

@@ -93,7 +93,7 @@ class WordPiece:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text, on all threads; see `encode`."""
-        with _threads():
+        with all_threads():
             # "fast": without character offsets, which take half of the time and nobody reads.
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -172,7 +172,7 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
         continuing_subword_prefix=CONTINUATION,
         show_progress=False,
     )
-    with _threads():
+    with all_threads():
         tokenizer.train_from_iterator(documents, trainer=trainer)
     ids = tokenizer.get_vocab()
     return WordPiece(sorted(ids, key=ids.__getitem__), lowercase)
@@ -322,7 +322,7 @@ _PARALLELISM = os.environ.get("TOKENIZERS_PARALLELISM", "true")
 
 
 @contextmanager
-def _threads() -> Iterator[None]:
+def all_threads() -> Iterator[None]:
     """Use the library's threads for one call, and leave them switched off after it.
 
     Otherwise each process forked later (the workers of a DataLoader) prints a warning about them.

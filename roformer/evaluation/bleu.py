@@ -136,11 +136,13 @@ def paired_bootstrap(
         seed: of the draws, at least 1 (sacreBLEU takes 0 for none).
 
     Raises:
-        InputError: no sentences, or not as many references.
-        ValueError: fewer than two systems, or a seed below 1.
+        InputError: no sentences, not as many references, or a seed below 1.
+        ValueError: fewer than two systems.
     """
-    if len(systems) < 2 or seed < 1:
-        raise ValueError(f"{len(systems)} systems with seed {seed}: at least two and 1 are needed")
+    if seed < 1:
+        raise InputError(f"seed={seed} is none to sacreBLEU: give 1 or more")
+    if len(systems) < 2:
+        raise ValueError("one system has nothing to be compared with: give at least two")
     for name, hypotheses in systems.items():
         _check(hypotheses, references, of=f" of {name}")
     with _sacrebleu_seed(seed):

@@ -29,7 +29,7 @@ from roformer.data.translation_batches import (
     evaluation_buckets,
     share,
 )
-from roformer.evaluation.bleu import translation_scores
+from roformer.evaluation.bleu import sacrebleu, translation_scores
 from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
@@ -136,9 +136,7 @@ class TranslationTask:
             pairs = gather_object(list(zip(mine, lines, strict=True)))
             hypotheses = [line for _, line in sorted(pairs)]
             references = self.text.texts("valid")[1][:count]
-            metrics["valid/sacrebleu_greedy"] = translation_scores(
-                hypotheses, references, self.text.tokenizer.target_language
-            ).sacrebleu.value
+            metrics["valid/sacrebleu_greedy"] = sacrebleu(hypotheses, references).value
         return metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:

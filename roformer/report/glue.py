@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
+from roformer.report.tables import arm_names, markdown
+
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
 
@@ -79,7 +81,7 @@ def read_cells(folders: Iterable[Path]) -> list[Cell]:
 
 def rows_of(cells: Sequence[Cell]) -> list[Row]:
     """Group cells into rows, in the order arm, task, learning rate."""
-    names = arm_names(cells)
+    names = arm_names((f"{cell['model']} ({cell['position']})", _settings(cell)) for cell in cells)
     groups: dict[tuple[Arm, str, float], list[Cell]] = {}
     for cell in cells:
         settings = _settings(cell)
@@ -93,35 +95,12 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
     return sorted(rows, key=lambda row: row.arm.name, reverse=True)  # roformer before bert
 
 
-def arm_names(cells: Iterable[Cell]) -> dict[str, str]:
-    """Return a name for each arm's settings: what tells it from the others, and no more."""
-    alike: dict[str, dict[str, dict[str, str]]] = {}
-    for cell in cells:
-        name, settings = f"{cell['model']} ({cell['position']})", _settings(cell)
-        alike.setdefault(name, {})[settings] = _flat(json.loads(settings))
-    names = {}
-    for name, arms in alike.items():
-        keys = {key for arm in arms.values() for key in arm}
-        differing = sorted(key for key in keys if len({arm.get(key) for arm in arms.values()}) > 1)
-        for settings, arm in arms.items():
-            names[settings] = ", ".join([name, *(f"{key}={arm.get(key)}" for key in differing)])
-    return names
-
-
 def _settings(cell: Cell) -> str:
     """Return, as JSON, all of a cell's config that the runs of an arm share."""
     free = ("task", "seed", "runtime", "tracker", "resume")
     shared = {key: value for key, value in cell["config"].items() if key not in free}
     rate = {"optimizer": {**shared["optimizer"], "learning_rate": None}}
     return json.dumps(shared | rate, sort_keys=True)
-
-
-def _flat(settings: Any, key: str = "") -> dict[str, str]:
-    """Return a nested config as dotted keys."""
-    if not isinstance(settings, dict):
-        return {key: str(settings)}
-    below = [_flat(value, f"{key}.{name}" if key else name) for name, value in settings.items()]
-    return {name: value for part in below for name, value in part.items()}
 
 
 def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
@@ -166,7 +145,7 @@ def headline_table(rows: Sequence[Row]) -> str:
             row = best.get((arm, task))
             cells += [_mean(row.values(m)) if row else "" for m in metrics[task]]
         lines.append([str(arm), *cells])
-    return _markdown(lines, text_columns=1)
+    return markdown(lines, text_columns=1)
 
 
 def cell_table(rows: Sequence[Row]) -> str:
@@ -195,7 +174,7 @@ def cell_table(rows: Sequence[Row]) -> str:
                     str(failed),
                 ]
             )
-    return _markdown(lines, text_columns=2)
+    return markdown(lines, text_columns=2)
 
 
 def _constant(rows: Sequence[Row], metric: str) -> str:
@@ -227,9 +206,3 @@ def _percent(value: float) -> str:
 
 def _place(task: str) -> tuple[int, str]:
     return (ORDER.index(task) if task in ORDER else len(ORDER), task)
-
-
-def _markdown(lines: list[list[str]], *, text_columns: int) -> str:
-    width = len(lines[0])
-    rule = ["---"] * text_columns + ["---:"] * (width - text_columns)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])

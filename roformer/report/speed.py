@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-SUITES = ("rotary", "like", "shipped", "finetuning", "kernels")
+SUITES = ("rotary", "like", "shipped", "finetuning", "translation", "decoding", "kernels")
 
 
 def speed_table(folder: Path) -> str:

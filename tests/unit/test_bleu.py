@@ -159,8 +159,8 @@ def test_the_draws_are_those_of_the_seed_whatever_the_environment(monkeypatch):
     assert paired_bootstrap(systems, references, samples=50, seed=7) != once
 
 
-@pytest.mark.parametrize(("number", "seed"), [(1, 1), (2, 0)])
-def test_a_comparison_takes_two_and_a_seed(number, seed):
-    systems = {str(i): ["a"] for i in range(number)}
-    with pytest.raises(ValueError, match="at least two"):
-        paired_bootstrap(systems, ["a"], seed=seed)
+def test_a_comparison_takes_two_systems_and_a_seed():
+    with pytest.raises(ValueError, match="give at least two"):
+        paired_bootstrap({"one": ["a"]}, ["a"])
+    with pytest.raises(InputError, match="give 1 or more"):
+        paired_bootstrap({"one": ["a"], "two": ["a"]}, ["a"], seed=0)

@@ -2,23 +2,20 @@
 
 import hashlib
 import json
-import pickle
 import re
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roformer.config.wmt import BpeConfig, FilesParallel, FilterConfig
-from roformer.data import parallel
+from roformer.data import parallel, parallel_words
 from roformer.data.bpe import Bpe
 from roformer.data.parallel import ParallelText, prepare_parallel
-from roformer.data.sentences import Sentences, SentenceWriter
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
 from tests.unit.parallel_texts import ENGLISH, GERMAN, TEXT, files, prepare, trained, write
@@ -156,13 +153,14 @@ def test_neither_processes_nor_chunks_show(tmp_path, monkeypatch):
     write(tmp_path)
     config = files(tmp_path, tokenizer=BpeConfig(merges=200))
     one = prepare(config, tmp_path / "one")
-    monkeypatch.setattr(parallel, "CHUNK", 7)
+    monkeypatch.setattr(parallel_words, "CHUNK", 7)
+    monkeypatch.setattr(parallel_words, "ALONE", 1)
     other = prepare(config, tmp_path / "other", workers=2)
     assert other.fingerprint == one.fingerprint
     assert other.manifest == one.manifest
 
 
-def test_processes_hold_few_chunks_and_keep_their_order():
+def test_processes_hold_few_chunks_and_keep_their_order(monkeypatch):
     taken = []
 
     def chunks():
@@ -170,8 +168,10 @@ def test_processes_hold_few_chunks_and_keep_their_order():
             taken.append(number)
             yield [str(number)], [""]
 
-    work = parallel.partial(parallel._split, words="moses", languages=("en", "de"))
-    made = parallel._in_processes(work, chunks(), 2)
+    monkeypatch.setattr(parallel_words, "ALONE", 1)
+
+    work = partial(parallel_words.split_texts, words="moses", languages=("en", "de"))
+    made = parallel_words.in_processes(work, chunks(), 2)
     for number, (texts, words) in enumerate(made):
         assert texts[0] == words[0] == [str(number)]
         assert len(taken) <= number + 6
@@ -263,7 +263,7 @@ def test_a_preparation_that_fails_leaves_nothing(tmp_path):
 
 KILLED = """
 import sys, time
-from roformer.data import parallel
+from roformer.data import parallel, parallel_words
 from tests.unit.parallel_texts import files, prepare
 
 def account(folder):
@@ -347,34 +347,6 @@ def test_a_folder_that_is_not_what_was_prepared_is_refused(tmp_path, damage, mes
         ParallelText.open(text.folder).texts("test")
     assert f"delete {text.folder} and it will be prepared again" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-# --- sentences -----------------------------------------------------------------------------------
-
-
-@given(st.lists(st.lists(st.lists(st.integers(0, 2**31 - 1)))))
-def test_written_sentences_are_read_again(tmp_path_factory, batches):
-    stem = tmp_path_factory.mktemp("sentences") / "train.source"
-    with SentenceWriter(stem) as writer:
-        for batch in batches:
-            writer.append(batch)
-    wanted = [ids for batch in batches for ids in batch]
-    assert len(writer) == len(wanted) and writer.tokens == sum(map(len, wanted))
-    for sentences in (Sentences.open(stem), Sentences.of(wanted)):
-        assert [sentences[i].tolist() for i in range(len(sentences))] == wanted
-    with pytest.raises(IndexError):
-        Sentences.of(wanted)[len(wanted)]
-
-
-def test_sentences_pickle_as_file_names(tmp_path):
-    stem = tmp_path / "many"
-    with SentenceWriter(stem) as writer:
-        writer.append([[1, 2, 3]] * 10_000)
-    pickled = pickle.dumps(Sentences.open(stem))
-    assert len(pickled) < 1000
-    assert pickle.loads(pickled)[9_999].tolist() == [1, 2, 3]
-    here = pickle.loads(pickle.dumps(Sentences.of([[1], [2, 3]])))
-    assert here[1].tolist() == [2, 3]
 
 
 # --- real text -----------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ import gzip
 import json
 import os
 import re
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -14,6 +13,7 @@ from omegaconf import OmegaConf
 from roformer.config.build import build
 from roformer.config.wmt import BuiltinParallel, HubParallel
 from roformer.data import parallel_sources
+from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.parallel_sources import open_parallel
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
@@ -258,26 +258,19 @@ def test_the_pinned_hub_config_is_a_valid_one():
 # --- the grammar ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def grammar(monkeypatch):
-    """A stand-in for the built-in grammar."""
-    module = ModuleType("roformer.data.builtin.translation")
-    module.TRANSLATION_GRAMMAR = 7
-    module.builtin_pairs = lambda split, count: [(f"{split} {i}", f"{i}.") for i in range(count)]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-
-
-def test_built_in_pairs_go_both_ways(grammar):
-    config = BuiltinParallel(train_pairs=4, valid_pairs=3, test_pairs=2)
-    for split, count in (("train", 4), ("valid", 3), ("test", 2)):
-        assert read(config, split) == [(i + 1, f"{split} {i}", f"{i}.") for i in range(count)]
+def test_built_in_pairs_go_both_ways():
+    config = BuiltinParallel(train_pairs=40, valid_pairs=3, test_pairs=2)
+    for split, count in (("train", 40), ("valid", 3), ("test", 2)):
+        assert read(config, split) == numbered(builtin_pairs(split, count))
     back = BuiltinParallel(source_language="de", target_language="en", test_pairs=1)
-    assert read(back, "test") == [(1, "0.", "test 0")]
+    ((english, german),) = builtin_pairs("test", 1)
+    assert read(back, "test") == [(1, german, english)]
     source = open_parallel(config)
-    assert source.key() == {"grammar": 7} and source.describe()["grammar"] == 7
+    assert source.key() == {"grammar": TRANSLATION_GRAMMAR}
+    assert source.describe() == {"kind": "builtin", "grammar": TRANSLATION_GRAMMAR, "pairs": {}}
 
 
-def test_the_grammar_has_no_other_language(grammar):
+def test_the_grammar_has_no_other_language():
     message = refused(BuiltinParallel(target_language="fr"))
     assert message.startswith("the built-in text is English and German, not en and fr")
 

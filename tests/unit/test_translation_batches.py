@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roformer.data.files import text_lines
 from roformer.data.sentences import Pairs, Sentences
 from roformer.data.translation_batches import (
     WINDOW,
@@ -81,15 +82,16 @@ def test_buckets_are_full_pad_little_and_come_in_random_order():
     assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.2
 
 
-def test_pairs_meet_others_in_other_epochs():
+def test_pairs_meet_others_in_the_next_epoch():
     source, target = many(20_000)
-    for budget in (512, 2048):
-        first, other = (epoch_buckets(source, target, budget, 0, epoch) for epoch in (0, 1))
-        home = np.empty(len(source), np.int64)
-        for number, bucket in enumerate(other):
-            home[bucket] = number
-        mates = [len(set(home[bucket].tolist())) / len(bucket) for bucket in first]
-        assert np.mean(mates) > 0.3 * min(1, len(first) / WINDOW)
+    first, second = (epoch_buckets(source, target, 512, 0, epoch) for epoch in (0, 1))
+    home = np.empty(len(source), np.int64)
+    for number, bucket in enumerate(second):
+        home[bucket] = number
+    # How likely two of one bucket are together again: about one in as many as there are windows.
+    windows = len(first) / WINDOW
+    again = [((np.bincount(home[bucket]) / len(bucket)) ** 2).sum() for bucket in first]
+    assert windows > 10 and np.mean(again) < 3 / windows
 
 
 def test_the_last_bucket_is_no_single_pair():
@@ -125,25 +127,23 @@ def test_nothing_to_evaluate_gives_no_bucket():
     assert evaluation_buckets(empty, empty, 10) == []
 
 
-def test_multi30k_pads_as_little_as_is_claimed(real_data):
-    # Words for tokens: the prepared text has a tokenizer, whose training is not needed here.
-    import gzip
-
+def test_multi30k_pads_little(real_data):
     folder = real_data / "multi30k"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
+    # Words for tokens: nothing to train.
     source, target = (
-        np.array([len(line.split()) + 1 for line in gzip.open(folder / f"train.{language}.gz")])
+        np.array([len(line.split()) + 1 for _, line in text_lines(folder / f"train.{language}.gz")])
         for language in ("en", "de")
     )
     buckets = epoch_buckets(source, target, 4096, 0, 0)
-    assert padding(buckets, source) < 0.06 and padding(buckets, target) < 0.06
+    assert padding(buckets, source) < 0.05 and padding(buckets, target) < 0.08
 
 
 # --- updates -------------------------------------------------------------------------------------
 
 
-@given(LENGTHS, st.integers(100, 1000), st.integers(50, 400))
+@given(LENGTHS, st.integers(100, 1000), st.integers(80, 400))
 def test_updates_are_the_epochs_one_after_the_other(lengths, per_update, bucket):
     source, target = sides(lengths)
     updates = Updates(with_lengths(source, target), per_update, bucket, seed=3)

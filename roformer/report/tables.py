@@ -1,0 +1,43 @@
+"""What tables of runs share: names of arms, and Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def arm_names(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return a name for each arm's settings: what tells it from the others, and no more.
+
+    Args:
+        runs: of each run the label, such as `roformer (rotary)`, and all settings that the runs of
+            its arm share, as JSON.
+
+    Returns:
+        Settings → the label; where arms have the same, also the settings in which they differ.
+    """
+    alike: dict[str, dict[str, dict[str, str]]] = {}
+    for label, settings in runs:
+        alike.setdefault(label, {})[settings] = _flat(json.loads(settings))
+    names = {}
+    for label, arms in alike.items():
+        keys = {key for arm in arms.values() for key in arm}
+        differing = sorted(key for key in keys if len({arm.get(key) for arm in arms.values()}) > 1)
+        for settings, arm in arms.items():
+            names[settings] = ", ".join([label, *(f"{key}={arm.get(key)}" for key in differing)])
+    return names
+
+
+def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
+    """Return a table whose first line is the header; columns after the text are right-aligned."""
+    rule = ["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+
+
+def _flat(settings: Any, key: str = "") -> dict[str, str]:
+    """Return a nested config as dotted keys."""
+    if not isinstance(settings, dict):
+        return {key: str(settings)}
+    below = [_flat(value, f"{key}.{name}" if key else name) for name, value in settings.items()]
+    return {name: value for part in below for name, value in part.items()}

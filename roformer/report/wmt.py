@@ -1,0 +1,195 @@
+"""Translation tables out of run records: one row an arm, one table a test set and signature.
+
+Scores with different signatures, or of different test sets, never stand in one column. That is why
+the paper's Table 1 is not printed beside them: its 27.3 (Transformer-base) and 27.5 (RoFormer) are
+tokenised BLEU of newstest2014, most likely with split compounds, and no signature tells. sacreBLEU
+of the same translations is about 0.5-1 lower.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+
+from roformer.report.tables import arm_names, markdown
+
+COLUMNS = {
+    "test/sacrebleu": "sacreBLEU",
+    "test/sacrebleu_single": "sacreBLEU, last checkpoint",
+    "test/chrf": "chrF",
+    "test/bleu_compound": "compound BLEU",
+}
+"""Metric → column; of the averaged checkpoints, unless it says otherwise."""
+SIGNATURES = {"sacrebleu": "sacreBLEU", "chrf": "chrF", "bleu_compound": "compound BLEU"}
+"""Key of a summary's `signatures` → what it is called in tables."""
+
+
+class Run(NamedTuple):
+    """The record of a translation run."""
+
+    folder: Path
+    summary: dict[str, Any]
+    settings: str
+    """All that the runs of an arm share, as JSON: they differ in the seed alone."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.summary['model']} ({self.summary['position']})"
+
+    @property
+    def has_scores(self) -> bool:
+        return self.summary["status"] != "failed" and "test_set" in self.summary
+
+    @property
+    def scored_by(self) -> str:
+        """Test set and signatures: runs are compared only where these are the same."""
+        return json.dumps([self.summary["test_set"], self.summary["signatures"]], sort_keys=True)
+
+    def value(self, metric: str) -> float:
+        """Return a metric; NaN where it is not defined."""
+        value = self.summary["metrics"].get(metric)
+        return math.nan if value is None else float(value)
+
+
+class Comparison(NamedTuple):
+    """One run in a comparison of translations; the baseline has no p-value."""
+
+    name: str
+    bleu: float
+    half_width: float
+    p_value: float | None
+
+
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """Return the records of translation runs.
+
+    Raises:
+        ValueError: a folder without a summary or config, or of another pipeline; two runs of one
+            arm and seed, which would be counted as two seeds.
+    """
+    runs: list[Run] = []
+    seeds: dict[tuple[str, int], Path] = {}
+    for folder in folders:
+        for path in (folder / "summary.json", folder / "config.yaml"):
+            if not path.is_file():
+                raise ValueError(f"{folder} has no {path.name}: it did not end, or is no run")
+        summary = json.loads((folder / "summary.json").read_text())
+        if summary.get("pipeline") != "wmt":
+            raise ValueError(f"{folder} is a run of {summary.get('pipeline')}, not of wmt")
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        run = Run(folder, summary, _settings(config))
+        runs.append(run)
+        if not run.has_scores:
+            continue
+        known = seeds.setdefault((run.settings, summary["seed"]), folder)
+        if known is not folder:
+            raise ValueError(
+                f"{known} and {folder} have the same settings and seed: leave one of them out, or "
+                "it counts as another seed"
+            )
+    return runs
+
+
+def wmt_tables(folders: Iterable[Path]) -> str:
+    """Return one Markdown table a test set and signature, and below what they leave out.
+
+    Cells are the mean ± the standard deviation over seeds (and how many they are).
+
+    Args:
+        folders: of finished translation runs.
+
+    Raises:
+        ValueError: see `read_runs`; or there is nothing to show.
+    """
+    runs = read_runs(folders)
+    if not runs:
+        raise ValueError("none of these runs is finished: give folders like runs/wmt/*")
+    names = arm_names((run.label, run.settings) for run in runs)
+    tables: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.has_scores:
+            tables.setdefault(run.scored_by, []).append(run)
+    parts = [_table(group, names) for group in tables.values()]
+    for run in runs:
+        where, status = names[run.settings], run.summary["status"]
+        if not run.has_scores:
+            parts.append(f"Left out, without scores: `{run.folder.name}` ({where}) is {status}.")
+        elif status != "done":
+            parts.append(f"Counted, though {status}: `{run.folder.name}` ({where}).")
+    return "\n\n".join(parts)
+
+
+def read_translations(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the averaged model's translations of the test set, and the references.
+
+    Raises:
+        ValueError: a file is missing, or they have not as many lines.
+    """
+    texts = []
+    for name in ("averaged", "reference"):
+        path = folder / "translations" / f"test.{name}.txt"
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: give folders of finished translation runs")
+        # Only \n ends a line: others, such as U+2028, may stand in a sentence.
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            texts.append([line.removesuffix("\n") for line in lines])
+    translations, references = texts
+    if len(translations) != len(references):
+        raise ValueError(
+            f"{folder} has {len(translations)} translations of {len(references)} references: "
+            "it is not as its run left it"
+        )
+    return translations, references
+
+
+def comparison_table(compared: Sequence[Comparison], signature: str) -> str:
+    """Return the Markdown table of a paired bootstrap, the baseline first."""
+    lines = [["run", "sacreBLEU, 95 %", "difference", "p"]]
+    baseline = compared[0]
+    for run in compared:
+        row = [run.name, f"{run.bleu:.2f} ± {run.half_width:.2f}", "", ""]
+        if run.p_value is not None:
+            row[2:] = [f"{run.bleu - baseline.bleu:+.2f}", f"{run.p_value:.3f}"]
+        lines.append(row)
+    note = (
+        f"Differences from {baseline.name} by paired bootstrap; p is sacreBLEU's, one-sided: below "
+        "0.025 for a level of 5 %. It says nothing about other seeds."
+    )
+    return f"{markdown(lines, text_columns=1)}\n\n{note}\n\nsacreBLEU: `{signature}`"
+
+
+def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
+    """Return the table of runs with one test set and signature."""
+    lines = [["model", *COLUMNS.values()]]
+    arms: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: names[run.settings]):
+        arms.setdefault(run.settings, []).append(run)
+    for settings, seeds in arms.items():
+        values = [[run.value(metric) for run in seeds] for metric in COLUMNS]
+        lines.append([names[settings], *map(_mean, values)])
+    test_set, signatures = runs[0].summary["test_set"], runs[0].summary["signatures"]
+    title = (
+        f"**{test_set['name']}**, {test_set['lines']:,} lines "
+        f"(fingerprint {test_set['fingerprint'][:12]})"
+    )
+    how = [f"- {SIGNATURES.get(key, key)}: `{value}`" for key, value in signatures.items()]
+    return "\n\n".join([title, markdown(lines, text_columns=1), "\n".join(how)])
+
+
+def _settings(config: Any) -> str:
+    """Return, as JSON, all of a config that the runs of an arm share."""
+    free = ("seed", "runtime", "tracker", "resume")
+    return json.dumps({k: v for k, v in config.items() if k not in free}, sort_keys=True)
+
+
+def _mean(values: list[float]) -> str:
+    if any(map(math.isnan, values)):
+        return f"NaN ({len(values)})"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{spread} ({len(values)})"

@@ -1,0 +1,273 @@
+"""Translation from files to scores, in this process, and the scripts beside it."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from roformer.errors import InputError
+from roformer.evaluation.bleu import translation_scores
+from roformer.pipelines.translating import load_translator
+from roformer.training.averaging import average, last_checkpoints, save_average
+from roformer.training.loop import Loop
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import assert_close, assert_same, results, weights
+from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
+
+SUMS = "optimizer.eps=1e-6"
+"""The gradient of a key's bias is 0 but for rounding, which Adam would blow up to whole steps."""
+DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel")
+    write_parallel_text(folder / "text")
+    return [f"data.path={folder / 'text'}", f"runtime.cache_dir={folder / 'cache'}"]
+
+
+@pytest.fixture
+def arguments(text, tmp_path):
+    return [*SMALL, *text, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+@pytest.fixture(scope="session")
+def trained(text, tmp_path_factory):
+    """Return (summary, folder) of a run that has learnt something."""
+    folder = tmp_path_factory.mktemp("trained")
+    steps = ["training.steps=400", "training.evaluate_every=200", "training.checkpoint_every=20"]
+    arguments = [*SMALL, *text, *steps, f"runtime.runs_dir={folder / 'runs'}"]
+    return small_run(arguments, "training.tokens_per_update=512", "training.bucket_tokens=512")
+
+
+def script(name, *arguments, lines=None):
+    """Run a script; return (code, stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
+        input=lines,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_learns_and_records(trained):
+    summary, folder = trained
+    metrics = summary["metrics"]
+    assert summary["status"] == "done"
+    assert metrics["valid/loss"] < 0.5 * metrics["valid/unigram_entropy"]
+    assert metrics["test/sacrebleu"] > 40 and metrics["test/sacrebleu_single"] > 40
+    assert summary["averaged"] == ["step_00000360", "step_00000380", "step_00000400"]
+    assert summary["test_set"]["name"] == "test" and summary["test_set"]["lines"] == 15
+    texts = {
+        name: (folder / "translations" / f"test.{name}.txt").read_text().splitlines()
+        for name in ("source", "reference", "single", "averaged")
+    }
+    assert {len(lines) for lines in texts.values()} == {15}
+    scores = translation_scores(texts["averaged"], texts["reference"], "de")._asdict()
+    for name, score in scores.items():
+        assert metrics[f"test/{name}"] == pytest.approx(score.value)
+        assert summary["signatures"][name] == score.signature
+    last = results(folder)[-1]
+    assert last["step"] == 400 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
+    assert summary == json.loads((folder / "summary.json").read_text())
+
+
+def test_what_is_logged_are_real_target_tokens(trained):
+    summary, folder = trained
+    rows = [row for row in results(folder) if "train/targets_per_update" in row]
+    assert all(0 < row["train/targets_per_update"] <= 512 for row in rows)
+    total = sum(
+        row["train/targets_per_update"] * (row["step"] - before)
+        for row, before in zip(rows, [0] + [row["step"] for row in rows], strict=False)
+    )
+    assert total == pytest.approx(summary["tokens"])
+
+
+def test_the_average_is_the_mean_of_the_last(trained):
+    _, folder = trained
+    paths = last_checkpoints(folder, 3, 20)
+    tensors = [load_file(path / "model.safetensors") for path in paths]
+    for name, tensor in weights(folder, "averaged").items():
+        assert torch.allclose(tensor, sum(t[name] for t in tensors) / 3, atol=1e-7)
+    assert not torch.equal(
+        weights(folder, "averaged")["tokens.weight"], tensors[-1]["tokens.weight"]
+    )
+
+
+def test_accumulation_equals_one_large_batch(arguments):
+    _, whole = small_run(arguments, SUMS)
+    _, cut = small_run(arguments, SUMS, "runtime.micro_batch_size=5", runs="cut")
+    assert_close(cut, whole)
+
+
+@pytest.mark.parametrize("position", ["rotary", "shaw", "t5", "learned"])
+def test_checkpointing_and_workers_change_nothing(arguments, position):
+    arguments = [*arguments, f"model/position={position}", "training.steps=18"]
+    _, plain = small_run(arguments, *DROPOUT)
+    _, other = small_run(
+        arguments,
+        *DROPOUT,
+        "runtime.gradient_checkpointing=true",
+        "runtime.num_workers=2",
+        runs="o",
+    )
+    assert_same(other, plain)
+
+
+@pytest.mark.parametrize("step", [5, 13, 24])
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
+    arguments, step, monkeypatch
+):
+    _, whole = small_run(arguments, *DROPOUT)
+    update = Loop._update
+
+    def dying(loop, batches):
+        if loop.state.step + 1 == step:
+            raise KeyboardInterrupt
+        update(loop, batches)
+
+    monkeypatch.setattr(Loop, "_update", dying)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, *DROPOUT, runs="killed")
+    monkeypatch.setattr(Loop, "_update", update)
+    summary, killed = small_run(arguments, *DROPOUT, runs="killed")
+    assert summary["averaged"] == ["step_00000012", "step_00000018", "step_00000024"]
+    assert_same(killed, whole)
+
+
+def test_killed_while_it_was_scoring(arguments, monkeypatch):
+    """Catches an average that is there but half, and checkpoints that scoring needs and pruned."""
+    _, whole = small_run(arguments, *DROPOUT)
+    scored = "roformer.pipelines.wmt.translation_scores"
+    real, calls = translation_scores, []
+
+    def dying(*given):
+        calls.append(given)
+        if len(calls) == 2:  # the last checkpoint, then the mean
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(scored, dying)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, *DROPOUT, runs="killed")
+    monkeypatch.setattr(scored, real)
+    _, killed = small_run(arguments, *DROPOUT, runs="killed")
+    assert_same(killed, whole)
+
+
+def test_batch_size_does_not_change_translations(trained, monkeypatch):
+    _, folder = trained
+    translator = load_translator(folder)
+    lines = (folder / "translations" / "test.source.txt").read_text().splitlines()
+    outcomes = []
+    for tokens in (1, 20, 4096):
+        monkeypatch.setattr("roformer.pipelines.translating.BATCH_TOKENS", tokens)
+        outcomes.append([best[0] for best in translator.translate(lines)])
+    for outcome in outcomes[1:]:
+        assert [t.text for t in outcome] == [t.text for t in outcomes[0]]
+        assert [t.score for t in outcome] == pytest.approx([t.score for t in outcomes[0]], abs=1e-4)
+    written = (folder / "translations" / "test.averaged.txt").read_text().splitlines()
+    assert [t.text for t in outcomes[0]] == written
+
+
+def test_translate_script(trained):
+    """In the order of the lines, whatever their lengths; an empty line stays one."""
+    _, folder = trained
+    source = "old cat\n\nred house and new tree sees blue dog\ndog\n"
+    code, out, err = script("translate", folder, lines=source)
+    assert (code, err) == (0, "")
+    lines = out.split("\n")
+    assert len(lines) == 5 and lines[1] == "" and lines[3].startswith("Hund")
+    assert len(lines[2].split()) > len(lines[0].split())
+    code, out, _ = script("translate", folder, "--n-best", 3, lines="old cat\ndog\n")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
+    for first in (0, 3):
+        scores = [float(row[1]) for row in rows[first : first + 3]]
+        assert scores == sorted(scores, reverse=True)
+    assert rows[0][2] == lines[0] and rows[3][2] == lines[3]
+
+
+def test_translate_names_the_lines_that_it_cuts(trained):
+    _, folder = trained
+    source = "dog\n" + "cat sees dog " * 60 + "\n"
+    code, out, err = script("translate", folder, lines=source)
+    assert code == 0 and len(out.splitlines()) == 2
+    assert err == "line 2 is longer than 100 tokens: its end was left out\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "error: nowhere: no such run or checkpoint"),
+        (["{run}", "--n-best", "9"], "error: n_best=9 is more than beam=4: widen the beam"),
+        (["{run}", "missing.en"], "error: missing.en cannot be read"),
+        (["{run}", "bad.en"], "error: bad.en:2: not UTF-8"),
+    ],
+)
+def test_translate_tells_a_mistake_in_one_line(trained, tmp_path, monkeypatch, arguments, message):
+    _, folder = trained
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.en").write_bytes(b"dog\nca\xfft\n")
+    code, _, err = script("translate", *(a.format(run=folder) for a in arguments))
+    assert code == 2
+    assert err.startswith(message) and len(err.splitlines()) == 1
+
+
+def test_a_vocabulary_of_another_model_is_refused(trained, arguments, tmp_path):
+    _, folder = trained
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    shutil.rmtree(copy / "tokenizer")
+    _, other = small_run(arguments, "data.tokenizer.merges=50")
+    shutil.copytree(other / "tokenizer", copy / "tokenizer")
+    with pytest.raises(InputError, match="tokenizer is not the one that averaged was trained with"):
+        load_translator(copy)
+    shutil.rmtree(copy / "tokenizer")
+    with pytest.raises(InputError, match="has no tokenizer/"):
+        load_translator(copy)
+
+
+def test_averaging_refuses_what_does_not_belong_together(trained, arguments, tmp_path):
+    _, folder = trained
+    paths = last_checkpoints(folder, 2)
+    with pytest.raises(InputError, match="nowhere cannot be averaged: it was never completed"):
+        average([paths[0], tmp_path / "nowhere"])
+    _, other = small_run(arguments, "data.tokenizer.merges=50")
+    with pytest.raises(InputError, match=r"is not of the same model as .*: tokenizer"):
+        average([paths[0], last_checkpoints(other, 1)[0]])
+    damaged = tmp_path / "damaged"
+    shutil.copytree(paths[0], damaged)
+    (damaged / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"model\.safetensors is truncated"):
+        average([paths[0], damaged])
+    with pytest.raises(InputError, match=r"has 3 checkpoints to average .*, not 30"):
+        last_checkpoints(folder, 30)
+    with pytest.raises(InputError, match="no checkpoints to average"):
+        save_average([], tmp_path / "none")
+
+
+def test_average_script(trained, tmp_path):
+    _, folder = trained
+    first, second = last_checkpoints(folder, 2)
+    code, out, _ = script("average", second, first, "--output", tmp_path / "mean")
+    assert code == 0 and "mean of step_00000400, step_00000380" in out
+    mean, parts = (
+        load_file(tmp_path / "mean" / "model.safetensors"),
+        [load_file(path / "model.safetensors") for path in (first, second)],
+    )
+    assert torch.allclose(
+        mean["tokens.weight"], (parts[0]["tokens.weight"] + parts[1]["tokens.weight"]) / 2
+    )
+    code, _, err = script("average", first, second, "--last", 2)
+    assert code == 2 and err.startswith("error: --last takes one run")
+
+
+def test_without_training_it_counts_as_degenerate(arguments):
+    summary, _ = small_run(arguments, "optimizer.learning_rate=1e-9")
+    assert summary["status"] == "degenerate"
