@@ -190,9 +190,8 @@ class Run:
             if main and conclude is not None and (more := dict(conclude() or {})):
                 last = more.pop("metrics", {})
                 metrics |= last
-                row = {"step": state.step, **last}
-                folder.log(row)
-                tracker.log(row)
+                folder.amend(last)
+                tracker.log({"step": state.step, **last})
             status = "degenerate" if task.degenerate(metrics) else "done"
         except SystemExit:
             status = "stopped"

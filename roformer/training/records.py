@@ -119,6 +119,12 @@ class RunFolder:
         with self.metrics.open("a") as file:
             file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
+    def amend(self, row: dict[str, Any]) -> None:
+        """Add to the last line of metrics.jsonl what was found out later about its update."""
+        rows = read_metrics(self.metrics)
+        rows[-1] |= finite(row)
+        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+
     def rewind(self, step: int) -> None:
         """Drop the lines after update `step`, which will be computed again."""
         if self.metrics.exists():
