@@ -31,11 +31,17 @@ def launcher(processes: int) -> list[str]:
     ]
 
 
-def start(arguments, *overrides, runs, processes=1, **options):
+def start(arguments, *overrides, runs, processes=1, script=SCRIPT, **options):
     """Start the script; return (process, folder of runs)."""
     folder = Path(next(a for a in arguments if a.startswith("runtime.runs_dir=")).partition("=")[2])
     folder = folder.with_name(runs)
-    command = [*launcher(processes), SCRIPT, *arguments, *overrides, f"runtime.runs_dir={folder}"]
+    command = [
+        *launcher(processes),
+        str(script),
+        *arguments,
+        *overrides,
+        f"runtime.runs_dir={folder}",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
@@ -48,12 +54,12 @@ def start(arguments, *overrides, runs, processes=1, **options):
     return process, folder
 
 
-def finish(arguments, *overrides, runs, processes=1) -> Path:
+def finish(arguments, *overrides, runs, processes=1, script=SCRIPT) -> Path:
     """Run the script to its end; return the run's folder."""
-    process, folder = start(arguments, *overrides, runs=runs, processes=processes)
+    process, folder = start(arguments, *overrides, runs=runs, processes=processes, script=script)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    (run,) = (folder / "pretrain").iterdir()
+    (run,) = folder.glob("*/*-s0")
     return run
 
 

@@ -10,6 +10,7 @@ from roformer.cli import compose
 from roformer.config import schema
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
+from roformer.config.wmt import WmtConfig
 from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("experiments/**/*.md"))]
@@ -20,6 +21,7 @@ CONFIGS = {
     "prepare": ("pretrain", schema.PretrainConfig),
     "plan": ("plan", schema.PlanConfig),
     "glue": ("glue", GlueConfig),
+    "wmt": ("wmt", WmtConfig),
 }
 """Target or script → the config that its overrides go into."""
 
@@ -41,8 +43,8 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
     recipe = variables.get("RECIPE", "mini")
-    if target == "glue":
-        recipe = f"glue_{recipe.removeprefix('glue_')}"
+    if target in ("glue", "wmt"):
+        recipe = f"{target}_{recipe.removeprefix(f'{target}_')}"
     made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
     return made + shlex.split(variables.get("ARGS", ""))
 
@@ -100,9 +102,10 @@ def test_reported_tables_are_the_records(report):
     """Every table of a command that a report names stands in it as the command prints it now."""
     from roformer.report.curves import compare, read_curve
     from roformer.report.glue import glue_tables
+    from roformer.report.wmt import wmt_tables
 
     text = report.read_text()
-    commands = re.findall(r"`python scripts/(compare|glue_table).py ([^`]+)`", text)
+    commands = re.findall(r"`python scripts/(compare|glue_table|wmt_table).py ([^`]+)`", text)
     assert commands
     for script, words in commands:
         runs = [run for word in words.split() for run in sorted(REPOSITORY.glob(word))]
@@ -110,7 +113,7 @@ def test_reported_tables_are_the_records(report):
             curves = [read_curve(run, "valid/mlm_loss") for run in runs]
             table = compare(curves, "valid/mlm_loss")
         else:
-            table = glue_tables(runs)
+            table = glue_tables(runs) if script == "glue_table" else wmt_tables(runs)
         assert table in text
 
 

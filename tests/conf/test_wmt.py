@@ -1,0 +1,119 @@
+"""Translation's YAML: recipes, sizes, data; impossible combinations are told with the fix."""
+
+import itertools
+
+import pytest
+
+from roformer.cli import CONF, compose
+from roformer.config.build import build, from_yaml, plain, run_id, to_yaml
+from roformer.config.wmt import WmtConfig
+from roformer.errors import InputError
+
+RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("wmt_*.yaml"))
+SIZES = sorted(path.stem for path in (CONF / "model" / "size").glob("wmt_*.yaml"))
+POSITIONS = sorted(path.stem for path in (CONF / "model" / "position").glob("*.yaml"))
+DATA = {
+    "wmt_multi30k": ["data=files", "data.path=x"],
+    "wmt_paper_enfr": ["data=wmt_hub"],
+}
+
+
+def config(*overrides: str) -> WmtConfig:
+    return build(WmtConfig, compose("wmt", list(overrides)))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("model", ["roformer", "transformer"])
+def test_every_recipe_composes_with_every_model(recipe, model):
+    built = config(f"recipe={recipe}", f"model={model}", *DATA.get(recipe, []))
+    assert (built.recipe, built.model.name) == (recipe, model)
+    assert from_yaml(WmtConfig, to_yaml(built)) == built
+
+
+@pytest.mark.parametrize(("position", "size"), itertools.product(POSITIONS, SIZES))
+def test_every_position_composes_with_every_size(position, size):
+    built = config(f"model/position={position}", f"model/size={size}")
+    assert (built.model.position.kind, f"wmt_{built.model.size}") == (position, size)
+
+
+@pytest.mark.parametrize("option", ["builtin", "files", "wmt_hub"])
+def test_every_source_composes(option):
+    assert config(f"data={option}", *(["data.path=x"] if option == "files" else []))
+
+
+def test_the_baseline_differs_in_the_position_encoding_alone():
+    ours, baseline = plain(config()), plain(config("model=transformer"))
+    assert {key for key in ours if ours[key] != baseline[key]} == {"model"}
+    differing = {key for key in ours["model"] if ours["model"][key] != baseline["model"][key]}
+    assert differing == {"name", "position"}
+    assert baseline["model"]["position"]["kind"] == "sinusoidal"
+
+
+def test_the_paper_recipe_is_the_paper():
+    """Section 4.1 and what it takes from Vaswani et al. 2017, section 5 and table 3."""
+    built = config("recipe=wmt_paper", "data=wmt_hub")
+    model, training, schedule = built.model, built.training, built.schedule
+    sizes = (model.layers, model.hidden_size, model.heads, model.intermediate_size)
+    assert sizes == (6, 512, 8, 2048) and model.decoder.layers == 6
+    assert (model.norm, model.activation, model.hidden_dropout) == ("post", "relu", 0.1)
+    assert (training.label_smoothing, training.average) == (0.1, 5)
+    assert (training.tokens_per_update, training.steps) == (25_000, 100_000)
+    assert built.optimizer.betas == (0.9, 0.98)
+    assert (schedule.kind, schedule.warmup_steps) == ("inverse_sqrt", 4000)
+    assert built.optimizer.learning_rate == 5e-4
+    assert built.optimizer.learning_rate * schedule.initial_ratio == pytest.approx(1e-7)
+    assert (built.search.beam, built.search.length_penalty, built.search.alpha) == (
+        4,
+        "fairseq",
+        0.6,
+    )
+    assert built.data.tokenizer.merges == 40_000
+    assert (built.data.path, built.data.name, built.data.test_lines) == ("wmt/wmt14", "de-en", 3003)
+
+
+def test_english_french_and_big_differ_where_they_should():
+    paper = plain(config("recipe=wmt_paper", "data=wmt_hub"))
+    french = plain(config("recipe=wmt_paper_enfr", "data=wmt_hub"))
+    big = plain(config("recipe=wmt_paper_big", "data=wmt_hub"))
+    assert {k for k in paper if paper[k] != french[k]} == {"recipe", "data", "training"}
+    assert (french["data"]["name"], french["data"]["target_language"]) == ("fr-en", "fr")
+    assert {k for k in paper if paper[k] != big[k]} == {"recipe", "model", "training"}
+    assert (big["model"]["hidden_size"], big["model"]["heads"]) == (1024, 16)
+    assert (big["model"]["hidden_dropout"], big["training"]["average"]) == (0.3, 20)
+
+
+def test_where_and_how_fast_stay_out_of_the_run_id():
+    assert run_id(config()) == run_id(
+        config("runtime.micro_batch_size=7", "runtime.threads=1", "tracker=none", "resume=false")
+    )
+    assert run_id(config()) != run_id(config("search.beam=5"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["search.bem=1"], r"search\.bem: unknown key; valid keys here: alpha, beam"),
+        (["training.average=500"], "average=500 checkpoints, one in 10 updates, are more than"),
+        (
+            ["model/position=learned", "data.filter.max_length=600"],
+            r"max_length=600 and the end are beyond the learned table of model\.position",
+        ),
+        (["training.bucket_tokens=64"], "does not hold one pair of data.filter.max_length=100"),
+        (
+            ["training.tokens_per_update=4200", "data.filter.max_length=3000"],
+            "tokens_per_update=4200 in buckets of at most 4096 does not hold one pair",
+        ),
+        (["model/position=t5", "model.position.max_distance=16"], "must be above half of"),
+        (["model.hidden_size=250"], "hidden_size=250 is not divisible by heads=4"),
+        (["schedule.warmup_steps=600"], r"warmup_steps=600 leaves nothing of training\.steps=600"),
+        (["training.precision=fp16", "runtime.device=cpu"], "fp16 needs a GPU"),
+        (["search.length_penalty=marian"], r"search\.length_penalty"),
+        (["data=hub"], r"data: .*'builtin', 'files', 'wmt_hub'"),
+        (["data=wmt_hub", "data.revision=main"], r"data\.revision"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_impossible_combinations_are_one_line(overrides, message):
+    with pytest.raises(InputError, match=message) as error:
+        config(*overrides)
+    assert "\n" not in str(error.value)
