@@ -25,7 +25,7 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable) GPUS=8 PROCESSES=2 (CPU)'
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…) GPUS=8 PROCESSES=2 (CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 
 setup: $(STAMP)  ## the environment alone, in .venv

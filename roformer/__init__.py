@@ -8,13 +8,16 @@ from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotar
 
 if TYPE_CHECKING:
     from roformer.pipelines.loading import TrainedModel, load_model
+    from roformer.pipelines.translating import Translator, load_translator
 
 __all__ = [
     "RotaryEmbedding",
     "TrainedModel",
+    "Translator",
     "apply_rotary",
     "decay_bound",
     "load_model",
+    "load_translator",
     "rotary_angles",
 ]
 
@@ -25,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from roformer.pipelines import loading
 
         return getattr(loading, name)
+    if name in ("Translator", "load_translator"):
+        from roformer.pipelines import translating
+
+        return getattr(translating, name)
     raise AttributeError(f"module 'roformer' has no attribute {name!r}")

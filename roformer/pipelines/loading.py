@@ -112,6 +112,8 @@ def load_model(path: str | Path, *, device: str = "cpu") -> TrainedModel:
     path = Path(path)
     best = path / "checkpoints" / "best"
     description = checkpoint.describe(checkpoint.resolve(path))
+    if "languages" in description:
+        raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
     folder = checkpoint.resolve(best if "task" in description and best.exists() else path)
     tokenizer = read_tokenizer(folder, description)
     config = build(EncoderConfig, description["model"])

@@ -98,6 +98,8 @@ def find_start(
 def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     folder = checkpoint.resolve(path)
     description = checkpoint.describe(folder)
+    if "languages" in description:
+        raise InputError(f"init_from={init_from} is a translation model, which has no classifier")
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
     files = json.loads((folder / checkpoint.COMPLETE).read_text())

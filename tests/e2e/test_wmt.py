@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import roformer
 from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
 from roformer.pipelines.translating import load_translator
@@ -231,6 +232,13 @@ def test_a_vocabulary_of_another_model_is_refused(trained, arguments, tmp_path):
     shutil.rmtree(copy / "tokenizer")
     with pytest.raises(InputError, match="has no tokenizer/"):
         load_translator(copy)
+
+
+def test_other_pipelines_refuse_it(trained):
+    _, folder = trained
+    with pytest.raises(InputError, match=r"translation run: open it with roformer\.load_translator"):
+        roformer.load_model(folder)
+    assert isinstance(roformer.load_translator(folder), roformer.Translator)
 
 
 def test_averaging_refuses_what_does_not_belong_together(trained, arguments, tmp_path):
