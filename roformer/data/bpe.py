@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -73,39 +73,6 @@ class Bpe:
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
     @classmethod
-    def train(
-        cls,
-        source_texts: Iterable[str],
-        target_texts: Iterable[str],
-        config: BpeConfig,
-        source_language: str,
-        target_language: str,
-        progress: bool = False,
-    ) -> Bpe:
-        """Learn `config.merges` merges on both languages jointly, fewer if the text has no more.
-
-        A pair of pieces that occurs once is not merged (as in subword-nmt).
-
-        Args:
-            source_texts: sentences of the source language.
-            target_texts: sentences of the target language.
-            config: `words` and `merges`.
-            source_language: its code.
-            target_language: its code.
-            progress: tell on stderr how far it is.
-        """
-
-        def both() -> Iterator[str]:
-            for texts, language in (
-                (source_texts, source_language),
-                (target_texts, target_language),
-            ):
-                for text in texts:
-                    yield from split_words([text], config.words, language)
-
-        return cls.learn(both(), config, source_language, target_language, progress)
-
-    @classmethod
     def learn(
         cls,
         lines: Iterable[str],
@@ -114,7 +81,17 @@ class Bpe:
         target_language: str,
         progress: bool = False,
     ) -> Bpe:
-        """Learn merges on lines that `split_words` made; see `train`."""
+        """Learn `config.merges` merges, fewer if the text has no more.
+
+        A pair of pieces that occurs once is not merged (as in subword-nmt).
+
+        Args:
+            lines: sentences of both languages, as `split_words` made them.
+            config: `words` and `merges`.
+            source_language: its code.
+            target_language: its code.
+            progress: tell on stderr how far it is.
+        """
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = _pre_tokenizer(config.words)
         trainer = trainers.BpeTrainer(

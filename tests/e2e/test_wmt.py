@@ -236,7 +236,9 @@ def test_a_vocabulary_of_another_model_is_refused(trained, arguments, tmp_path):
 
 def test_other_pipelines_refuse_it(trained):
     _, folder = trained
-    with pytest.raises(InputError, match=r"translation run: open it with roformer\.load_translator"):
+    with pytest.raises(
+        InputError, match=r"translation run: open it with roformer\.load_translator"
+    ):
         roformer.load_model(folder)
     assert isinstance(roformer.load_translator(folder), roformer.Translator)
 

@@ -3,7 +3,7 @@
 import gzip
 
 from roformer.config.wmt import BpeConfig, FilesParallel, FilterConfig
-from roformer.data.bpe import Bpe
+from roformer.data.bpe import Bpe, split_words
 from roformer.data.parallel import prepare_parallel
 from tests.conftest import REPOSITORY
 
@@ -24,7 +24,13 @@ TEXT = {
 
 
 def trained(words, merges=300):
-    return Bpe.train(ENGLISH, GERMAN, BpeConfig(words=words, merges=merges), "en", "de")
+    return joint_bpe(ENGLISH, GERMAN, BpeConfig(words=words, merges=merges))
+
+
+def joint_bpe(english, german, config):
+    """Learn merges on both languages."""
+    lines = split_words(english, config.words, "en") + split_words(german, config.words, "de")
+    return Bpe.learn(lines, config, "en", "de")
 
 
 def write(folder, *, packed=False, **splits):

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from roformer.config.wmt import BpeConfig
 from roformer.data.bpe import ALPHABET, SPECIAL_TOKENS, Bpe, split_words
 from roformer.errors import InputError
-from tests.unit.parallel_texts import ENGLISH, GERMAN, GOLDEN, trained
+from tests.unit.parallel_texts import ENGLISH, GERMAN, GOLDEN, joint_bpe, trained
 
 BPE = cache(trained)
 WORDS = ("moses", "bytes")
@@ -98,7 +98,7 @@ def test_unseen_characters_and_spelt_out_special_tokens_are_text(words, text):
 @pytest.mark.parametrize("words", WORDS)
 def test_a_text_full_of_special_spellings_merges_none_of_them(words):
     lines = ["</s> <pad> a</s>b <unk>"] * 50
-    bpe = Bpe.train(lines, lines, BpeConfig(words=words, merges=500), "en", "de")
+    bpe = joint_bpe(lines, lines, BpeConfig(words=words, merges=500))
     (ids,) = bpe.encode_batch(lines[:1], "en")
     assert min(ids) >= len(SPECIAL_TOKENS)
 
@@ -146,16 +146,16 @@ def test_two_merges_that_make_one_entry_are_both_counted():
 
 
 def test_a_short_text_gives_fewer_merges():
-    bpe = Bpe.train(["aa aa"], ["bb", "c"], BpeConfig(words="bytes", merges=1000), "en", "de")
+    bpe = joint_bpe(["aa aa"], ["bb", "c"], BpeConfig(words="bytes", merges=1000))
     assert bpe._learnt == [("a", "a")] and bpe.size == 3 + 256 + 1
-    assert Bpe.train([], [], BpeConfig(words="bytes"), "en", "de").merges == 0
+    assert joint_bpe([], [], BpeConfig(words="bytes")).merges == 0
 
 
 def test_learning_is_joint_and_the_same_every_time():
     bpe = BPE("moses")
     assert trained("moses").fingerprint == bpe.fingerprint
-    english = Bpe.train(ENGLISH, [], BpeConfig(merges=300), "en", "de")
-    german = Bpe.train([], GERMAN, BpeConfig(merges=300), "en", "de")
+    english = joint_bpe(ENGLISH, [], BpeConfig(merges=300))
+    german = joint_bpe([], GERMAN, BpeConfig(merges=300))
     assert len({bpe.fingerprint, english.fingerprint, german.fingerprint}) == 3
     count = {
         name: sum(map(len, of.encode_batch(ENGLISH, "en") + of.encode_batch(GERMAN, "de")))
