@@ -1,26 +1,7 @@
 """Print GLUE tables of finished runs: `python scripts/glue_table.py runs/glue/*`."""
 
-import argparse
-import sys
-from pathlib import Path
-
 from roformer.report.glue import glue_tables
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished fine-tuning runs")
-    arguments = parser.parse_args()
-    finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
-    for run in arguments.runs:
-        if run not in finished:
-            print(f"left out: {run} has no summary.json", file=sys.stderr)
-    try:
-        print(glue_tables(finished))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-
+from roformer.report.tables import print_tables
 
 if __name__ == "__main__":
-    main()
+    print_tables(__doc__, glue_tables)

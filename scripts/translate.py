@@ -56,7 +56,8 @@ def main() -> None:
                 if (value := getattr(arguments, key)) is not None
             },
         )
-        found = translator.translate(source_lines(arguments.files))
+        bar = sys.stderr.isatty() and not sys.stdout.isatty()
+        found = translator.translate(source_lines(arguments.files), progress=bar)
         for number, translations in enumerate(found, 1):
             if translations[0].cut:
                 print(

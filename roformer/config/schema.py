@@ -313,6 +313,17 @@ class TrackerConfig:
 # --- pipelines -----------------------------------------------------------------------------------
 
 
+def check_loop(training: LoopConfig, schedule: ScheduleConfig, runtime: RuntimeConfig) -> None:
+    """Raise ValueError where precision and device, or warm-up and steps, do not go together."""
+    if training.precision == "fp16" and runtime.device == "cpu":
+        raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if (schedule.warmup_steps or 0) >= training.steps:
+        raise ValueError(
+            f"schedule.warmup_steps={schedule.warmup_steps} leaves nothing of "
+            f"training.steps={training.steps}"
+        )
+
+
 @schema
 class PretrainConfig:
     """Masked-language-model pre-training (paper, section 4.2)."""
@@ -341,13 +352,7 @@ class PretrainConfig:
                 f"model.position.max_positions={position.max_positions}: raise it, shorten the "
                 "sequences, or choose model/position=rotary, which has no table"
             )
-        if self.training.precision == "fp16" and self.runtime.device == "cpu":
-            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
-        if (self.schedule.warmup_steps or 0) >= self.training.steps:
-            raise ValueError(
-                f"schedule.warmup_steps={self.schedule.warmup_steps} leaves nothing of "
-                f"training.steps={self.training.steps}"
-            )
+        check_loop(self.training, self.schedule, self.runtime)
         return self
 
 

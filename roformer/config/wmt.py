@@ -26,6 +26,7 @@ from roformer.config.schema import (
     Seed,
     TrackerConfig,
     TransformerConfig,
+    check_loop,
 )
 from roformer.config.typed import schema
 
@@ -272,11 +273,5 @@ class WmtConfig:
                 f"one pair of data.filter.max_length={longest - 1} tokens and the end: raise them, or "
                 "lower the limit"
             )
-        if self.training.precision == "fp16" and self.runtime.device == "cpu":
-            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
-        if (self.schedule.warmup_steps or 0) >= self.training.steps:
-            raise ValueError(
-                f"schedule.warmup_steps={self.schedule.warmup_steps} leaves nothing of "
-                f"training.steps={self.training.steps}"
-            )
+        check_loop(self.training, self.schedule, self.runtime)
         return self

@@ -73,7 +73,9 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 
-    def translate(self, lines: Iterable[str]) -> Iterator[list[Translation]]:
+    def translate(
+        self, lines: Iterable[str], *, progress: bool = False
+    ) -> Iterator[list[Translation]]:
         """Yield the best translations of each line, the best first, in the order of the lines.
 
         An empty line is translated to empty ones.
@@ -85,7 +87,8 @@ class Translator:
             longest = self.max_length
             sources = [np.array(ids[:longest] + end) for ids in encoded]
             cut = [longest is not None and len(ids) > longest for ids in encoded]
-            for translations, was_cut in zip(self.translate_ids(sources), cut, strict=True):
+            found = self.translate_ids(sources, progress=progress)
+            for translations, was_cut in zip(found, cut, strict=True):
                 yield [translation._replace(cut=was_cut) for translation in translations]
 
     def translate_ids(

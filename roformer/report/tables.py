@@ -1,10 +1,32 @@
-"""What tables of runs share: names of arms, and Markdown."""
+"""What tables of runs share: their command line, names of arms, and Markdown."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+
+def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -> None:
+    """Print what `tables` makes of the run folders on the command line; the unfinished are named.
+
+    Leaves with code 2 and one line where `tables` raises ValueError.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    arguments = parser.parse_args()
+    finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
+    for run in arguments.runs:
+        if run not in finished:
+            print(f"left out: {run} has no summary.json", file=sys.stderr)
+    try:
+        print(tables(finished))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def arm_names(runs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
 from roformer.pipelines.pretrain import pretrain
+from roformer.training.loop import Loop
 
 SMALL = [
     "recipe=smoke",
@@ -61,6 +62,24 @@ def corpus(tmp_path_factory):
 def arguments(corpus, tmp_path):
     """Return the command line of a small run into `tmp_path`."""
     return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Return a function that makes the process die when it begins update `step`."""
+
+    def stop(step):
+        update = Loop._update
+
+        def dying(loop, batches):
+            if loop.state.step + 1 == step:
+                raise KeyboardInterrupt
+            update(loop, batches)
+
+        monkeypatch.setattr(Loop, "_update", dying)
+        return lambda: monkeypatch.setattr(Loop, "_update", update)
+
+    return stop
 
 
 def small_run(arguments, *overrides, runs="runs"):

@@ -13,7 +13,6 @@ from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.training import checkpoint
-from roformer.training.loop import Loop
 from tests.e2e.conftest import (
     assert_close,
     assert_same,
@@ -35,24 +34,6 @@ def falls(folder) -> bool:
     """Whether the training loss fell by a twentieth from the first log step to the last."""
     losses = [row["train/loss"] for row in results(folder) if "train/loss" in row]
     return losses[-1] < 0.95 * losses[0]
-
-
-@pytest.fixture
-def stop_at(monkeypatch):
-    """Return a function that makes the process die when it begins update `step`."""
-
-    def stop(step):
-        update = Loop._update
-
-        def dying(loop, batches):
-            if loop.state.step + 1 == step:
-                raise KeyboardInterrupt
-            update(loop, batches)
-
-        monkeypatch.setattr(Loop, "_update", dying)
-        return lambda: monkeypatch.setattr(Loop, "_update", update)
-
-    return stop
 
 
 def test_it_learns_more_than_word_frequencies_and_records_it(arguments):

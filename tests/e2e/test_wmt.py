@@ -14,7 +14,6 @@ from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
 from roformer.pipelines.translating import load_translator
 from roformer.training.averaging import average, last_checkpoints, save_average
-from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
@@ -121,21 +120,12 @@ def test_checkpointing_and_workers_change_nothing(arguments, position):
 
 
 @pytest.mark.parametrize("step", [5, 13, 24])
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
-    arguments, step, monkeypatch
-):
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, step, stop_at):
     _, whole = small_run(arguments, *DROPOUT)
-    update = Loop._update
-
-    def dying(loop, batches):
-        if loop.state.step + 1 == step:
-            raise KeyboardInterrupt
-        update(loop, batches)
-
-    monkeypatch.setattr(Loop, "_update", dying)
+    go_on = stop_at(step)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments, *DROPOUT, runs="killed")
-    monkeypatch.setattr(Loop, "_update", update)
+    go_on()
     summary, killed = small_run(arguments, *DROPOUT, runs="killed")
     assert summary["averaged"] == ["step_00000012", "step_00000018", "step_00000024"]
     assert_same(killed, whole)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import roformer
+from roformer.config.wmt import SearchConfig
 from roformer.nn import rotary
 from tests.e2e.conftest import small_run
 
@@ -40,3 +41,23 @@ def test_a_run_learns(arguments, overrides):
     )
     metrics = summary["metrics"]
     assert metrics["valid/mlm_loss"] < 0.9 * metrics["valid/unigram_entropy"]
+
+
+@torch.no_grad()
+def test_the_search_is_that_of_the_cpu():
+    from roformer.evaluation.beam import beam_search
+    from roformer.models.seq2seq import BeamDecoding
+    from tests.property.test_seq2seq import build, texts
+
+    model = build("rotary")
+    source, mask, _ = texts(rows=5)
+    outcomes = []
+    for device in ("cpu", "cuda"):
+        decoding = BeamDecoding(model.to(device), source.to(device), mask.to(device), 4)
+        limits = torch.full((5,), 12)
+        search = SearchConfig(beam=4)
+        outcomes.append(
+            beam_search(decoding, search, max_lengths=limits, begin_id=1, end_id=1, device=device)
+        )
+    cpu, cuda = ([best[0].tokens for best in found] for found in outcomes)
+    assert cpu == cuda
