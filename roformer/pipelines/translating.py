@@ -146,12 +146,19 @@ class Translator:
         texts = iter(
             tokenizer.decode_batch([h.tokens for h in flat], self.tokenizer.target_language)
         )
-        return [[Translation(next(texts), h.score, False) for h in best] for best in found]
+        return [
+            [Translation(one_line(next(texts)), h.score, False) for h in best] for best in found
+        ]
 
     def _limits(self, lengths: Tensor) -> Tensor:
         """Return the most tokens of each translation; see `SearchConfig`, and a table has its end."""
         limits, position = length_limits(lengths, self.search), self.model.config.position
         return limits.clamp(max=position.max_positions) if isinstance(position, Learned) else limits
+
+
+def one_line(text: str) -> str:
+    """Return the text without line breaks, which a model of bytes may write and files cannot hold."""
+    return text.replace("\r", " ").replace("\n", " ")
 
 
 def load_translator(

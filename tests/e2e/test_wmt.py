@@ -184,6 +184,14 @@ def test_translate_script(trained):
     assert rows[0][2] == lines[0] and rows[3][2] == lines[3]
 
 
+def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monkeypatch):
+    translator = load_translator(trained[1])
+    broken = ["Hund\nund\r\nKatze"]
+    monkeypatch.setattr(translator.tokenizer, "decode_batch", lambda ids, language: broken)
+    ((found,),) = translator.translate(["dog and cat"])
+    assert found.text == "Hund und  Katze"
+
+
 def test_translate_names_the_lines_that_it_cuts(trained):
     _, folder = trained
     source = "dog\n" + "cat sees dog " * 60 + "\n"
