@@ -67,11 +67,8 @@ def main() -> None:
             goal = f"[{row['goal']}]" if row["goal"] else ""
             speed = row.get("ours_tokens_per_second")
             tokens = f"{speed:,.0f} tok/s; " if speed else ""
-            if "ours_sacrebleu" in row:
-                tokens = (
-                    f"{row['ours_sentences_per_second']:,.0f} sentences/s; sacreBLEU "
-                    f"{row['ours_sacrebleu']:.2f}, theirs {row['peer_sacrebleu']:.2f}; "
-                )
+            if sentences := row.get("ours_sentences_per_second"):
+                tokens = f"{sentences:,.0f} sentences/s; "
             print(
                 f"{row['ratio']:6.2f}x {goal:>7}  {row['what']}  ({tokens}deviations: {row['deviations']})",
                 flush=True,

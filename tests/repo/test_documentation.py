@@ -151,5 +151,9 @@ def test_the_speed_report_is_the_record():
     report = (folder / "REPORT.md").read_text()
     assert table in report and speed_table(folder / "rerun") in report
     readme = (REPOSITORY / "README.md").read_text().splitlines()
-    shown = [line for line in readme if re.match(r"\| (rotary|mini|base|fine-tuning) ", line)]
+    shown = [
+        line
+        for line in readme
+        if re.match(r"\| (rotary|mini|base|fine-tuning|translation|beam) ", line)
+    ]
     assert len(shown) >= 8 and set(shown) <= set(table.splitlines())
