@@ -28,7 +28,7 @@ SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
-    "translation": lambda rounds: bench_translation(rounds=max(3, rounds // 2 + 1)),
+    "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
 }
 DECODING = "decoding"
 """The suite that needs a run, and is left out where none is given."""
@@ -56,7 +56,7 @@ def main() -> None:
     suites = dict(SUITES)
     if arguments.run is not None:
         suites[DECODING] = lambda rounds: bench_decoding(
-            rounds=max(3, rounds // 2 + 1), run=arguments.run
+            rounds=max(2, rounds // 2), run=arguments.run
         )
     if unknown := set(arguments.suites) - set(suites):
         parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(suites)}")
