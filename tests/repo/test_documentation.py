@@ -134,11 +134,12 @@ def test_the_readme_shows_what_is_recorded():
     assert record.parent.name in readme
 
 
-def test_the_readme_shows_the_fine_tuning_records():
-    """Every line of its GLUE tables stands in the report of a study, which is its records'."""
+def test_the_readme_shows_the_records_of_runs():
+    """Every line of its GLUE and translation tables stands in a report, which is its records'."""
     lines = (REPOSITORY / "README.md").read_text().splitlines()
-    shown = [line for line in lines if re.match(r"\| (majority|roformer|bert) ", line)]
-    reports = (REPOSITORY / "experiments").glob("glue_*/REPORT.md")
+    shown = [line for line in lines if re.match(r"\| (majority|roformer|bert|transformer) ", line)]
+    studies = (REPOSITORY / "experiments").glob("*/REPORT.md")
+    reports = [path for path in studies if path.parent.name.startswith(("glue_", "wmt_"))]
     recorded = {line for report in reports for line in report.read_text().splitlines()}
     assert len(shown) >= 6 and set(shown) <= recorded
 
