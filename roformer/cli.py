@@ -6,10 +6,12 @@ import errno
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import hydra
@@ -21,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from roformer.config.build import build
-from roformer.errors import Diverged, InputError
+from roformer.errors import Diverged, InputError, PeerLost
 from roformer.training.process import leave_process_group
 from roformer.training.records import COMMAND
 
@@ -29,14 +31,25 @@ C = TypeVar("C")
 CONF = Path(__file__).resolve().parents[1] / "conf"
 DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
+PEER_LOST = 4
+"""Exit code of a process that another one of its run left alone."""
+REMEDIES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "make it writable or choose another folder",
+    errno.EACCES: "allow it or choose another folder",
+    errno.EPERM: "allow it or choose another folder",
+}
+"""What to do about a system's error."""
 
 
 def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """Compose `conf/<config_name>.yaml` with the command line and call `action` with the result.
 
-    Leaves with code 2 on a mistake in the input, 3 when the training diverged, 1 on a full or
-    read-only disk.
+    Leaves with code 2 on a mistake in the input, 3 when the training diverged, 4 when another
+    process of the run ended, 1 on a full or read-only disk, 143 on SIGTERM and 130 on Ctrl-C.
     """
+    signal.signal(signal.SIGTERM, leave_on_signal)
     os.environ[COMMAND] = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
     with one_line_errors():
         arguments = [open_key(argument) for argument in sys.argv[1:]]
@@ -55,6 +68,11 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
         with one_line_errors():
             compose(config_name, arguments)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(main)()
+
+
+def leave_on_signal(number: int, frame: FrameType | None) -> None:
+    """End in order, as Ctrl-C does; the training loop has a handler of its own that saves first."""
+    raise SystemExit(128 + number)
 
 
 def launch(config_name: str, overrides: list[str]) -> None:
@@ -137,11 +155,17 @@ class one_line_errors:
         if isinstance(error, Diverged):
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(DIVERGED) from None
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
+        if isinstance(error, PeerLost):
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            os._exit(PEER_LOST)  # what is left of the process group would be waited for
+        if isinstance(error, KeyboardInterrupt):
+            print("stopped: the same command goes on from the last checkpoint", file=sys.stderr)
+            raise SystemExit(128 + signal.SIGINT) from None
+        if isinstance(error, OSError) and error.errno in REMEDIES:
             where = f" while writing {error.filename}" if error.filename else ""
             print(
-                f"error: {error.strerror}{where}: make room and start the same command again; "
-                "earlier checkpoints are intact",
+                f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same "
+                "command again; earlier checkpoints are intact",
                 file=sys.stderr,
             )
             raise SystemExit(1) from None

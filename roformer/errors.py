@@ -11,3 +11,7 @@ class InputError(ValueError):
 
 class Diverged(RuntimeError):
     """The loss or its gradient became infinite or NaN; the message names the step."""
+
+
+class PeerLost(RuntimeError):
+    """Another process of the run ended, so this one cannot go on; nothing written is lost."""

@@ -34,9 +34,10 @@ from roformer.data.classification import Ids, Inputs, epoch_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.models.classifier import Classifier
 from roformer.training.hardware import default_device
-from roformer.training.loop import Loop, State
+from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
+from roformer.training.state import State
 from roformer.training.task import Batch, Settings, tokens_in
 from roformer.training.tracking import NoTracker
 
@@ -156,6 +157,12 @@ class Epoch:
 
     def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[update - 1]]
+
+    def samples(self, key: Any) -> list[int]:
+        return [int(number) for number in key]
+
+    def texts(self, batch: Batch) -> list[str]:
+        return [str(ids) for ids in batch["input_ids"].tolist()]
 
     def tokens(self, batch: Batch) -> int:
         return tokens_in(batch)

@@ -283,6 +283,8 @@ class RuntimeConfig:
     micro_batch_size: PositiveInt | None = None
     """Sequences a forward pass; null: a process's whole share of the batch."""
     gradient_checkpointing: bool = False
+    fsdp: bool = False
+    """Cut weights, gradients and moments over the processes, see `roformer.training.sharding`."""
     compile: bool = False
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""

@@ -165,6 +165,10 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         places = [self._locate(number) for number in range(count)]
         return np.stack([self._mask(self.blocks[place[1]], *place).labels for place in places])
 
+    def block_of(self, number: int) -> int:
+        """Return which block of the split sample `number` is."""
+        return self._locate(number)[1]
+
     def _locate(self, number: int) -> tuple[int, int]:
         """Return (epoch, block) of sample `number` of the endless sequence of epochs."""
         epoch, place = divmod(number, len(self.blocks))

@@ -62,7 +62,7 @@ class ClassificationTask:
     def __init__(self, config: FinetuneConfig, data: TaskData, start: Start):
         self.config = config
         self.name, self.task = config.task_name, config.task[config.task_name]
-        self.max_length = longest(config)
+        self.max_length, self.tokenizer = longest(config), start.tokenizer
         train = data.split("train")
         self.batches = Inputs(
             train.ids_a, train.ids_b, train.labels, start.tokenizer, self.max_length
@@ -126,6 +126,16 @@ class ClassificationTask:
         share = batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]
         micro = self.config.runtime.micro_batch_size or len(share)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
+
+    def samples(self, key: Any) -> list[int]:
+        return [int(number) for number in key]
+
+    def texts(self, batch: Batch) -> list[str]:
+        ends = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum(1)
+        return [
+            self.tokenizer.decode(ids[:end].tolist())
+            for ids, end in zip(batch["input_ids"], ends.tolist(), strict=True)
+        ]
 
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"])
@@ -307,8 +317,6 @@ def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, An
             f"{name}: batches of {smallest} examples are less than the {processes} processes: raise "
             "training.batch_size or start fewer"
         )
-    if first_process():
-        start.tokenizer.save(run.folder.path / "tokenizer")
     say(f"{run.id}: {task.loaded}")
     tell_cut(task)
 
@@ -326,7 +334,7 @@ def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, An
         "majority": task.majority(),
         "train_examples": len(task.batches),
     }
-    summary = run.train(task, task.training(), facts, conclude)
+    summary = run.train(task, task.training(), start.tokenizer, facts, conclude)
     if first_process():
         checkpoint.keep_only_best(run.folder.path / "checkpoints")
     return summary

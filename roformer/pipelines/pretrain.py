@@ -69,6 +69,22 @@ class MaskedLMTask:
         micro = self.config.runtime.micro_batch_size or max(1, len(share))
         return [share[i : i + micro] for i in range(0, len(share), micro)]
 
+    def samples(self, key: range) -> list[int]:
+        return [self.batches.block_of(number) for number in key]
+
+    def texts(self, batch: Batch) -> list[str]:
+        """Return the blocks with the masked tokens in brackets."""
+        vocabulary, lines = self.batches.blocks.tokenizer.vocabulary, []
+        for ids, predict, labels in zip(
+            batch["input_ids"], batch["predict"], batch["labels"], strict=True
+        ):
+            pieces = [vocabulary[i] for i in ids.tolist()]
+            for place, label in zip(predict.tolist(), labels.tolist(), strict=True):
+                if label != IGNORED:
+                    pieces[place] = f"[{vocabulary[label]}]"
+            lines.append(" ".join(pieces[1:-1]).replace(" ##", ""))
+        return lines
+
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
@@ -152,14 +168,12 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if config.init_from is not None and run.checkpoint is None:
         source = checkpoint.resolve(config.init_from)
         checkpoint.load_model(source, task.model, task.description, warm_start=True)
-    if first_process():
-        shards.tokenizer.save(run.folder.path / "tokenizer")
     say(
         f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
         f"tokens, {task.valid_count} validation blocks"
     )
-    summary = run.train(task, config.training)
+    summary = run.train(task, config.training, shards.tokenizer)
     if first_process():
         report(summary, run)
     return summary

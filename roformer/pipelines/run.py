@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
-from accelerate import Accelerator
 
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
-from roformer.errors import InputError
+from roformer.errors import InputError, PeerLost
 from roformer.training.checkpoint import Checkpoints
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
-from roformer.training.loop import Loop, State, restore
-from roformer.training.process import tune_process
+from roformer.training.loop import Loop
+from roformer.training.process import tells_of_a_lost_peer, tune_process
 from roformer.training.records import RunFolder, environment, repository_state
+from roformer.training.sharding import open_accelerator
+from roformer.training.state import State, restore
 from roformer.training.task import Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
 
@@ -44,6 +45,12 @@ class RunConfig(Protocol):
     def resume(self) -> bool | str: ...
     @property
     def tracker(self) -> schema.TrackerConfig: ...
+
+
+class Tokenizer(Protocol):
+    """What is kept beside a run's weights."""
+
+    def save(self, folder: Path) -> None: ...
 
 
 C = TypeVar("C", bound=Any)
@@ -100,13 +107,13 @@ class Run:
         """Of a run that is finished already; there is nothing left to do then."""
         self.checkpoint: Path | None = None
         """Where the run goes on from."""
-        if config.resume is False:
-            if first_process() and (old := self.folder.set_aside()):
-                say(f"starting over; the earlier run is kept as {old}")
-        else:
-            self._find_what_is_there()
+        self.passed_over: list[str] = []
+        """What is wrong with newer checkpoints than that."""
+        self._find_what_is_there()
 
     def _find_what_is_there(self) -> None:
+        if self.config.resume is False:
+            return
         path = self.folder.path
         begun_on = self.folder.data()
         if begun_on not in (None, self.data):
@@ -120,18 +127,34 @@ class Run:
             self.summary = summary
             return
         self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last()
-        for problem in problems:
-            say(f"passing over a damaged checkpoint: {problem}")
+        self.passed_over = problems
         if self.checkpoint is None and self.config.resume is True:
             raise InputError(
                 f"{path}: nothing to resume: there is no complete checkpoint; "
                 "leave resume=true out to start the run"
             )
 
+    def _take(self) -> None:
+        """Lock the run; what is there is only then certain to stay so.
+
+        Raises:
+            InputError: another process is writing it.
+        """
+        if stale := self.folder.lock.acquire():
+            say(stale)
+        if self.config.resume is False:
+            if old := self.folder.set_aside():
+                say(f"starting over; the earlier run is kept as {old}")
+            return
+        self._find_what_is_there()
+        for problem in self.passed_over:
+            say(f"passing over a damaged checkpoint: {problem}")
+
     def train(
         self,
         task: Task,
         training: schema.LoopConfig,
+        tokenizer: Tokenizer,
         facts: Mapping[str, Any] | None = None,
         conclude: Callable[[], Mapping[str, Any] | None] | None = None,
         keep_checkpoints: int = 1,
@@ -141,6 +164,7 @@ class Run:
         Args:
             task: what is trained.
             training: how long and how precisely.
+            tokenizer: is kept beside the weights.
             facts: what else the summary says.
             conclude: called on the first process when the training is done, before the summary says
                 so; returns more for the summary, its `metrics` besides the last evaluation's.
@@ -149,17 +173,33 @@ class Run:
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
             Diverged: recorded as `failed` in the summary first.
+            PeerLost: another process of the run ended.
         """
+        try:
+            if first_process():
+                self._take()
+                if self.summary is not None:  # finished by another process a moment ago
+                    return self.summary
+            return self._train(task, training, tokenizer, facts or {}, conclude, keep_checkpoints)
+        finally:
+            self.folder.lock.release()
+
+    def _train(
+        self,
+        task: Task,
+        training: schema.LoopConfig,
+        tokenizer: Tokenizer,
+        facts: Mapping[str, Any],
+        conclude: Callable[[], Mapping[str, Any] | None] | None,
+        keep_checkpoints: int,
+    ) -> dict[str, Any]:
         config, folder = self.config, self.folder
         runtime = config.runtime
         process: dict[str, Any] = {}
         if runtime.tune_process:
             process |= tune_process(threads=runtime.threads)
         state = restore(task, self.checkpoint)
-        accelerator = Accelerator(
-            cpu=runtime.device == "cpu",
-            mixed_precision="no" if training.precision == "fp32" else training.precision,
-        )
+        accelerator = open_accelerator(runtime, training.precision, task.model)
         main = accelerator.is_main_process
         if main:
             folder.begin(
@@ -172,6 +212,7 @@ class Run:
                 ),
             )
             folder.rewind(state.step)
+            tokenizer.save(folder.path / "tokenizer")
         if self.checkpoint is not None:
             say(f"resuming at step {state.step} from {self.checkpoint}")
         tracker = (
@@ -193,20 +234,27 @@ class Run:
                 folder.amend(last)
                 tracker.log({"step": state.step, **last})
             status = "degenerate" if task.degenerate(metrics) else "done"
-        except SystemExit:
+        except (SystemExit, KeyboardInterrupt, PeerLost):
             status = "stopped"
+            raise
+        except RuntimeError as error:
+            if accelerator.num_processes > 1 and tells_of_a_lost_peer(error):
+                status = "stopped"
+                raise PeerLost(
+                    "another process of this run ended (what it printed says why): start the same "
+                    "command again, it goes on from the last checkpoint"
+                ) from error
             raise
         finally:
             summary = self._summary(status, state, metrics, task)
             summary["peak_memory_bytes"] = peak_memory_bytes(accelerator.device)
-            summary |= {**(facts or {}), **more}
+            summary |= {**facts, **more}
             if main and status != "stopped":
-                error = sys.exc_info()[1]
-                if error is not None:
-                    summary["error"] = f"{type(error).__name__}: {error}"
+                failure = sys.exc_info()[1]
+                if failure is not None:
+                    summary["error"] = f"{type(failure).__name__}: {failure}"
                 folder.finish(summary)
             tracker.finish(status, summary)
-            folder.release()
         accelerator.wait_for_everyone()
         return summary
 

@@ -86,6 +86,15 @@ class TranslationTask:
             keys += [bucket[i : i + size] for i in range(0, len(bucket), size)]
         return keys
 
+    def samples(self, key: Any) -> list[int]:
+        return [int(number) for number in key]
+
+    def texts(self, batch: Batch) -> list[str]:
+        tokenizer = self.text.tokenizer
+        source = tokenizer.decode_batch(batch["input_ids"].tolist(), tokenizer.source_language)
+        target = tokenizer.decode_batch(batch["labels"].tolist(), tokenizer.target_language)
+        return [f"{ours} → {theirs}" for ours, theirs in zip(source, target, strict=True)]
+
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
@@ -170,8 +179,6 @@ def wmt(config: WmtConfig) -> dict[str, Any]:
     task = TranslationTask(config, text)
     # A rank without a share would wait for ever; told before anything is trained.
     task.keys(1, 0, int(os.environ.get("WORLD_SIZE", "1")))
-    if first_process():
-        text.tokenizer.save(run.folder.path / "tokenizer")
     say(
         f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
         f"{len(text.train.source):,} training pairs, vocabulary {text.tokenizer.size:,}"
@@ -182,7 +189,11 @@ def wmt(config: WmtConfig) -> dict[str, Any]:
         return score_test_set(config, task, run.folder.path)
 
     summary = run.train(
-        task, config.training, conclude=conclude, keep_checkpoints=config.training.average
+        task,
+        config.training,
+        text.tokenizer,
+        conclude=conclude,
+        keep_checkpoints=config.training.average,
     )
     tell(summary)
     return summary

@@ -29,6 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from roformer.errors import InputError
+from roformer.training.sharding import cut_like, whole
 
 MODEL, OPTIMIZER, STATE, DESCRIPTION = (
     "model.safetensors",
@@ -58,14 +59,22 @@ class Checkpoints:
     def save(
         self,
         step: int,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        weights: dict[str, Tensor],
+        moments: dict[str, Tensor],
         state: dict[str, Any],
         description: dict[str, Any],
         *,
         best: bool,
     ) -> Path:
         """Write the checkpoint of update `step`, move the links, and remove what is too old.
+
+        Args:
+            step: number of the update.
+            weights: see `model_tensors`.
+            moments: see `optimizer_tensors`.
+            state: the loop's counters.
+            description: of the model.
+            best: whether it is the best yet.
 
         Raises:
             OSError: the disk is full or not writable; what was there stays as it was.
@@ -75,8 +84,8 @@ class Checkpoints:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
-            save_file(_contiguous(model.state_dict()), partial / MODEL)
-            save_file(optimizer_tensors(model, optimizer), partial / OPTIMIZER)
+            save_file(weights, partial / MODEL)
+            save_file(moments, partial / OPTIMIZER)
             (partial / STATE).write_text(json.dumps(state, indent=1))
             (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
             complete(partial)
@@ -243,7 +252,7 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
         }
         if state:
             optimizer.state[parameter] = {
-                key: tensor.to(parameter.device) for key, tensor in state.items()
+                key: cut_like(tensor, parameter) for key, tensor in state.items()
             }
 
 
@@ -253,10 +262,15 @@ def load_state(path: Path) -> dict[str, Any]:
     return state
 
 
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights by name; of a sharded model whole, and then all processes must call it."""
+    return {name: whole(t.detach()).contiguous() for name, t in model.state_dict().items()}
+
+
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's state as `parameter name:key` → tensor."""
+    """Return the optimizer's state as `parameter name:key` → tensor, whole as the weights are."""
     return {
-        f"{name}:{key}": value.detach().contiguous()
+        f"{name}:{key}": whole(value.detach()).contiguous()
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
@@ -267,10 +281,6 @@ def _system_error(error: SafetensorError, path: Path) -> OSError:
     found = re.search(r"os error (\d+)", str(error))
     number = int(found[1]) if found else errno.EIO
     return OSError(number, os.strerror(number), str(path))
-
-
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

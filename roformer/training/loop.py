@@ -22,69 +22,36 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler
+from torch import Tensor
 
 from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
 from roformer.training.hardware import peak_flops, peak_memory_bytes
-from roformer.training.optim import build_optimizer, learning_rate
+from roformer.training.optim import build_optimizer, learning_rate, weight_norm
 from roformer.training.records import RunFolder
+from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
+from roformer.training.spikes import Spike, SpikeWatch
+from roformer.training.state import State
 from roformer.training.task import Batch, Settings, Task
 from roformer.training.tracking import Progress, Tracker
+from roformer.training.updates import UpdateKeys, micro_batches, seed_generators
 
+MOST_SKIPPED = 40
+"""Updates in a row that fp16's loss scaler may leave out: after so many halvings of its scale it is
+not the scale."""
 COUNTS = ("targets", "tokens", "samples", "asked to stop")
 """What is summed over the ranks in every update."""
 
 
-@dataclass
-class State:
-    """Everything a resumed run continues from, besides weights and moments."""
-
-    step: int = 0
-    tokens: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    """Spent in updates: without evaluation and checkpoints."""
-    wall_seconds: float = 0.0
-    """Spent in all, over every start of the run."""
-    window_loss: float = 0.0
-    """Loss summed since the last log step, over all ranks; the targets and updates it covers."""
-    window_targets: int = 0
-    window_updates: int = 0
-    best: float | None = None
-    best_step: int = 0
-    best_metrics: dict[str, float] = field(default_factory=dict)
-    """All metrics of the evaluation whose monitored one is the best; none while that is NaN."""
-    scaler: dict[str, Any] | None = None
-    """Of fp16's loss scaler."""
-    skipped: int = 0
-    """Updates that fp16's loss scaler left out because its gradients overflowed."""
-    tracker_id: str | None = None
-
-
 class Stopped(SystemExit):
     """The run was asked to end by a signal, and saved a checkpoint; the code is 128 + signal."""
-
-
-def restore(task: Task, checkpoint: Path | None) -> State:
-    """Load a checkpoint's weights into the task's model and return the state to go on from.
-
-    Raises:
-        InputError: the checkpoint is of another model.
-    """
-    if checkpoint is None:
-        return State()
-    checkpoints.load_model(checkpoint, task.model, task.description)
-    return State(**checkpoints.load_state(checkpoint))
 
 
 class Loop:
@@ -125,11 +92,14 @@ class Loop:
         )
         task.model.to(self.device)
         self.adamw = build_optimizer(settings.optimizer, task.model)
-        if checkpoint is not None:
-            checkpoints.load_optimizer(checkpoint, task.model, self.adamw)
+        self.sharded = is_sharded(accelerator)
+        if self.sharded:
+            cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
             task.model.compile()
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
+        if checkpoint is not None:
+            checkpoints.load_optimizer(checkpoint, task.model, self.adamw)
         if accelerator.scaler is not None and state.scaler is not None:
             accelerator.scaler.load_state_dict(state.scaler)
         self.progress = Progress(
@@ -142,8 +112,10 @@ class Loop:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         carried = state.window_loss if self.rank == 0 else 0.0
         self.window_loss = torch.tensor(carried, dtype=wide, device=self.device)
+        self.spikes = SpikeWatch(self.device, wide, state.usual_loss)
         self.counts = torch.zeros(len(COUNTS), dtype=torch.int64, device=self.device)
-        self.first_bad = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.first_bad = torch.zeros(1, dtype=wide, device=self.device)
+        self.skipped_in_a_row = 0
         self.norm = torch.zeros((), device=self.device)
         self.began = self.lap_began = time.perf_counter()
         self._logged = self._work()
@@ -158,7 +130,7 @@ class Loop:
         training, state = self.settings.training, self.state
         handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
-            batches = iter(self._loader())
+            batches = self._batches()
             self.began = self.lap_began = time.perf_counter()
             while state.step < training.steps:
                 self._update(batches)
@@ -173,6 +145,9 @@ class Loop:
                     if checkpoint or improved or stop:
                         self._save(best=improved)
                     if stop:
+                        self.progress.say(
+                            f"stopped at step {state.step}, which is saved: the same command goes on"
+                        )
                         raise Stopped(128 + (self.signal or signal.SIGTERM))
                     self.lap_began = time.perf_counter()
             if not self.metrics:  # resumed after the last update: all is logged but not summed up
@@ -184,16 +159,20 @@ class Loop:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _loader(self) -> DataLoader[Batch]:
+    def advance(self, step: int) -> None:
+        """Make the updates up to `step` and nothing else: no record, evaluation or checkpoint."""
+        batches = self._batches()
+        while self.state.step < step:
+            self._update(batches)
+
+    def _batches(self) -> Iterator[Batch]:
         """Return this rank's micro-batches from the next update on."""
         updates = range(self.state.step + 1, self.settings.training.steps + 1)
-        return DataLoader(
-            self.task.batches,
-            sampler=UpdateKeys(self.task, updates, self.rank, self.world_size),
-            batch_size=None,
-            num_workers=self.settings.runtime.num_workers,
+        return micro_batches(
+            self.task,
+            UpdateKeys(self.task, updates, self.rank, self.world_size),
+            workers=self.settings.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
-            worker_init_fn=leave_signals_to_the_parent,
         )
 
     def _update(self, batches: Iterator[Batch]) -> None:
@@ -201,41 +180,60 @@ class Loop:
         task, update = self.task, self.state.step + 1
         seed_generators(self.settings.seed, update, self.rank)
         window = [next(batches) for _ in task.keys(update, self.rank, self.world_size)]
+        own = sum(task.targets(batch) for batch in window)
         counts = self._sum_over_ranks(
             [
-                sum(task.targets(batch) for batch in window),
+                own,
                 sum(task.tokens(batch) for batch in window),
                 sum(len(batch["input_ids"]) for batch in window),
                 int(self.signal is not None),
             ]
         )
         self.counts += counts
+        before = self.window_loss.clone()
         # Processes average their gradients; the sum over the targets of all is wanted.
         scale = self.world_size / counts[0].clamp(min=1)
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(update)
-        for index, batch in enumerate(window):
+        passes = self._passes(update, len(window))
+        for index in range(passes):
+            batch = window[min(index, len(window) - 1)]
             batch = {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
-            last = index == len(window) - 1
+            last = index == passes - 1
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss = task.loss(self.model, batch)
+                loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss * scale)
             self.window_loss += loss.detach().to(self.window_loss)
+        self.spikes.see(update, (self.window_loss - before) / max(1, own))
         clip = self.settings.optimizer.clip_norm or math.inf
-        self.norm = self.accelerator.clip_grad_norm_(self.model.parameters(), clip)
+        self.norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
         # A loss scaler expects infinite gradients and skips them; then only the loss tells.
         telling = self.norm if self.accelerator.scaler is None else self.window_loss
         self.first_bad += update * (~torch.isfinite(telling) & (self.first_bad == 0))
         scaler = self.accelerator.scaler
-        before = scaler.get_scale() if scaler is not None else 0.0
+        old_scale = scaler.get_scale() if scaler is not None else 0.0
         self.optimizer.step()
         if scaler is not None:  # it halves the scale where it left an update out
-            self.state.skipped += int(scaler.get_scale() < before)
+            skipped = scaler.get_scale() < old_scale
+            self.state.skipped += int(skipped)
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+            if self.skipped_in_a_row == MOST_SKIPPED:
+                self.first_bad += update * (self.first_bad == 0)
         self.optimizer.zero_grad()
         self.state.step = update
         self.state.window_updates += 1
         self.progress.step()
+
+    def _passes(self, update: int, own: int) -> int:
+        """Return how many passes an update takes: a sharded model's are made by all ranks at once.
+
+        A rank with fewer micro-batches repeats its last one, and gives it no weight.
+        """
+        if not self.sharded:
+            return own
+        ranks = range(self.world_size)
+        return max(len(self.task.keys(update, rank, self.world_size)) for rank in ranks)
 
     def _watched(self) -> bool:
         """Whether to look at the counters after every update: where that is free."""
@@ -253,18 +251,46 @@ class Loop:
         state.window_targets += targets
         state.tokens += tokens
         state.samples += samples
-        bad = self.accelerator.gather(self.first_bad)
-        if bad.any():
-            raise Diverged(
-                f"the loss or its gradient is not finite at step {int(bad[bad > 0].min())}: lower "
-                "optimizer.learning_rate, lengthen the warm-up, or look at that step's batch; "
-                "the checkpoints are from before it"
-            )
+        found = self.accelerator.gather(torch.cat([self.first_bad, self.spikes.found])[None])
+        if found.any():
+            self._tell_spikes(found.tolist())
         now = time.perf_counter()
         state.seconds += now - self.lap_began
         state.wall_seconds += now - self.began
         self.began = now
         return stop > 0
+
+    def _tell_spikes(self, found: list[list[float]]) -> None:
+        """Record what stood out since the last look; a row a rank: (first bad step, spike).
+
+        Raises:
+            Diverged: an update of some rank went wrong.
+        """
+        self.spikes.clear()
+        replay = f"look at its batch with: python scripts/replay_batch.py {self.folder.path}"
+        bad = min((int(row[0]) for row in found if row[0]), default=None)
+        for rank, (broken, step, loss, usual) in enumerate(found):
+            if broken and int(broken) == bad:
+                self._note(Spike(bad, rank, math.nan, float(self.spikes.known[1])))
+            elif step and not (bad and step > bad):
+                self._note(Spike(int(step), rank, loss, usual))
+                self.progress.say(
+                    f"loss spike at step {int(step)}: {loss:.3f} where {usual:.3f} was usual; "
+                    f"{replay} {int(step)}"
+                )
+        if bad is not None:
+            raise Diverged(
+                f"the loss or its gradient is not finite at step {bad}: lower "
+                "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from before "
+                f"it; {replay} {bad}"
+            )
+
+    def _note(self, spike: Spike) -> None:
+        """Write a spike and the samples of its batch into the record."""
+        if self.accelerator.is_main_process:
+            keys = self.task.keys(spike.step, spike.rank, self.world_size)
+            samples = [self.task.samples(key) for key in keys]
+            self.folder.note_spike({**spike._asdict(), "samples": samples})
 
     def _training_row(self) -> dict[str, Any]:
         """Return what is known of the updates since the last log step, and start a new window."""
@@ -297,7 +323,7 @@ class Loop:
     def _evaluate(self, row: dict[str, Any]) -> bool:
         """Add the validation metrics to `row`; return whether the monitored one is the best yet."""
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), gathered(self.model) if self.sharded else nullcontext():
             self.metrics = self.task.evaluate(self.model, self.accelerator)
         row |= self.metrics
         half_way = 2 * self.state.step >= self.settings.training.steps
@@ -334,13 +360,18 @@ class Loop:
         state = self.state
         (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
         state.window_loss = loss
+        # Ranks know their own losses; what the next start gets is their mean.
+        usual = self._sum_over_ranks([self.spikes.known])[0] / self.world_size
+        state.usual_loss = usual.tolist()
+        weights = checkpoints.model_tensors(self.task.model)
+        moments = checkpoints.optimizer_tensors(self.task.model, self.adamw)
         state.scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler else None
         state.tracker_id = self.tracker.run_id
         if self.accelerator.is_main_process:
             self.checkpoints.save(
                 state.step,
-                self.task.model,
-                self.adamw,
+                weights,
+                moments,
                 asdict(state),
                 self.task.description,
                 best=best,
@@ -365,33 +396,3 @@ class Loop:
         if self.signal is not None:  # asked twice: do not wait for the checkpoint
             raise KeyboardInterrupt
         self.signal = number
-
-
-class UpdateKeys(Sampler[Any]):
-    """The keys of one rank's micro-batches in the given updates, made as they are needed."""
-
-    def __init__(self, task: Task, updates: range, rank: int, world_size: int):
-        self.task, self.updates, self.rank, self.world_size = task, updates, rank, world_size
-
-    def __iter__(self) -> Iterator[Any]:
-        for update in self.updates:
-            yield from self.task.keys(update, self.rank, self.world_size)
-
-
-@torch.no_grad()
-def weight_norm(model: nn.Module) -> float:
-    """Return the Euclidean norm of all weights."""
-    norms = [parameter.detach().norm() for parameter in model.parameters()]
-    return float(torch.stack(norms).norm())
-
-
-def leave_signals_to_the_parent(worker: int) -> None:
-    """Keep a batch-making process alive while the loop ends in order; it dies with the loop."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def seed_generators(seed: int, update: int, rank: int) -> None:
-    """Seed torch on all devices for one update of one rank, so that dropout needs no saved state."""
-    (state,) = np.random.SeedSequence((seed, update, rank)).generate_state(1, np.uint64)
-    torch.manual_seed(int(state) >> 1)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from roformer.config.schema import OptimizerConfig, ScheduleConfig
+from roformer.training.sharding import whole
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
@@ -57,3 +58,10 @@ def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[
         return peak * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)
 
     return rate
+
+
+@torch.no_grad()
+def weight_norm(model: nn.Module) -> float:
+    """Return the Euclidean norm of all weights."""
+    norms = [whole(parameter.detach().norm()) for parameter in model.parameters()]
+    return float(torch.stack(norms).norm())

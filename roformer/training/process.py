@@ -52,3 +52,13 @@ def leave_process_group() -> None:
     """End the communication between processes, at the end of the script; alone there is none."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def tells_of_a_lost_peer(error: RuntimeError) -> bool:
+    """Tell whether an exchange between processes failed because one of them is gone.
+
+    NCCL and the store raise types of their own; gloo's errors are known by their text only.
+    """
+    if isinstance(error, torch.distributed.DistError):
+        return True
+    return any(words in str(error) for words in ("gloo", "by peer", "Broken pipe"))

@@ -4,6 +4,7 @@ runs/<pipeline>/<run_id>/
   config.yaml    resolved
   env.json       commit, versions, hardware, seed, data fingerprint; later starts
   command.txt
+  spikes.jsonl   updates whose loss stood out, with their samples; absent where none did
   metrics.jsonl  the source of truth: one line a log step
   summary.json   written at the end
   checkpoints/
@@ -12,7 +13,6 @@ runs/<pipeline>/<run_id>/
 from __future__ import annotations
 
 import datetime
-import fcntl
 import importlib.metadata
 import json
 import math
@@ -22,11 +22,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from roformer.errors import InputError
+from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
 """Environment variable that holds the script and arguments as they were typed."""
@@ -49,7 +50,8 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self.metrics = path / "metrics.jsonl"
-        self._held: IO[str] | None = None
+        self.spikes = path / "spikes.jsonl"
+        self.lock = Lock(path.with_name(f".{path.name}.lock"), str(path))
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of a run that ended, else None."""
@@ -72,15 +74,11 @@ class RunFolder:
         return old
 
     def begin(self, config_yaml: str, environment: dict[str, Any]) -> None:
-        """Take the folder for this process and write config, command and environment.
+        """Write config, command and environment; the lock is held.
 
         A resumed run keeps its first ones, and env.json gets a line for every later start.
-
-        Raises:
-            InputError: another process of this machine is writing the run.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock()
         (self.path / "summary.json").unlink(missing_ok=True)  # of an attempt that failed
         if not (self.path / "config.yaml").exists():
             write_atomically(self.path / "config.yaml", config_yaml)
@@ -93,22 +91,6 @@ class RunFolder:
             content["resumed"].append({key: environment[key] for key in kept})
         write_atomically(path, json.dumps(content, indent=1) + "\n")
 
-    def _lock(self) -> None:
-        self._held = (self.path / ".lock").open("a")
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{self.path} is being written by another process: wait for it or stop it"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-
-    def release(self) -> None:
-        """Let other processes have the folder."""
-        if self._held is not None:
-            self._held.close()
-
     def command(self) -> str:
         """Return the command that started the run."""
         path = self.path / "command.txt"
@@ -116,8 +98,11 @@ class RunFolder:
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite becomes null."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(finite(row), allow_nan=False) + "\n")
+        append(self.metrics, row)
+
+    def note_spike(self, row: dict[str, Any]) -> None:
+        """Append one line to spikes.jsonl: an update whose loss stood out, and its samples."""
+        append(self.spikes, row)
 
     def amend(self, row: dict[str, Any]) -> None:
         """Add to the last line of metrics.jsonl what was found out later about its update."""
@@ -127,14 +112,21 @@ class RunFolder:
 
     def rewind(self, step: int) -> None:
         """Drop the lines after update `step`, which will be computed again."""
-        if self.metrics.exists():
-            rows = [row for row in read_metrics(self.metrics, torn=True) if row["step"] <= step]
-            write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+        for path in (self.metrics, self.spikes):
+            if path.exists():
+                rows = [row for row in read_metrics(path, torn=True) if row["step"] <= step]
+                write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write summary.json; a number that is not finite becomes null."""
         text = json.dumps(finite(summary), indent=1, allow_nan=False)
         write_atomically(self.path / "summary.json", text + "\n")
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    """Append a row to a file of JSON lines; a number that is not finite becomes null."""
+    with path.open("a") as file:
+        file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
 
 def finite(value: Any) -> Any:

@@ -40,6 +40,14 @@ class Task(Protocol):
         """Return the micro-batches of this rank in update 1, 2, …: at least one."""
         ...
 
+    def samples(self, key: Any) -> list[int]:
+        """Return which rows of the prepared training data a micro-batch holds."""
+        ...
+
+    def texts(self, batch: Batch) -> list[str]:
+        """Return a readable line for each sample of a batch."""
+        ...
+
     def targets(self, batch: Batch) -> int:
         """Return how many terms the sum of `loss` has."""
         ...

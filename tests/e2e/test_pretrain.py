@@ -1,7 +1,7 @@
 """Pre-training from a command line to its records, in this process."""
 
-import fcntl
 import json
+import os
 import shutil
 
 import pytest
@@ -13,6 +13,7 @@ from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.training import checkpoint
+from roformer.training.records import RunFolder
 from tests.e2e.conftest import (
     assert_close,
     assert_same,
@@ -37,17 +38,17 @@ def falls(folder) -> bool:
 
 
 def test_it_learns_more_than_word_frequencies_and_records_it(arguments):
-    summary, folder = small_run(arguments, "training.steps=400", "training.evaluate_every=100")
+    summary, folder = small_run(arguments, "training.steps=700", "training.evaluate_every=100")
     metrics = summary["metrics"]
     assert metrics["valid/mlm_loss"] < 0.9 * metrics["valid/unigram_entropy"]
     assert summary["status"] == "done"
     assert summary.keys() == SUMMARY_KEYS
     assert summary == json.loads((folder / "summary.json").read_text())
-    assert summary["tokens"] == 400 * 8 * 32
+    assert summary["tokens"] == 700 * 8 * 32
     names = {path.name for path in folder.iterdir()}
     assert names >= {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "tokenizer"}
     steps = [row["step"] for row in results(folder)]
-    assert steps == sorted(set(steps)) and steps[-1] == 400
+    assert steps == sorted(set(steps)) and steps[-1] == 700
     environment = json.loads((folder / "env.json").read_text())
     assert environment["seed"] == 0 and environment["data"] and environment["packages"]["torch"]
 
@@ -118,10 +119,16 @@ def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
 def test_a_run_that_is_being_written_is_refused(arguments):
     _, folder = small_run(arguments)
     (folder / "summary.json").unlink()
-    with (folder / ".lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="being written by another process"):
-            small_run(arguments)
+    lock = RunFolder(folder).lock
+    assert lock.acquire() is None
+    for overrides in ([], ["resume=false"]):
+        with pytest.raises(
+            InputError, match=rf"being written by process {os.getpid()} on .+: wait"
+        ):
+            small_run(arguments, *overrides)
+    lock.release()
+    assert small_run(arguments)[0]["steps"] == 24
+    assert not list(folder.parent.glob(".*.lock"))
 
 
 def test_a_refused_resume_leaves_no_record(arguments, tmp_path):

@@ -16,6 +16,11 @@ DESCRIPTION = {
 }
 
 
+def tensors(seed):
+    model, optimizer = trained(seed)
+    return checkpoint.model_tensors(model), checkpoint.optimizer_tensors(model, optimizer)
+
+
 def trained(seed=0):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
@@ -30,7 +35,7 @@ def saved(tmp_path):
     """Return three checkpoints of updates 10, 20, 30."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
     for step in (10, 20, 30):
-        checkpoints.save(step, *trained(step), {"step": step}, DESCRIPTION, best=step == 10)
+        checkpoints.save(step, *tensors(step), {"step": step}, DESCRIPTION, best=step == 10)
     return checkpoints
 
 
@@ -60,7 +65,7 @@ def test_links_point_at_last_and_best(saved):
 
 def test_old_ones_go_but_the_best_stays(saved):
     saved.keep = 2
-    saved.save(40, *trained(40), {"step": 40}, DESCRIPTION, best=False)
+    saved.save(40, *tensors(40), {"step": 40}, DESCRIPTION, best=False)
     names = sorted(p.name for p in saved.folder.glob("step_*"))
     assert names == ["step_00000010", "step_00000030", "step_00000040"]
 
@@ -99,7 +104,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(saved, kind):
 
 def test_a_damaged_checkpoint_can_be_written_again(saved):
     flip(saved.folder / "step_00000030" / "model.safetensors")
-    saved.save(30, *trained(30), {"step": 30}, DESCRIPTION, best=False)
+    saved.save(30, *tensors(30), {"step": 30}, DESCRIPTION, best=False)
     assert saved.last()[0].name == "step_00000030"
 
 
@@ -107,9 +112,9 @@ def test_a_failed_write_leaves_the_earlier_ones(saved, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device", "optimizer.safetensors")
 
-    monkeypatch.setattr(checkpoint, "optimizer_tensors", full)
+    monkeypatch.setattr(checkpoint, "complete", full)
     with pytest.raises(OSError, match="No space left"):
-        saved.save(40, *trained(40), {"step": 40}, DESCRIPTION, best=True)
+        saved.save(40, *tensors(40), {"step": 40}, DESCRIPTION, best=True)
     assert saved.last()[0].name == "step_00000030"
     assert (saved.folder / "best").resolve().name == "step_00000010"
     assert not list(saved.folder.glob(".*partial"))

@@ -1,0 +1,107 @@
+"""Weights, gradients and moments cut over the processes: FSDP 2, through accelerate.
+
+A switch of the runtime (`runtime.fsdp=true`, or a launch config that says so): the results are those
+of whole weights on every process, to the order of the sums, and so are the checkpoints, which any
+number of processes, sharded or not, goes on from.
+
+Each block of the model is a unit: its weights are gathered before its forward and its backward pass
+and let go after. Passes are exchanges between processes then, so every rank must make equally many.
+Weights stay in fp32 and autocast casts them, as without sharding.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from roformer.config.schema import RuntimeConfig
+from roformer.errors import InputError
+
+UNITS = ("Block", "DecoderBlock")
+"""Classes of modules that are gathered one at a time."""
+
+
+def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
+    """Return the accelerator of a run: devices, processes, autocast, sharding.
+
+    Args:
+        runtime: device, and whether to shard; `accelerate launch` can ask for that too.
+        precision: fp32, bf16 or fp16.
+        model: to be prepared.
+
+    Raises:
+        InputError: sharding in fp16, or of a single process.
+    """
+    # Losses are made of new tensors, never in place; said once a process, it would hide other lines.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+    cpu = runtime.device == "cpu"
+    launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if not (runtime.fsdp or launched):
+        return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
+    if precision == "fp16":
+        raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        raise InputError("runtime.fsdp shares one model among processes: start 2 or more")
+    there = {type(module).__name__ for module in model.modules()}
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        reshard_after_forward=True,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=[unit for unit in UNITS if unit in there],
+        cpu_ram_efficient_loading=False,
+        state_dict_type="FULL_STATE_DICT",
+    )
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no", fsdp_plugin=plugin)
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards GPUs alone
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = plugin
+    return accelerator
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Tell whether models that this accelerator prepares are cut over its processes."""
+    return bool(accelerator.distributed_type == DistributedType.FSDP)
+
+
+def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -> None:
+    """Have the forward pass under autocast, which `prepare` does for models that are not sharded."""
+    if precision == "bf16":
+        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor with the parts that other processes have; all of them must call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return a moment, whole, on the device of its parameter and cut as that is."""
+    if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
+        return distribute_tensor(
+            tensor.to(parameter.device), parameter.device_mesh, parameter.placements
+        )
+    return tensor.to(parameter.device)
+
+
+@contextmanager
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Keep the weights of a sharded model whole meanwhile, so that ranks may differ in passes."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+            unit.set_reshard_after_forward(True, recurse=False)

@@ -1,0 +1,75 @@
+"""A loss that stands out is noticed; what falls, wobbles or jumps for good is not."""
+
+import numpy as np
+import pytest
+import torch
+
+from roformer.training.spikes import SpikeWatch
+
+
+def watch(losses, known=None):
+    watching = SpikeWatch(torch.device("cpu"), torch.float64, known)
+    found = []
+    for step, loss in enumerate(losses, start=1):
+        watching.see(step, torch.tensor(loss, dtype=torch.float64))
+        step, loss, usual = watching.found.tolist()
+        if step:
+            found.append((int(step), loss, usual))
+            watching.clear()
+    return found, watching
+
+
+def curve(count=400, seed=0):
+    """A loss that falls from 6 to 2 as trainings do, with noise."""
+    noise = np.random.default_rng(seed).normal(0, 0.05, count)
+    return 2 + 4 * np.exp(-np.arange(count) / 80) + noise
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_calm_training_has_none(seed):
+    assert watch(curve(seed=seed))[0] == []
+
+
+@pytest.mark.parametrize("step", [40, 200, 399])
+def test_a_spike_is_found_where_it_is(step):
+    losses = curve()
+    losses[step] += 3
+    ((found, loss, usual),) = watch(losses)[0]
+    assert found == step + 1 and loss == losses[step]
+    assert abs(usual - losses[step - 1]) < 1
+
+
+def test_one_spike_does_not_hide_the_next():
+    losses = curve()
+    losses[300] = losses[305] = 50.0
+    assert [step for step, *_ in watch(losses)[0]] == [301, 306]
+
+
+def test_a_loss_that_is_not_finite_spoils_nothing():
+    losses = curve()
+    losses[100], losses[150], losses[300] = np.nan, np.inf, 20.0
+    assert [step for step, *_ in watch(losses)[0]] == [301]
+
+
+def test_nothing_is_said_before_enough_is_known():
+    assert watch([5.0] * 10 + [9.0])[0] == []
+    assert watch([0.0001] * 50 + [0.01])[0] == []  # a hundred times nothing
+
+
+def test_the_highest_of_several_is_kept_until_it_is_read():
+    watching = SpikeWatch(torch.device("cpu"), torch.float64, None)
+    losses = curve()
+    losses[200], losses[210], losses[220] = 6.0, 9.0, 7.0
+    for step, loss in enumerate(losses, start=1):
+        watching.see(step, torch.tensor(loss, dtype=torch.float64))
+    assert watching.found[0] == 211
+
+
+def test_it_goes_on_from_its_state():
+    losses = curve()
+    losses[350] = 6.0
+    whole, at_the_end = watch(losses)
+    _, first = watch(losses[:300])
+    rest, resumed = watch(losses[300:], first.known.tolist())
+    assert [step + 300 for step, *_ in rest] == [step for step, *_ in whole] == [351]
+    assert torch.equal(resumed.known, at_the_end.known)
