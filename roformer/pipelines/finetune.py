@@ -285,6 +285,24 @@ def start_of(config: FinetuneConfig) -> Start:
     )
 
 
+def prepare(config: FinetuneConfig, start: Start) -> TaskData:
+    """Tokenise a cell's task as its start reads it, unless that is done; return it."""
+    runtime = config.runtime
+    return prepare_task(
+        config.task_name,
+        config.task[config.task_name],
+        config.data,
+        start.tokenizer,
+        runtime.cache_dir,
+        progress=runtime.progress and first_process(),
+    )
+
+
+def begun_on(data: TaskData, start: Start) -> str:
+    """Return the fingerprint of what a cell's result depends on besides its config."""
+    return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()
+
+
 def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, Any]:
     """Fine-tune one cell, unless it is done; return its summary.
 
@@ -297,17 +315,9 @@ def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, An
     """
     config = resolve(config)
     start = start or start_of(config)
-    name, runtime = config.task_name, config.runtime
-    data = prepare_task(
-        name,
-        config.task[name],
-        config.data,
-        start.tokenizer,
-        runtime.cache_dir,
-        progress=runtime.progress and first_process(),
-    )
-    begun_on = hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()
-    run = Run("glue", config, begun_on)
+    name = config.task_name
+    data = prepare(config, start)
+    run = Run("glue", config, begun_on(data, start))
     if run.summary is not None:
         return run.summary
     task = ClassificationTask(config, data, start)

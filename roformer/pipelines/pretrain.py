@@ -147,6 +147,13 @@ def prepare(config: PretrainConfig) -> TextShards:
     )
 
 
+def start_from(init_from: str | None, task: MaskedLMTask) -> None:
+    """Load the weights that a new run begins with, if it names any."""
+    if init_from is not None:
+        source = checkpoint.resolve(init_from)
+        checkpoint.load_model(source, task.model, task.description, warm_start=True)
+
+
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """Prepare the text if it is not, train, and return the summary.
 
@@ -165,9 +172,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if run.summary is not None:
         return run.summary
     task = MaskedLMTask(config, shards)
-    if config.init_from is not None and run.checkpoint is None:
-        source = checkpoint.resolve(config.init_from)
-        checkpoint.load_model(source, task.model, task.description, warm_start=True)
+    if run.checkpoint is None:
+        start_from(config.init_from, task)
     say(
         f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "

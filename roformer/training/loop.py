@@ -103,7 +103,7 @@ class Loop:
         if accelerator.scaler is not None and state.scaler is not None:
             accelerator.scaler.load_state_dict(state.scaler)
         self.progress = Progress(
-            training.steps, state.step, shown=accelerator.is_main_process and runtime.progress
+            training.steps, state.step, shown=runtime.progress, first=accelerator.is_main_process
         )
         self.metrics: dict[str, float] = {}
         self.signal: int | None = None
@@ -117,6 +117,7 @@ class Loop:
         self.first_bad = torch.zeros(1, dtype=wide, device=self.device)
         self.skipped_in_a_row = 0
         self.norm = torch.zeros((), device=self.device)
+        self.last_loss = torch.zeros((), dtype=wide, device=self.device)
         self.began = self.lap_began = time.perf_counter()
         self._logged = self._work()
 
@@ -205,7 +206,8 @@ class Loop:
                 loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss * scale)
             self.window_loss += loss.detach().to(self.window_loss)
-        self.spikes.see(update, (self.window_loss - before) / max(1, own))
+        self.last_loss = (self.window_loss - before) / max(1, own)
+        self.spikes.see(update, self.last_loss)
         clip = self.settings.optimizer.clip_norm or math.inf
         self.norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
         # A loss scaler expects infinite gradients and skips them; then only the loss tells.

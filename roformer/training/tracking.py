@@ -142,18 +142,19 @@ class Progress:
     Args:
         total: updates.
         done: updates made before, when resumed.
-        shown: false on every rank but the first, and with `runtime.progress=false`.
+        shown: false with `runtime.progress=false`, and on every rank but the first.
+        first: whether this is the first rank, which says what must be heard all the same.
     """
 
-    def __init__(self, total: int, done: int, *, shown: bool):
-        self.total, self.shown = total, shown
+    def __init__(self, total: int, done: int, *, shown: bool, first: bool):
+        self.total, self.shown, self.first = total, shown and first, first
         self.shown_last: dict[str, str] = {}
         self.bar = tqdm(
             total=total,
             initial=done,
             unit="step",
             dynamic_ncols=True,
-            disable=not (shown and sys.stderr.isatty()),
+            disable=not (self.shown and sys.stderr.isatty()),
         )
 
     def step(self) -> None:
@@ -171,8 +172,8 @@ class Progress:
             print(f"step {row['step']}/{self.total}  {metrics}  left {left}", flush=True)
 
     def say(self, line: str) -> None:
-        """Print a line without tearing the bar."""
-        if self.shown:
+        """Print a line without tearing the bar, however little is to be shown."""
+        if self.first:
             tqdm.write(line, file=sys.stderr if not self.bar.disable else sys.stdout)
 
     def close(self) -> None:

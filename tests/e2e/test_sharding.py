@@ -70,7 +70,11 @@ def test_sharded_translation_evaluates_and_scores(tmp_path):
         f"data.path={tmp_path / 'text'}",
         f"runtime.cache_dir={tmp_path / 'cache'}",
     ]
-    arguments += [f"runtime.runs_dir={tmp_path / 'runs'}", "optimizer.learning_rate=1e-3"]
+    arguments += [
+        f"runtime.runs_dir={tmp_path / 'runs'}",
+        "optimizer.learning_rate=1e-3",
+        "optimizer.eps=1e-5",
+    ]
     arguments += ["training.valid_bleu_sentences=5"]
     script = REPOSITORY / "scripts" / "wmt.py"
     one = finish(arguments, runs="one", script=script)
