@@ -8,8 +8,8 @@ import pytest
 
 from roformer.cli import compose
 from roformer.config import schema
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
+from roformer.config.build import build, from_yaml, run_id
+from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.wmt import WmtConfig
 from tests.conftest import REPOSITORY
 
@@ -91,6 +91,14 @@ def test_records_are_whole(record):
     assert steps == sorted(set(steps)) and steps[-1] == summary["steps"]
     for name, value in summary["metrics"].items():
         assert rows[-1][name] == value, name
+
+
+@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/config.yaml")))
+def test_recorded_configs_keep_their_run_id(record):
+    """A key that came later must not give an earlier run another id, or it would run again."""
+    pipeline = json.loads((record.parent / "summary.json").read_text())["pipeline"]
+    cls = FinetuneConfig if pipeline == "glue" else CONFIGS[pipeline][1]
+    assert run_id(from_yaml(cls, record.read_text())) == record.parent.name
 
 
 @pytest.mark.parametrize(
