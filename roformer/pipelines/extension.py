@@ -197,6 +197,8 @@ def read_at_lengths(
             f"{run} was trained on other text (fingerprint {begun_on[:8]}, now "
             f"{shards.fingerprint[:8]}): restore it, so that what was held out still is"
         )
+    # First, because it notes the time and the state of the repository.
+    env = environment(seed=config.seed, data=shards.fingerprint, devices=1, process=process or {})
     model = load_model(run, device=device).model
     assert isinstance(model, MaskedLM)
     folder = checkpoint.resolve(run)
@@ -247,9 +249,7 @@ def read_at_lengths(
         "position": plain(config.model)["position"],
         "rows": rows,
         "command": command_line(),
-        "env": environment(
-            seed=config.seed, data=shards.fingerprint, devices=1, process=process or {}
-        ),
+        "env": env,
     }
 
 

@@ -12,7 +12,7 @@ Record = dict[str, Any]
 
 
 def extension_tables(record: Record) -> str:
-    """Return three Markdown tables: loss by length, everything by row, and loss by place."""
+    """Return four Markdown tables: loss by length, what it means, all by row, and loss by place."""
     found = {(row["kind"], row["length"]): row for row in record["rows"]}
     kinds = list(dict.fromkeys(row["kind"] for row in record["rows"]))
     lengths = record["lengths"]
@@ -28,6 +28,10 @@ def extension_tables(record: Record) -> str:
     by_length = [
         ["scaling", *(f"{length}" for length in lengths)],
         *([kind, *(cell(kind, length) for length in lengths)] for kind in kinds),
+    ]
+    by_rule = [
+        ["scaling", *(f"{length}" for length in lengths)],
+        *([kind, *(verdict(found.get((kind, length))) for length in lengths)] for kind in kinds),
     ]
     columns: dict[str, Callable[[Record], str]] = {
         "length": lambda row: f"{row['length']:,}",
@@ -56,6 +60,8 @@ def extension_tables(record: Record) -> str:
     captions = (
         f"**Masked-LM loss** of {record['run']}, trained at {record['trained_length']} tokens, by "
         "tokens of a sequence",
+        f"By two standard errors: `keeps` where the loss is not above that of none at "
+        f"{record['control_length']}, `helps` where it is below that of none at this length",
         f"All of it: {record['predicted']:,} predicted tokens of {record['tokens']:,} in "
         f"{record['windows']} windows, the same in every row; differences of the loss are ± one "
         "standard error over the windows",
@@ -63,8 +69,20 @@ def extension_tables(record: Record) -> str:
     )
     return "\n\n".join(
         f"{caption}\n\n{markdown(lines, text_columns=1)}"
-        for caption, lines in zip(captions, (by_length, by_row, by_place), strict=True)
+        for caption, lines in zip(captions, (by_length, by_rule, by_row, by_place), strict=True)
     )
+
+
+def verdict(row: Record | None) -> str:
+    """Return whether a scaling keeps the control's loss, and whether it helps at this length."""
+    if row is None:
+        return "–"
+    kept, gained = row["against_control"], row["against_none"]
+    words = {
+        "keeps": kept["difference"] <= 2 * kept["standard_error"],
+        "helps": gained["difference"] < -2 * gained["standard_error"],
+    }
+    return ", ".join(word for word, holds in words.items() if holds)
 
 
 def plot_extension(record: Record, path: Path) -> None:

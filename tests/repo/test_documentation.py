@@ -125,6 +125,22 @@ def test_reported_tables_are_the_records(report):
         assert table in text
 
 
+@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/length_extension/*.json")))
+def test_the_length_extension_report_is_the_records(record):
+    """Its tables are the record's, and the record is of a run that another study recorded."""
+    from roformer.report.extension import extension_tables
+
+    report, content = record.with_name("REPORT.md").read_text(), json.loads(record.read_text())
+    assert extension_tables(content) in report
+    plot = f"plots/{record.stem}.png"
+    assert f"({plot})" in report and (record.parent / plot).is_file()
+    assert "beyond the paper" in report.lower()
+    (trained,) = REPOSITORY.glob(f"experiments/*/runs/{content['run']}/env.json")
+    assert json.loads(trained.read_text())["data"] == content["env"]["data"]
+    assert content["env"]["dirty"] is False
+    assert " /" not in content["command"] and "=/" not in content["command"]
+
+
 def test_the_readme_shows_what_is_recorded():
     """Its table stands in the study's report; its expected output is the record's."""
     readme = (REPOSITORY / "README.md").read_text()
