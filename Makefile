@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average prepare plan compare bench test test-slow test-gpu lint clean
+.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -77,6 +77,9 @@ plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8
 
 compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
 	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*)
+
+extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
+	$(BIN)/python scripts/extension.py $(RUN) $(ARGS)
 
 bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
 	$(BIN)/python scripts/bench.py $(ARGS)

@@ -2,11 +2,85 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from roformer.config.typed import schema
+
+Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+"""s: how many times more positions than in training the encoding is stretched to."""
+
+
+@schema
+class NoScaling:
+    """Every position as the paper has it."""
+
+    kind: Literal["none"] = "none"
+
+
+@schema
+class LinearScaling:
+    """Position interpolation (Chen et al. 2023); beyond the paper, as all scalings are."""
+
+    kind: Literal["linear"] = "linear"
+    factor: Factor
+
+
+@schema
+class NtkScaling:
+    """NTK-aware scaling by a larger base (bloc97 2023)."""
+
+    kind: Literal["ntk"] = "ntk"
+    factor: Factor
+
+
+@schema
+class DynamicNtkScaling:
+    """NTK-aware scaling that grows with the length read (as transformers' `dynamic`)."""
+
+    kind: Literal["dynamic_ntk"] = "dynamic_ntk"
+    factor: Factor
+    """1 makes it the fixed form at the length read; more stretches further."""
+    trained_length: PositiveInt
+    """L: positions of the training; nothing is scaled up to them."""
+
+
+@schema
+class YarnScaling:
+    """NTK by parts with a temperature of the attention (Peng et al. 2023)."""
+
+    kind: Literal["yarn"] = "yarn"
+    factor: Factor
+    trained_length: PositiveInt
+    """L: positions of the training."""
+    beta_fast: PositiveFloat = 32.0
+    """Pairs that turn at least this often within L keep their frequency."""
+    beta_slow: PositiveFloat = 1.0
+    """Pairs that turn at most this often within L are interpolated as a whole."""
+
+    @model_validator(mode="after")
+    def _ramp(self) -> YarnScaling:
+        if not self.beta_slow < self.beta_fast:
+            raise ValueError(
+                f"beta_fast={self.beta_fast} must be above beta_slow={self.beta_slow}: the ramp "
+                "lies between them"
+            )
+        if not self.trained_length > 2 * math.pi * self.beta_slow:
+            raise ValueError(
+                f"trained_length={self.trained_length} is too short for beta_slow={self.beta_slow}: "
+                f"even the fastest pair needs {2 * math.pi * self.beta_slow:.1f} positions to turn "
+                "that often"
+            )
+        return self
+
+
+Scaling = Annotated[
+    NoScaling | LinearScaling | NtkScaling | DynamicNtkScaling | YarnScaling,
+    Field(discriminator="kind"),
+]
+"""How a rotary encoding reads more positions than it was trained on; `roformer.nn.rotary_scaling`."""
 
 
 @schema
@@ -20,6 +94,11 @@ class Rotary:
     """Which dimensions form a pair: (0, 1), (2, 3), … (the paper) or (i, i + d/2)."""
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's dimensions that is rotated; the rest carries no position."""
+    scaling: Annotated[Scaling, Field(exclude_if=lambda scaling: scaling == NoScaling())] = (
+        NoScaling()
+    )
+    """Beyond the paper. Not written where there is none, so that runs, their ids and checkpoints
+    from before this key are still the same."""
 
 
 @schema

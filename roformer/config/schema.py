@@ -17,7 +17,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from roformer.config.position import Learned, Position, Rotary, Sinusoidal, T5Bias
+from roformer.config.position import (
+    DynamicNtkScaling,
+    Learned,
+    NtkScaling,
+    Position,
+    Rotary,
+    Sinusoidal,
+    T5Bias,
+)
 from roformer.config.typed import schema
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -82,6 +90,12 @@ class TransformerConfig:
             raise ValueError(
                 f"position.fraction={self.position.fraction} of a head of {self.head_dim} rotates "
                 "nothing: raise it, or choose model/position=none"
+            )
+        scaling = self.position.scaling if isinstance(self.position, Rotary) else None
+        if isinstance(scaling, NtkScaling | DynamicNtkScaling) and self.rotary_dim < 4:
+            raise ValueError(
+                f"position.scaling.kind={scaling.kind} spreads the factor over the pairs of a head "
+                "and needs two of them: choose larger heads, or position.scaling.kind=linear"
             )
         bias = self.position
         if isinstance(bias, T5Bias) and bias.max_distance <= bias.buckets // 4:

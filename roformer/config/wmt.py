@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from roformer.config.position import Learned, Position, T5Bias
+from roformer.config.position import DynamicNtkScaling, Learned, Position, Rotary, T5Bias
 from roformer.config.schema import (
     Label,
     LoopConfig,
@@ -50,6 +50,16 @@ class Seq2SeqConfig(TransformerConfig):
             raise ValueError(
                 f"position.max_distance={bias.max_distance} must be above half of position.buckets="
                 f"{bias.buckets}, where the decoder's logarithmic buckets start"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fixed_frequencies(self) -> Seq2SeqConfig:
+        position = self.position
+        if isinstance(position, Rotary) and isinstance(position.scaling, DynamicNtkScaling):
+            raise ValueError(
+                "position.scaling.kind=dynamic_ntk turns all keys anew as a text grows, but the "
+                "decoder keeps its keys: choose ntk, yarn or linear"
             )
         return self
 

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from roformer.config import position as encodings
 from roformer.nn.rotary import RotaryEmbedding, rotary_angles
+from roformer.nn.rotary_scaling import ScaledRotaryEmbedding
 
 T = TypeVar("T")
 
@@ -131,8 +132,16 @@ class RotaryPosition(PositionEncoding):
 
     def __init__(self, config: encodings.Rotary, sizes: Sizes):
         super().__init__(config, sizes)
-        self.rotary = RotaryEmbedding(
-            sizes.head_dim, rotary_dim=sizes.rotary_dim, base=config.base, layout=config.layout
+        head: dict[str, Any] = {
+            "head_dim": sizes.head_dim,
+            "rotary_dim": sizes.rotary_dim,
+            "base": config.base,
+            "layout": config.layout,
+        }
+        self.rotary = (
+            RotaryEmbedding(**head)
+            if isinstance(config.scaling, encodings.NoScaling)
+            else ScaledRotaryEmbedding(**head, scaling=config.scaling)
         )
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:

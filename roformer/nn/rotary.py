@@ -3,15 +3,17 @@
 Each pair of dimensions of a query or key is turned by an angle proportional to its position
 (Eq. 14, 15), so that the product of a query at m and a key at n depends on m - n only (Eq. 16).
 
-    rotary_angles   m θ_i                                          Eq. 15
-    rotate          x ⊗ cos + swap(x) ⊗ sin, the definition        Eq. 34
-    apply_rotary    both in one call, with the input checked
-    RotaryEmbedding what the models use: one table for all layers of a forward pass
-    decay_bound     the relative upper bound of the product        Eq. 35-37, Fig. 2
+    rotary_frequencies  θ_i                                            Eq. 15
+    rotary_angles       m θ_i                                          Eq. 15
+    rotate              x ⊗ cos + swap(x) ⊗ sin, the definition        Eq. 34
+    apply_rotary        both in one call, with the input checked
+    RotaryEmbedding     what the models use: one table for all layers of a forward pass
+    decay_bound         the relative upper bound of the product        Eq. 35-37, Fig. 2
 
 Angles are computed in fp32 whatever the type of the input: in bf16, half of the positions below
 1024 would share an angle with a neighbour. Tables are made on demand from explicit positions and
-are never stored, so that any length works and no checkpoint contains them.
+are never stored, so that any length works and no checkpoint contains them. (How well a trained model
+reads more positions than it has seen is another matter: `roformer.nn.rotary_scaling`.)
 
 Shapes: B batch, N heads, T sequence, H head dimension, R rotated dimensions (R ≤ H).
 """
@@ -34,16 +36,15 @@ class RotaryTable(NamedTuple):
     sin: Tensor
 
 
-def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
-    """Return the angles m θ_i with θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15).
+def rotary_frequencies(
+    head_dim: int, base: float = 10000.0, device: torch.device | None = None
+) -> Tensor:
+    """Return θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15), (head_dim/2,) in radians a position, fp32.
 
     Args:
-        positions: (..., T), integers or floats, any values.
         head_dim: d, even: the number of dimensions that are rotated.
         base: larger values turn more slowly; above 1.
-
-    Returns:
-        (..., T, head_dim/2) in radians, fp32 on the device of `positions`.
+        device: of the result.
 
     Raises:
         ValueError: `head_dim` is odd or not positive, or `base` is not above 1.
@@ -52,8 +53,25 @@ def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Te
         raise ValueError(f"rotary pairs need an even head_dim, not {head_dim}: choose an even size")
     if not base > 1.0:
         raise ValueError(f"base must be above 1, not {base}: the paper uses 10000")
-    pair = torch.arange(head_dim // 2, device=positions.device, dtype=torch.float32)
-    frequencies = torch.pow(base, -2.0 * pair / head_dim)
+    pair = torch.arange(head_dim // 2, device=device, dtype=torch.float32)
+    return torch.pow(base, -2.0 * pair / head_dim)
+
+
+def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Return the angles m θ_i (Eq. 15).
+
+    Args:
+        positions: (..., T), integers or floats, any values.
+        head_dim: see `rotary_frequencies`.
+        base: see `rotary_frequencies`.
+
+    Returns:
+        (..., T, head_dim/2) in radians, fp32 on the device of `positions`.
+
+    Raises:
+        ValueError: see `rotary_frequencies`.
+    """
+    frequencies = rotary_frequencies(head_dim, base, positions.device)
     return positions.to(torch.float32)[..., None] * frequencies
 
 
@@ -190,8 +208,11 @@ class RotaryEmbedding(nn.Module):
 
     def table(self, positions: Tensor) -> RotaryTable:
         """Return the table for positions (T,), or (B, T) with an axis for the heads inserted."""
-        table = rotary_table(positions, self.rotary_dim, self.base)
+        table = self._table(positions)
         return RotaryTable(*(t[:, None] for t in table)) if positions.ndim == 2 else table
+
+    def _table(self, positions: Tensor) -> RotaryTable:
+        return rotary_table(positions, self.rotary_dim, self.base)
 
     def forward(self, x: Tensor, table: RotaryTable) -> Tensor:
         """Return queries or keys (B, N, T, H) rotated by `table`."""

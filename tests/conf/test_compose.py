@@ -116,11 +116,21 @@ def test_run_id_names_what_changes_the_result():
     assert run_id(config("seed=3")) == base.removesuffix("s0") + "s3"
 
 
-def test_a_written_config_reads_back_equal():
+@pytest.mark.parametrize("given", [["model/position=t5", "data=hub"], [], "scaled"])
+def test_a_written_config_reads_back_equal(given):
     from omegaconf import OmegaConf
 
-    built = config("model/position=t5", "data=hub")
+    built = config(*(YARN if given == "scaled" else given))
     assert build(schema.PretrainConfig, OmegaConf.create(to_yaml(built))) == built
+
+
+def test_no_scaling_leaves_no_trace_and_scaling_does():
+    """Else runs and checkpoints from before the key would have another id and another model."""
+    assert "scaling" not in plain(config())["model"]["position"]
+    assert run_id(config("model.position.scaling.kind=none")) == run_id(config())
+    assert config(*YARN).model.position.scaling.trained_length == 128
+    ids = {run_id(config(*given)) for given in ([], NTK, YARN, [*YARN, f"{SCALING}.factor=8"])}
+    assert len(ids) == 4
 
 
 MISTAKES = {
@@ -134,6 +144,9 @@ MISTAKES = {
     "training.steps=many": "training.steps: .*valid integer.*not 'many'",
     "training.steps=0": "training.steps: .*greater than 0",
     "model.heads=3": "hidden_size=256 is not divisible by heads=3",
+    "model.position.scaling.kind=longrope": "scaling: .*'none', 'linear', 'ntk', 'dynamic_ntk', 'yarn'",
+    "model.position.scaling.kind=linear": "^model.position.scaling.factor has no value: give model",
+    "model.position.scaling.factor=4": "scaling.factor: unknown key; valid keys here: kind$",
     "model.position.layout=neox": "'interleaved' or 'half', not 'neox'",
     "model.position.fraction=0.33": "is 21 dimensions",
     "resume=maybe": "^resume: .*; resume: ",
@@ -155,6 +168,11 @@ def test_a_mistake_is_told_in_one_line(override):
     assert "\n" not in str(refusal.value)
 
 
+SCALING = "model.position.scaling"
+NTK = [f"{SCALING}.kind=ntk", f"{SCALING}.factor=4"]
+YARN = [f"{SCALING}.kind=yarn", f"{SCALING}.factor=4", f"{SCALING}.trained_length=128"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -167,6 +185,15 @@ def test_a_mistake_is_told_in_one_line(override):
         (["data=hub", "data.sources=[{path: glue, revision: null}]"], "should match pattern"),
         (["schedule.warmup_fraction=null", "schedule.warmup_steps=600"], "leaves nothing"),
         (["model/position=t5", "model.position.max_distance=8"], "above a quarter"),
+        ([*YARN, "model.position.scaling.factor=0.5"], "factor: .*greater than or equal to 1"),
+        ([*YARN, "model.position.scaling.factor=nan"], "factor: .*finite number"),
+        (
+            [*YARN, "model.position.scaling.beta_slow=40"],
+            "beta_fast=32.0 must be above beta_slow=40",
+        ),
+        ([*YARN, "model.position.scaling.trained_length=6"], "too short for beta_slow=1.0: .* 6.3"),
+        ([*YARN[:2]], "^model.position.scaling.trained_length has no value: give model.position"),
+        ([*NTK, "model.position.fraction=0.03125"], "needs two of them"),
     ],
 )
 def test_combinations_that_cannot_be_are_refused(overrides, message):

@@ -89,6 +89,9 @@ def test_where_and_how_fast_stay_out_of_the_run_id():
     assert run_id(config()) != run_id(config("search.beam=5"))
 
 
+DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -104,6 +107,10 @@ def test_where_and_how_fast_stay_out_of_the_run_id():
             "tokens_per_update=4200 in buckets of at most 4096 does not hold one pair",
         ),
         (["model/position=t5", "model.position.max_distance=16"], "must be above half of"),
+        (
+            [f"model.position.scaling.{key}" for key in DYNAMIC],
+            "dynamic_ntk turns all keys anew as a text grows",
+        ),
         (["model.hidden_size=250"], "hidden_size=250 is not divisible by heads=4"),
         (["schedule.warmup_steps=600"], r"warmup_steps=600 leaves nothing of training\.steps=600"),
         (["training.precision=fp16", "runtime.device=cpu"], "fp16 needs a GPU"),

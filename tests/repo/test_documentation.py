@@ -8,8 +8,8 @@ import pytest
 
 from roformer.cli import compose
 from roformer.config import schema
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
+from roformer.config.build import build, from_yaml, run_id
+from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.wmt import WmtConfig
 from tests.conftest import REPOSITORY
 
@@ -93,6 +93,14 @@ def test_records_are_whole(record):
         assert rows[-1][name] == value, name
 
 
+@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/config.yaml")))
+def test_recorded_configs_keep_their_run_id(record):
+    """A key that came later must not give an earlier run another id, or it would run again."""
+    pipeline = json.loads((record.parent / "summary.json").read_text())["pipeline"]
+    cls = FinetuneConfig if pipeline == "glue" else CONFIGS[pipeline][1]
+    assert run_id(from_yaml(cls, record.read_text())) == record.parent.name
+
+
 @pytest.mark.parametrize(
     "report",
     sorted(path.with_name("REPORT.md") for path in REPOSITORY.glob("experiments/*/runs")),
@@ -115,6 +123,22 @@ def test_reported_tables_are_the_records(report):
         else:
             table = glue_tables(runs) if script == "glue_table" else wmt_tables(runs)
         assert table in text
+
+
+@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/length_extension/*.json")))
+def test_the_length_extension_report_is_the_records(record):
+    """Its tables are the record's, and the record is of a run that another study recorded."""
+    from roformer.report.extension import extension_tables
+
+    report, content = record.with_name("REPORT.md").read_text(), json.loads(record.read_text())
+    assert extension_tables(content) in report
+    plot = f"plots/{record.stem}.png"
+    assert f"({plot})" in report and (record.parent / plot).is_file()
+    assert "beyond the paper" in report.lower()
+    (trained,) = REPOSITORY.glob(f"experiments/*/runs/{content['run']}/env.json")
+    assert json.loads(trained.read_text())["data"] == content["env"]["data"]
+    assert content["env"]["dirty"] is False
+    assert " /" not in content["command"] and "=/" not in content["command"]
 
 
 def test_the_readme_shows_what_is_recorded():
