@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
 
 if TYPE_CHECKING:
+    from roformer.pipelines.layout import convert_run_layout
     from roformer.pipelines.loading import TrainedModel, load_model
     from roformer.pipelines.translating import Translator, load_translator
 
@@ -15,6 +16,7 @@ __all__ = [
     "TrainedModel",
     "Translator",
     "apply_rotary",
+    "convert_run_layout",
     "decay_bound",
     "load_model",
     "load_translator",
@@ -28,6 +30,10 @@ def __getattr__(name: str) -> Any:
         from roformer.pipelines import loading
 
         return getattr(loading, name)
+    if name == "convert_run_layout":
+        from roformer.pipelines import layout
+
+        return getattr(layout, name)
     if name in ("Translator", "load_translator"):
         from roformer.pipelines import translating
 

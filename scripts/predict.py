@@ -14,10 +14,11 @@ from roformer.pipelines.loading import Text, load_model
 from roformer.training.hardware import default_device
 
 
-def texts_of(lines: Iterator[str], number_of_texts: int) -> Iterator[Text]:
+def texts_of(lines: Iterator[str], number_of_texts: int | None) -> Iterator[Text]:
     """Yield the text or pair of each line."""
     for number, line in enumerate(lines, 1):
         fields = tuple(line.rstrip("\r\n").split("\t"))
+        number_of_texts = number_of_texts or min(len(fields), 2)  # as the first line has
         if len(fields) != number_of_texts:
             raise InputError(
                 f"line {number} has {len(fields)} tab-separated texts, but the task takes "
@@ -28,7 +29,9 @@ def texts_of(lines: Iterator[str], number_of_texts: int) -> Iterator[Text]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", help="folder of a fine-tuning run")
+    parser.add_argument(
+        "run", help="a fine-tuning run, or a Hugging Face classifier: folder or Hub id"
+    )
     parser.add_argument("--device", default=default_device())
     arguments = parser.parse_args()
     with one_line_errors():

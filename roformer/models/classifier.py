@@ -5,8 +5,11 @@ Shapes: B batch, T sequence, D hidden size, C outputs.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from roformer.config.schema import EncoderConfig
 from roformer.models.encoder import Encoder, draw_weights
@@ -23,6 +26,7 @@ class Classifier(nn.Module):
         outputs: C, classes, or 1 for a regression.
         dropout: between pooler and classifier.
         gradient_checkpointing: see `Encoder`.
+        activation: of the pooler; `gelu` is that of transformers' RoFormerForSequenceClassification.
     """
 
     def __init__(
@@ -33,10 +37,12 @@ class Classifier(nn.Module):
         *,
         dropout: float,
         gradient_checkpointing: bool = False,
+        activation: Literal["tanh", "gelu"] = "tanh",
     ):
         super().__init__()
         self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
         self.pooler = Linear(config.hidden_size, config.hidden_size)
+        self.activation = torch.tanh if activation == "tanh" else functional.gelu
         self.dropout = Dropout(dropout)
         self.classifier = Linear(config.hidden_size, outputs)
         self.reset_parameters()
@@ -60,4 +66,4 @@ class Classifier(nn.Module):
             attention_mask=attention_mask,
             positions=positions,
         )
-        return self.classifier(self.dropout(torch.tanh(self.pooler(x[:, 0]))))
+        return self.classifier(self.dropout(self.activation(self.pooler(x[:, 0]))))

@@ -1,6 +1,7 @@
 """Weights to and from `transformers`' bert and roformer models, and between rotary layouts.
 
 Both are the same encoder here; theirs keep query, key and value apart and name things differently.
+Older checkpoints name them differently again: `clean_state` gives all of them today's names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from roformer.config.position import Learned, Position, Rotary
 from roformer.config.schema import EncoderConfig, SoftmaxAttention
 from roformer.errors import InputError
-from roformer.nn.rotary import Layout
+from roformer.nn.rotary import Layout, rotary_table
 
 MASKED_LM = {
     "transform.": "cls.predictions.transform.dense.",
@@ -37,6 +38,23 @@ BLOCK = {
     "feed_forward_residual.norm.": "output.LayerNorm.",
 }
 PROJECTIONS = ("query", "key", "value")
+WRAPPERS = ("module.", "_orig_mod.", "bert.", "roformer.")
+"""What older checkpoints put before a name, none or several of them."""
+BODY = ("embeddings.", "embeddings_project.", "encoder.", "pooler.")
+"""The parts of a model without a head, whose names begin with its type."""
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+ROTARY_TABLE = "encoder.embed_positions.weight"
+TIED = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+"""Stored copy → what it is a copy of."""
+ROFORMER_CLASSIFIER = {
+    f"{ours}.{kind}": [f"classifier.{theirs}.{kind}"]
+    for ours, theirs in (("pooler", "dense"), ("classifier", "out_proj"))
+    for kind in ("weight", "bias")
+}
+"""RoFormerForSequenceClassification's head: BERT's but for its names and activation."""
 
 
 def encoder_config(config: Any) -> EncoderConfig:
@@ -82,21 +100,95 @@ def encoder_config(config: Any) -> EncoderConfig:
     )
 
 
+def clean_state(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return their weights in fp32 under today's names, without what is made from other weights.
+
+    Undone are: `gamma` and `beta` for a norm's weight and bias; missing and additional prefixes; stored
+    position tables and ids; copies of tied weights. A copy that differs is kept under its name.
+
+    Args:
+        state: as stored.
+        prefix: `bert` or `roformer`, which the names of the result begin with.
+
+    Raises:
+        InputError: two different weights of one name, a weight that is no floating-point number, or
+            a position table that is not RoFormer's.
+    """
+    plain: dict[str, Tensor] = {}
+    for stored, tensor in state.items():
+        name = plain_name(stored)
+        if name in BUFFERS:
+            continue
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"{stored} is {kind}: quantised weights cannot be read")
+        tensor = tensor.float()
+        if name in plain and not torch.equal(plain[name], tensor):
+            raise InputError(f"there are two different weights for {name}, one of them {stored}")
+        plain[name] = tensor
+    if (table := plain.pop(ROTARY_TABLE, None)) is not None and not _is_rotary(table):
+        raise InputError(f"{ROTARY_TABLE} is not RoFormer's table (base 10000): it cannot be read")
+    for copy, original in TIED.items():
+        if copy in plain and torch.equal(plain.setdefault(original, plain[copy]), plain[copy]):
+            del plain[copy]
+    return {f"{prefix}.{n}" if n.startswith(BODY) else n: t for n, t in plain.items()}
+
+
+def plain_name(name: str) -> str:
+    """Return a stored name without prefixes and with today's name for a norm's weight and bias."""
+    while name.startswith(WRAPPERS):
+        name = name.partition(".")[2]
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+
+def _is_rotary(table: Tensor) -> bool:
+    """Tell whether a stored table holds the sines and, behind them, the cosines of Eq. 15."""
+    if table.ndim != 2 or table.shape[1] % 2:
+        return False
+    made = rotary_table(torch.arange(table.shape[0]), table.shape[1])
+    expected = torch.cat((made.sin, made.cos), dim=1)
+    return torch.allclose(table, expected, rtol=0, atol=1e-2)  # it may have been stored in bf16
+
+
+def is_second_version(state: dict[str, Tensor]) -> bool:
+    """Tell whether stored weights are RoFormerV2's: layers without any bias or norm weight."""
+    layers = [name for name in map(plain_name, state) if name.startswith("encoder.layer.")]
+    ends = (".bias", "LayerNorm.weight")
+    return bool(layers) and not any(name.endswith(ends) for name in layers)
+
+
 def from_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the state dict of ours for theirs: the encoder, and the heads that are there.
 
-    Theirs may be a `BertForMaskedLM`, a `RoFormerForMaskedLM` or a `BertForSequenceClassification`.
+    Theirs may be a model without a head, for masked tokens or for sequence classification.
 
     Args:
         state: theirs; derived tables (`embed_positions`, `position_ids`) and the copy of the tied
             output matrix are left out.
         prefix: `bert` or `roformer`.
     """
-    ours: dict[str, Tensor] = {}
-    for name in our_names(state, prefix):
-        their = their_names(name, prefix)
-        ours[name] = torch.cat([state[t] for t in their]) if len(their) > 1 else state[their[0]]
-    return ours
+    return fused(state, sources(state, prefix))
+
+
+def sources(state: dict[str, Tensor], prefix: str) -> dict[str, list[str]]:
+    """Return, for each of our parameters that their state dict fills, the names it is made of."""
+    found = {name: their_names(name, prefix) for name in our_names(state, prefix)}
+    return found | (ROFORMER_CLASSIFIER if has_roformer_classifier(state, prefix) else {})
+
+
+def fused(state: dict[str, Tensor], names: dict[str, list[str]]) -> dict[str, Tensor]:
+    """Return our parameters, each made of the weights that `names` lists for it."""
+    return {
+        ours: torch.cat([state[t] for t in theirs]) if len(theirs) > 1 else state[theirs[0]]
+        for ours, theirs in names.items()
+    }
+
+
+def has_roformer_classifier(state: dict[str, Tensor], prefix: str) -> bool:
+    """Tell whether a head is that of `RoFormerForSequenceClassification`."""
+    names = [theirs[0] for theirs in ROFORMER_CLASSIFIER.values()]
+    return prefix == "roformer" and all(name in state for name in names)
 
 
 def to_transformers(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -170,3 +262,26 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
     order = pairs if to == "half" else pairs.argsort()
     rest = torch.arange(rotary_dim, by_head.shape[1])
     return by_head[:, torch.cat((order, rest)).to(projection.device)].flatten(0, 1)
+
+
+def convert_state_layout(
+    state: dict[str, Tensor], heads: int, to: Layout, *, rotary_dim: int
+) -> dict[str, Tensor]:
+    """Return a state dict of ours whose queries and keys are in the other rotary layout.
+
+    It computes the same where `model.position.layout` says so; converting back restores every bit.
+
+    Args:
+        state: of an encoder, with or without a head, or of an encoder-decoder; every
+            `attention.projection` holds query, key and value.
+        heads: number of heads.
+        to: the layout wanted; the weights are in the other one.
+        rotary_dim: R, the rotated rows of each head.
+    """
+    converted = dict(state)
+    for name, tensor in state.items():
+        if re.search(r"(^|\.)attention\.projection\.(weight|bias)$", name):
+            query, key, value = tensor.chunk(3)
+            turned = [convert_layout(t, heads, to, rotary_dim=rotary_dim) for t in (query, key)]
+            converted[name] = torch.cat((*turned, value))
+    return converted

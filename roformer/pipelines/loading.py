@@ -1,7 +1,8 @@
-"""A trained model, ready to use: `roformer.load_model("runs/glue/…")`."""
+"""A trained model, ready to use: `roformer.load_model("runs/glue/…")`, or one of Hugging Face."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,12 +12,19 @@ import torch
 from torch import nn
 
 from roformer.config.build import build
+from roformer.config.position import Learned
 from roformer.config.schema import EncoderConfig
 from roformer.data.classification import Inputs
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
+from roformer.pipelines.hugging_face import (
+    build_model,
+    check_folder,
+    is_hugging_face,
+    read_hugging_face,
+)
 from roformer.training import checkpoint
 
 Text = str | tuple[str, str]
@@ -34,23 +42,51 @@ class Prediction(NamedTuple):
     """Whether the text was longer than the model reads, and its end was left out."""
 
 
+class Filling(NamedTuple):
+    """A token that may stand at a [MASK]."""
+
+    token: str
+    """Entry of the vocabulary; `##` begins a piece that continues a word."""
+    probability: float
+
+
 class TrainedModel:
     """A model with its tokenizer, as a run saved them; in evaluation mode, in fp32.
 
     Attributes:
-        model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning.
-        tokenizer: of both training runs.
+        model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning, `Encoder` of a Hugging
+            Face model without either head: token ids to hidden states (B, T, D).
         task: what the classifier was fine-tuned on, or None.
         labels: names of its classes in the order of its outputs; None of a regression.
+        texts: how many a text of the task is, 1 or 2; None where that is not known.
         max_length: tokens a text may have.
+        unused: weights of a Hugging Face model that ours does not have, by their names.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: WordPiece, description: dict[str, Any]):
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: WordPiece | str,
+        description: dict[str, Any],
+        unused: Sequence[str] = (),
+    ):
+        self.model, self._tokenizer, self.unused = model, tokenizer, list(unused)
         self.task: str | None = description.get("task")
         self.labels: list[str] | None = description.get("labels")
-        self.texts: int = len(description.get("texts", ("text",)))
+        texts = description.get("texts", ("text",))
+        self.texts: int | None = None if texts is None else len(texts)
         self.max_length: int | None = description.get("max_length")
+
+    @property
+    def tokenizer(self) -> WordPiece:
+        """The tokenizer that the model was trained with.
+
+        Raises:
+            InputError: a Hugging Face model has one that is not BERT's WordPiece, or none.
+        """
+        if isinstance(self._tokenizer, str):
+            raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
+        return self._tokenizer
 
     def predict(self, texts: Iterable[Text]) -> Iterable[Prediction]:
         """Yield a prediction for each text, or for each pair of a task of pairs, in order.
@@ -65,6 +101,46 @@ class TrainedModel:
             yield from self._predict(batch)
 
     @torch.no_grad()
+    def fill_mask(self, text: str, top: int = 5) -> list[list[Filling]]:
+        """Return the most probable tokens for each [MASK] of a text, in order, the best first.
+
+        Args:
+            text: with [MASK] at least once.
+            top: how many tokens for each.
+
+        Raises:
+            InputError: the model predicts no tokens, the text has no [MASK] or is too long.
+        """
+        if not isinstance(self.model, MaskedLM):
+            raise InputError("this model predicts no tokens: give a pre-training run")
+        tokenizer = self.tokenizer
+        parts = tokenizer.encode_batch(text.split(MASK))
+        if len(parts) == 1:
+            raise InputError(f"there is no {MASK} in {text!r}: write one where a token is wanted")
+        if not 0 < top <= tokenizer.size:
+            raise InputError(f"top={top} must be between 1 and {tokenizer.size:,}")
+        ids = [tokenizer.cls_id, *parts[0]]
+        for part in parts[1:]:
+            ids += [tokenizer.mask_id, *part]
+        ids.append(tokenizer.sep_id)
+        position = self.model.encoder.config.position
+        longest = position.max_positions if isinstance(position, Learned) else self.max_length
+        if longest is not None and len(ids) > longest:
+            raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
+        row = torch.tensor([ids], device=self.model.bias.device)
+        predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
+        # Embeddings may have been rounded up: their last rows are no tokens.
+        logits = self.model(row, predict=predict)[0, :, : tokenizer.size].float()
+        found = logits.softmax(-1).topk(top)
+        return [
+            [
+                Filling(tokenizer.vocabulary[number], probability)
+                for number, probability in zip(*pair, strict=True)
+            ]
+            for pair in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        ]
+
+    @torch.no_grad()
     def outputs(self, inputs: Inputs) -> torch.Tensor:
         """Return logits or scores of all examples, (N, C)."""
         device = next(self.model.parameters()).device
@@ -77,13 +153,13 @@ class TrainedModel:
     def inputs(self, texts: Sequence[Text]) -> Inputs:
         """Return texts or pairs as token ids."""
         pairs = [text if isinstance(text, tuple) else (text,) for text in texts]
-        if wrong := next((pair for pair in pairs if len(pair) != self.texts), None):
-            raise InputError(
-                f"{self.task} takes {'pairs' if self.texts == 2 else 'single texts'}: {wrong!r}"
-            )
+        count = self.texts or len(pairs[0])
+        if wrong := next((pair for pair in pairs if len(pair) != count), None):
+            task = self.task or "one call"
+            raise InputError(f"{task} takes {'pairs' if count == 2 else 'single texts'}: {wrong!r}")
         columns = [self.tokenizer.encode_batch(column) for column in zip(*pairs, strict=True)]
         assert self.max_length is not None
-        second = columns[1] if self.texts == 2 else None
+        second = columns[1] if count == 2 else None
         return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
 
     def _predict(self, texts: Sequence[Text]) -> Iterable[Prediction]:
@@ -99,16 +175,29 @@ class TrainedModel:
         ]
 
 
-def load_model(path: str | Path, *, device: str = "cpu") -> TrainedModel:
-    """Open a run's model: the best checkpoint of a fine-tuning, the last one of a pre-training.
+def load_model(
+    path: str | Path, *, device: str = "cpu", revision: str | None = None
+) -> TrainedModel:
+    """Open a run's model, or a `transformers` model of type bert or roformer.
+
+    Of a fine-tuning this is the best checkpoint, of a pre-training the last one. A Hugging Face model
+    becomes a `MaskedLM`, a `Classifier`, or where it has neither head an `Encoder`; weights of it that
+    are not used are told in a warning.
 
     Args:
-        path: a run's folder, or a checkpoint's.
+        path: a run's folder, a checkpoint's, a Hugging Face folder, or a Hub id.
         device: where the model goes.
+        revision: of a Hub id: branch, tag or commit.
 
     Raises:
-        InputError: nothing complete is there, or it has no tokenizer or another one.
+        InputError: nothing complete is there, or it has no tokenizer or another one; a Hugging Face
+            model cannot be had, is damaged, or is one that this encoder is not.
     """
+    if is_hugging_face(str(path)):
+        return _load_hugging_face(str(path), device, revision)
+    if revision is not None:
+        raise InputError(f"revision={revision} is of a Hub id, and {path} is none: leave it out")
+    check_folder(str(path))
     path = Path(path)
     best = path / "checkpoints" / "best"
     description = checkpoint.describe(checkpoint.resolve(path))
@@ -126,6 +215,26 @@ def load_model(path: str | Path, *, device: str = "cpu") -> TrainedModel:
         model = MaskedLM(config, description["vocab_size"])
     checkpoint.load_model(folder, model, description)
     return TrainedModel(model.to(device).eval(), tokenizer, description)
+
+
+def _load_hugging_face(source: str, device: str, revision: str | None) -> TrainedModel:
+    if revision is not None and Path(source).expanduser().exists():
+        raise InputError(
+            f"revision={revision} is of a Hub id, and {source} is a folder: leave it out"
+        )
+    read = read_hugging_face(source, revision)
+    model = build_model(read)
+    description: dict[str, Any] = {"max_length": read.theirs.max_position_embeddings}
+    if read.kind == "classifier":
+        names = read.theirs.id2label
+        labels = [str(names.get(number, number)) for number in range(read.theirs.num_labels)]
+        description |= {"texts": None, "labels": labels if len(labels) > 1 else None}
+    own = {name if read.kind != "encoder" else f"encoder.{name}" for name in model.state_dict()}
+    heads = [their for name, theirs in read.names.items() if name not in own for their in theirs]
+    unused = sorted([*read.unused, *heads])
+    if unused:
+        warnings.warn(f"not used of {source}: {', '.join(unused)}", stacklevel=3)
+    return TrainedModel(model.to(device), read.tokenizer, description, unused)
 
 
 def read_tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece:

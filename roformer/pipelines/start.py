@@ -13,17 +13,15 @@ from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.data.tokenizers import WordPiece, is_hub_id, load_wordpiece, train_wordpiece
+from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
-from roformer.models.hf import encoder_config, from_transformers
+from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
 from roformer.pipelines.loading import read_tokenizer
 from roformer.training import checkpoint
 
 SCRATCH = "scratch"
 HEAD = ("pooler.", "classifier.")
 """What a start need not bring."""
-HUB_FILES = ["*.json", "vocab.txt", "*.safetensors"]
-"""What is downloaded of a Hub model."""
 
 
 class Start(NamedTuple):
@@ -74,9 +72,10 @@ def find_start(
     by_id = Path(runs_dir) / "pretrain" / init_from
     if not path.exists() and by_id.exists():
         path = by_id
-    if (path / "config.json").is_file() or (not path.exists() and is_hub_id(init_from)):
-        start = _from_hugging_face(init_from, path if path.exists() else None, revision)
+    if is_hugging_face(str(path)):
+        start = _from_hugging_face(init_from, revision)
     elif path.exists():
+        check_folder(str(path))
         start = _from_checkpoint(init_from, path, runs_dir)
     else:
         raise InputError(
@@ -115,50 +114,27 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     )
 
 
-def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None) -> Start:
-    from huggingface_hub import snapshot_download
-    from transformers import AutoConfig, AutoModel
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # `load_start` says what was not there and what not used
-    logging.disable_progress_bar()
+def _from_hugging_face(init_from: str, revision: str | None) -> Start:
     try:
-        if folder is None:
-            files = snapshot_download(init_from, revision=revision, allow_patterns=HUB_FILES)
-            folder = Path(files)
-        config = AutoConfig.from_pretrained(folder)
-        encoder = encoder_config(config)
-        model, loading = AutoModel.from_pretrained(folder, output_loading_info=True)
+        read = read_hugging_face(init_from, revision)
     except InputError as error:
-        raise InputError(f"init_from={init_from}: {error}") from error
-    except Exception as error:  # many types: no such repository, no network, damaged files
-        line = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"init_from={init_from} cannot be read as a Hugging Face model: "
-            f"{type(error).__name__}, {line}"
-        ) from error
-    lost = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
-    if lost:
-        raise InputError(
-            f"init_from={init_from} lacks weights of the encoder: {', '.join(sorted(lost)[:4])}"
-        )
-    state = {
-        f"{config.model_type}.{name}": tensor.float()
-        for name, tensor in model.state_dict().items()
-        if name not in loading["missing_keys"]
-    }
-    weights = from_transformers(state, config.model_type)
-    tokenizer = WordPiece.load(folder)
-    if tokenizer.size > config.vocab_size:
-        raise InputError(
-            f"init_from={init_from}: its tokenizer has {tokenizer.size} entries, its embeddings "
-            f"{config.vocab_size}: they are not of one model"
-        )
+        raise InputError(f"init_from={error}") from error
+    if isinstance(read.tokenizer, str):
+        raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {read.tokenizer}")
+    weights = read.weights
+    if read.activation != "tanh":  # a head that a fine-tuning does not have: told as not used
+        weights = {
+            read.names[name][0] if name.startswith(HEAD) else name: tensor
+            for name, tensor in weights.items()
+        }
+    weights = weights | read.unused
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
         digest.update(weights[name].numpy().tobytes())
-    return Start(init_from, encoder, config.vocab_size, tokenizer, weights, digest.hexdigest())
+    return Start(
+        init_from, read.config, read.vocab_size, read.tokenizer, weights, digest.hexdigest()
+    )
 
 
 def load_start(start: Start, model: nn.Module) -> str:

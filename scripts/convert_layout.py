@@ -1,0 +1,27 @@
+"""Convert the rotary layout: `python scripts/convert_layout.py RUN --to half --output OUT`.
+
+The model computes the same; queries and keys have their pairs at (i, i + d/2), as GPT-NeoX and Llama
+want them, or with `--to interleaved` back at (0, 1), (2, 3), …, as in the paper.
+"""
+
+import argparse
+from typing import cast
+
+from roformer.cli import one_line_errors
+from roformer.nn.rotary import LAYOUTS, Layout
+from roformer.pipelines.layout import convert_run_layout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", help="a run, or a checkpoint in one")
+    parser.add_argument("--to", choices=LAYOUTS, required=True)
+    parser.add_argument("--output", required=True, help="folder of the new run; must not exist")
+    arguments = parser.parse_args()
+    with one_line_errors():
+        folder = convert_run_layout(arguments.path, cast(Layout, arguments.to), arguments.output)
+        print(f"{folder}: queries and keys in the layout {arguments.to}")
+
+
+if __name__ == "__main__":
+    main()
