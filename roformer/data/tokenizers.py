@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,6 +124,14 @@ class WordPiece:
         _write(folder / "tokenizer.json", self._tokenizer.to_str(pretty=True))
         _write(folder / "vocab.txt", "".join(f"{entry}\n" for entry in self.vocabulary))
         _write(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+
+    def to_transformers(self) -> Any:
+        """Return the tokenizer of `transformers` that gives the same ids."""
+        from transformers import AutoTokenizer
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder)
+            return AutoTokenizer.from_pretrained(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> WordPiece:

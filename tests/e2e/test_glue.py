@@ -22,15 +22,19 @@ from roformer.training.loop import Loop
 from tests.e2e.conftest import assert_same, small_run
 from tests.unit import glue_tasks
 
+SMALL = [
+    *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc"),
+    *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
+    *("training.max_length=48", "training.epochs=2"),
+    *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
+]
+
 
 @pytest.fixture
 def small(tmp_path):
     """Return the command line of a small grid into `tmp_path`."""
     return [
-        *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc"),
-        *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
-        *("training.max_length=48", "training.epochs=2"),
-        *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
+        *SMALL,
         f"runtime.runs_dir={tmp_path / 'runs'}",
         f"runtime.cache_dir={tmp_path / 'cache'}",
     ]

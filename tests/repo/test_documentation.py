@@ -13,7 +13,11 @@ from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.wmt import WmtConfig
 from tests.conftest import REPOSITORY
 
-PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("experiments/**/*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted(REPOSITORY.glob("docs/*.md")),
+    *sorted(REPOSITORY.glob("experiments/**/*.md")),
+]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
 CONFIGS = {

@@ -1,0 +1,87 @@
+"""Fine-tune a pre-trained model on your own CSV with transformers' Trainer.
+
+    python examples/finetune_csv.py runs/pretrain/YOUR_RUN reviews.csv
+
+The CSV has the columns `text` and `label`; a tenth of its rows is held out. The encoder is this
+repository's, everything around it is Hugging Face's: `datasets` reads, `Trainer` trains.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import load_dataset
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+import roformer
+from roformer.cli import one_line_errors
+from roformer.errors import InputError
+from roformer.models.classifier import Classifier
+from roformer.models.outputs import WithLoss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="a pre-trained model: a run, a folder or a Hub id")
+    parser.add_argument("csv", type=Path, help="a file with the columns text and label")
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--output", type=Path, default=Path("runs/examples/csv"))
+    arguments = parser.parse_args()
+    with one_line_errors():
+        finetune(arguments)
+
+
+def finetune(arguments: argparse.Namespace) -> None:
+    trained = roformer.load_model(arguments.model)
+    if not arguments.csv.is_file():
+        raise InputError(
+            f"{arguments.csv} does not exist: give a CSV with the columns text and label"
+        )
+    rows = load_dataset("csv", data_files=str(arguments.csv), split="train")
+    if missing := {"text", "label"} - set(rows.column_names):
+        raise InputError(f"{arguments.csv} has no column {', '.join(sorted(missing))}")
+    labels = sorted({str(label) for label in rows["label"]})
+
+    tokenizer = trained.tokenizer.to_transformers()
+
+    def encode(batch: dict[str, list[object]]) -> dict[str, list[object]]:
+        inputs = tokenizer([str(text) for text in batch["text"]], truncation=True, max_length=512)
+        return {**inputs, "labels": [labels.index(str(label)) for label in batch["label"]]}
+
+    parts = rows.map(encode, batched=True, remove_columns=rows.column_names)
+    parts = parts.train_test_split(test_size=0.1, seed=0)
+
+    torch.manual_seed(0)
+    encoder = trained.model.encoder
+    model = Classifier(encoder.config, encoder.tokens.num_embeddings, len(labels), dropout=0.1)
+    model.encoder.load_state_dict(encoder.state_dict())
+    trainer = Trainer(
+        model=WithLoss(model),
+        args=TrainingArguments(
+            output_dir=str(arguments.output),
+            num_train_epochs=arguments.epochs,
+            learning_rate=arguments.learning_rate,
+            per_device_train_batch_size=32,
+            warmup_steps=20,
+            eval_strategy="epoch",
+            save_strategy="no",
+            logging_steps=50,
+            report_to=[],
+        ),
+        train_dataset=parts["train"],
+        eval_dataset=parts["test"],
+        data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=lambda result: {
+            "accuracy": float(np.mean(result.predictions.argmax(-1) == result.label_ids))
+        },
+    )
+    trainer.train()
+    print(
+        f"accuracy {trainer.evaluate()['eval_accuracy']:.3f} on {len(parts['test'])} held-out rows"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Our models as `transformers.Trainer` wants them: labels in, an output with loss and logits out.
+
+    Trainer(model=WithLoss(roformer.load_model("runs/pretrain/…").model), …)
+
+The models themselves return logits, because the loop of this repository sums its losses over all
+micro-batches and processes before it divides. `Trainer` does the same when it tells a model how many
+targets the whole update has, which `num_items_in_batch` is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.utils import ModelOutput
+
+from roformer.models.classifier import Classifier
+from roformer.models.encoder import MaskedLM
+
+IGNORED = -100
+"""Label of what is not to be predicted, as in torch and transformers."""
+
+
+@dataclass
+class LossOutput(ModelOutput):
+    """What `transformers` models return: by attribute, by key, or as a tuple without the Nones."""
+
+    loss: Tensor | None = None
+    """A scalar; None where no labels were given."""
+    logits: Tensor | None = None
+    """(B, T, V) of a masked LM, (B, C) of a classifier."""
+
+
+class WithLoss(nn.Module):
+    """A masked LM or a classifier that takes `labels` and returns a `LossOutput`.
+
+    Args:
+        model: its weights are shared, not copied: after `Trainer.train()` it is the trained one.
+    """
+
+    accepts_loss_kwargs = True
+    """Has `Trainer` give the number of targets, so that accumulation equals one large batch."""
+
+    def __init__(self, model: MaskedLM | Classifier):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> LossOutput:
+        """Return logits and, given labels, the loss.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T), 1 or true for real tokens.
+            token_type_ids: (B, T).
+            labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; (B,) classes, int64, or
+                scores, floating, of a classifier with one output.
+            num_items_in_batch: targets of the whole update; None divides by those of this batch.
+        """
+        mask = None if attention_mask is None else attention_mask.bool()
+        logits = self.model(input_ids, attention_mask=mask, token_type_ids=token_type_ids).float()
+        if labels is None:
+            return LossOutput(logits=logits)
+        if labels.is_floating_point():
+            loss = functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+            count = labels.numel()
+        else:
+            loss = functional.cross_entropy(
+                logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+            )
+            count = int((labels != IGNORED).sum())
+        return LossOutput(loss=loss / (num_items_in_batch or max(1, count)), logits=logits)

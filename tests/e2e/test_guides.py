@@ -1,0 +1,93 @@
+"""What the guides and the README show of Python runs, and so do the examples."""
+
+import random
+import re
+import runpy
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.e2e import test_glue, wmt_runs
+from tests.e2e.conftest import SMALL, small_run, write_corpus
+
+PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md"))]
+PLACE = re.compile(r"runs/(pretrain|glue|wmt)/[\w-]+")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a small run of each pipeline, by its name."""
+    folder = tmp_path_factory.mktemp("runs")
+    where = [f"runtime.cache_dir={folder / 'cache'}", f"runtime.runs_dir={folder / 'runs'}"]
+    write_corpus(folder / "text.jsonl", documents=100)
+    _, pretrain = small_run([*SMALL, f"data.path={folder / 'text.jsonl'}", *where])
+    (glue,) = test_glue.run([*test_glue.SMALL, "task=sst2", *where])
+    wmt_runs.write_parallel_text(folder / "parallel")
+    _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, f"data.path={folder / 'parallel'}", *where])
+    return {"pretrain": pretrain, "glue": glue, "wmt": wmt}
+
+
+def snippets():
+    for page in PAGES:
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S)):
+            yield pytest.param(code, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("code", snippets())
+def test_snippets_run(code, runs, tmp_path, monkeypatch):
+    """With a run of the tests where they name one."""
+    file = tmp_path / "snippet.py"  # a class asks for its module's file
+    file.write_text(PLACE.sub(lambda match: str(runs[match[1]]), code))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(file), run_name="snippet")
+
+
+def call(monkeypatch, name, *arguments):
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+    runpy.run_path(str(REPOSITORY / "examples" / f"{name}.py"), run_name="__main__")
+
+
+def test_fill_mask(runs, monkeypatch, capsys):
+    call(monkeypatch, "fill_mask", runs["pretrain"], "ba bel [MASK] bor [MASK]", "--top", 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ba bel [MASK] bor [MASK]"
+    assert [line.split(":")[0] for line in lines[1:]] == ["  [MASK] 1", "  [MASK] 2"]
+    assert all(line.count("%") == 3 for line in lines[1:])
+
+
+def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
+    """The label is a word of the text, so that a few updates learn it."""
+    generator = random.Random(0)
+    words = ["ba", "bel", "bin", "bor", "cu", "din"]
+    rows = ["text,label"]
+    for number in range(400):
+        text = generator.choices(words, k=5)
+        text[generator.randrange(5)] = ["fa", "gor"][number % 2]
+        rows.append(f"{' '.join(text)},{['fa', 'gor'][number % 2]}")
+    (tmp_path / "mine.csv").write_text("\n".join(rows) + "\n")
+    where = ["--output", tmp_path / "out", "--learning-rate", 1e-3, "--epochs", 4]
+    call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "mine.csv", *where)
+    told = re.search(r"accuracy ([\d.]+) on 40 held-out rows", capsys.readouterr().out)
+    assert float(told[1]) > 0.9
+    with pytest.raises(SystemExit) as left:
+        call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "none.csv")
+    assert left.value.code == 2 and "none.csv does not exist" in capsys.readouterr().err
+
+
+def test_swap_position(monkeypatch, capsys):
+    call(monkeypatch, "swap_position")
+    _, *lines = capsys.readouterr().out.splitlines()
+    answers = {
+        kind: (order != "none", moved != "none") for kind, order, moved in map(str.split, lines)
+    }
+    relative, absolute = (True, False), (True, True)
+    assert answers == {
+        "rotary": relative,
+        "learned": absolute,
+        "sinusoidal": absolute,
+        "shaw": relative,
+        "t5": relative,
+        "alibi": relative,
+        "none": (False, False),
+    }
