@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM

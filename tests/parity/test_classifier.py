@@ -103,7 +103,7 @@ def test_twenty_updates_lose_what_a_plain_loop_over_bert_loses(tmp_path, task):
     assert ours.training().steps == 20
     every = {**ours.training().__dict__, "log_every": 1}
     run = Run("glue", config, data.fingerprint)
-    run.train(ours, type(ours.training())(**every))
+    run.train(ours, type(ours.training())(**every), TOKENIZER)
     rows = (run.folder.path / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(row)["train/loss"] for row in rows]
 
