@@ -1,4 +1,4 @@
-"""Grids in whole processes: side by side, over two processes, killed, as a Hydra multirun."""
+"""Grids in whole processes: side by side, killed, as a Hydra multirun."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_same, results
+from tests.e2e.conftest import assert_same
 from tests.e2e.test_processes import launcher
 from tests.unit import glue_tasks
 
@@ -45,23 +45,13 @@ def finish(folder: Path, *overrides: str, processes: int = 1) -> tuple[list[Path
     return sorted((folder / "runs" / "glue").iterdir()), output
 
 
-def test_side_by_side_equals_one_after_another_and_over_two_processes(tmp_path):
+def test_side_by_side_equals_one_after_another(tmp_path):
     grid = ["task=[mrpc,stsb]", "seed=[0,1]"]
     alone, printed = finish(tmp_path / "alone", *grid)
     beside, told = finish(tmp_path / "beside", *grid, "jobs=2")
-    shared, _ = finish(tmp_path / "shared", *grid, "training.batch_size=15", processes=2)
-    single, _ = finish(tmp_path / "single", *grid, "training.batch_size=15")
-    assert len(alone) == len(beside) == len(shared) == 4
+    assert len(alone) == len(beside) == 4
     for ours, theirs in zip(beside, alone, strict=True):
         assert_same(ours, theirs)
-    for ours, theirs in zip(shared, single, strict=True):
-        for row, expected in zip(results(ours), results(theirs), strict=True):
-            # Not the metrics: of a model that knows nothing yet, rounding decides ranks and ties.
-            sums = {
-                k: v for k, v in expected.items() if k.startswith(("train/", "data/", "valid/"))
-            }
-            assert {k: row[k] for k in sums} == pytest.approx(sums, rel=1e-3)
-        assert row["data/samples"] == 2 * 96  # every example once an epoch, over both processes
     for output in (printed, told):
         assert "| roformer (rotary) |" in output and "4/4" in output
 

@@ -64,17 +64,6 @@ def finish(arguments, *overrides, runs, processes=1, script=SCRIPT) -> Path:
     return run
 
 
-def test_two_processes_equal_one_and_equal_accumulation(arguments):
-    """Batches of 8 = 2 processes x 4 = 4 steps of 2; 9 does not divide evenly, on purpose."""
-    for batch in (8, 9):
-        size = f"training.batch_size={batch}"
-        one = finish(arguments, size, runs=f"one{batch}")
-        two = finish(arguments, size, runs=f"two{batch}", processes=2)
-        four = finish(arguments, size, "runtime.micro_batch_size=2", runs=f"four{batch}")
-        assert_close(two, one, tolerance=1e-4)
-        assert_close(four, one, tolerance=1e-4)
-
-
 def test_more_processes_than_sequences_is_refused(arguments):
     process, _ = start(arguments, "training.batch_size=1", runs="thin", processes=2)
     output, _ = process.communicate(timeout=120)

@@ -1,0 +1,260 @@
+"""What grows and what does not: anonymous memory over steps, evaluations and the size of the corpus.
+
+RssAnon is sampled all the time: mapped files do not count in it, and peaks between updates do. Every
+measurement is a child of a process that has imported everything, so that none sees another's.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roformer.config.schema import FilesText, TokenizerConfig
+from roformer.data import shards
+from roformer.data.sentences import Pairs, Sentences
+from roformer.data.tokenizers import train_wordpiece
+from roformer.data.translation_batches import Updates
+from roformer.pipelines import pretrain as pretraining
+from roformer.training.loop import Loop
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import SMALL, small_run
+
+pytestmark = pytest.mark.slow
+MB = 1 << 20
+SMALLEST = [
+    *(*SMALL, "model.layers=1", "model.hidden_size=32", "model.heads=2"),
+    *("model.intermediate_size=64", "training.batch_size=32"),
+]
+STEPS, EVALUATE_EVERY = 2000, 20
+LENGTH = 128
+"""Of the blocks that corpora of different sizes are cut into."""
+CORPORA = {"1 MB": MB, "200 MB": 200 * MB}
+TEXTS = {"2 MB": 2 * MB, "20 MB": 20 * MB}
+PAIRS = (100_000, 1_000_000)
+
+
+# --- in the process that measures ----------------------------------------------------------------
+
+
+def anonymous() -> int:
+    """Return bytes of memory that is no file's, now in RAM."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    raise OSError("this kernel does not tell RssAnon")
+
+
+class Samples(threading.Thread):
+    """RssAnon over time, beyond what it was at the start; `place` says where the work was."""
+
+    def __init__(self, place: Callable[[], int] = lambda: 0):
+        super().__init__(daemon=True)
+        self.place, self.before = place, anonymous()
+        self.taken: list[tuple[int, int]] = []
+
+    def run(self) -> None:
+        while True:
+            self.taken.append((self.place(), anonymous() - self.before))
+            time.sleep(0.002)
+
+    def peak(self, first: int = 0, last: int = sys.maxsize) -> int:
+        """Return the most while the work was in first … last."""
+        return max(size for place, size in self.taken if first <= place <= last)
+
+
+def measured(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns, in a child."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(writing, json.dumps(work()).encode())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as stream:
+        result = stream.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return json.loads(result)
+
+
+def over_steps(folder: Path) -> dict[str, int]:
+    """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
+    step = 0
+    update = Loop._update
+
+    def counted(loop: Loop, batches: Any) -> None:
+        nonlocal step
+        step = loop.state.step
+        update(loop, batches)
+
+    Loop._update = counted
+    samples = Samples(lambda: step)
+    samples.start()
+    small_run(
+        [
+            *(*SMALLEST, f"training.steps={STEPS}", f"training.evaluate_every={EVALUATE_EVERY}"),
+            *("training.log_every=10", "training.checkpoint_every=200"),
+            *("training.sequence_length=64", "training.valid_sequences=64"),
+            *(f"data.path={folder / 'text'}", f"runtime.cache_dir={folder / 'cache'}"),
+            f"runtime.runs_dir={folder / 'runs'}",
+        ]
+    )
+    quarter = STEPS // 4
+    return {
+        "first": samples.peak(quarter // 2, quarter),
+        "last": samples.peak(STEPS - quarter, STEPS),
+        "evaluations": STEPS // EVALUATE_EVERY,
+    }
+
+
+def write_shards(folder: Path, size: int) -> None:
+    """Write a prepared corpus of so many bytes of training tokens, as `prepare_text` would."""
+    tokenizer = train_wordpiece(["a few words of some text"] * 2, 64, True)
+    tokenizer.save(folder / "tokenizer")
+    generator = np.random.default_rng(0)
+    written = {}
+    for split, tokens in (("train", size // 2), ("valid", 50_000)):
+        ids = generator.integers(5, tokenizer.size, tokens, dtype=np.uint16)
+        ids[::100] = tokenizer.sep_id
+        name = f"{split}_00000.bin"
+        ids.tofile(folder / name)
+        written[split] = [{"file": name, "tokens": tokens, "bytes": 2 * tokens, "sha256": ""}]
+    manifest = {
+        "format": shards.FORMAT,
+        "fingerprint": folder.name,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint},
+        "dtype": "<u2",
+        "shards": written,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def over_corpus(folder: Path, name: str) -> dict[str, int]:
+    """Train a few steps on tokens of a certain size; return the peak and the number of blocks."""
+    prepared = folder / name
+    pretraining.prepare = lambda config: shards.TextShards.open(prepared)
+    samples = Samples()
+    samples.start()
+    small_run(
+        [
+            *(*SMALLEST, "training.steps=12", f"training.sequence_length={LENGTH}"),
+            *("data.path=unread", f"runtime.runs_dir={folder / 'runs' / name}"),
+        ]
+    )
+    stream = shards.TextShards.open(prepared).train
+    return {"peak": samples.peak(), "blocks": len(stream) // (LENGTH - 2)}
+
+
+def write_text(folder: Path, size: int) -> None:
+    """Write documents of about 5 kB out of 2,000 words."""
+    generator = random.Random(0)
+    words = ["".join(generator.choices("abcdefghijklmnop", k=7)) for _ in range(2000)]
+    with (folder / "text.jsonl").open("w") as file:
+        while file.tell() < size:
+            file.write(json.dumps({"text": " ".join(generator.choices(words, k=600))}) + "\n")
+
+
+def over_preparation(folder: Path) -> int:
+    """Prepare a text in small batches; return the peak."""
+    shards.BATCH_CHARACTERS = 2**18  # so that the smaller text has several
+    config = FilesText(path=str(folder), tokenizer=TokenizerConfig(vocab_size=500))
+    samples = Samples()
+    samples.start()
+    shards.prepare_text(config, folder / "cache", workers=1, progress=False)
+    return samples.peak()
+
+
+def over_pairs(count: int) -> int:
+    """Cut the first two epochs of so many pairs into updates; return the peak."""
+    generator = np.random.default_rng(0)
+    empty = np.empty(0, np.int32)
+    sides = [np.cumsum(generator.integers(2, 60, count + 1)) for _ in range(2)]
+    samples = Samples()
+    samples.start()
+    updates = Updates(Pairs(*(Sentences(empty, side) for side in sides)), 25_000, 4096, seed=0)
+    number = 1
+    while updates.locate(number)[0] < 1:
+        number += 1000
+    updates.update(number)
+    return samples.peak()
+
+
+def main(folder: Path) -> None:
+    (folder / "text").mkdir()
+    write_text(folder / "text", MB)
+    outcome: dict[str, Any] = {"steps": measured(lambda: over_steps(folder))}
+    for name, size in CORPORA.items():
+        (folder / name).mkdir()
+        measured(
+            lambda name=name, size=size: write_shards(folder / name, size)
+        )  # it starts threads
+        outcome[name] = measured(lambda name=name: over_corpus(folder, name))
+    for name, size in TEXTS.items():
+        (folder / f"text of {name}").mkdir()
+        write_text(folder / f"text of {name}", size)
+        where = folder / f"text of {name}"
+        outcome[f"text of {name}"] = measured(lambda where=where: over_preparation(where))
+    outcome["pairs"] = [measured(lambda count=count: over_pairs(count)) for count in PAIRS]
+    (folder / "outcome.json").write_text(json.dumps(outcome, indent=1))
+
+
+# --- what came of it -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("memory")
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(folder)],
+        cwd=REPOSITORY,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = json.loads((folder / "outcome.json").read_text())
+    print(json.dumps(outcome))
+    return outcome
+
+
+def test_steps_and_evaluations_keep_nothing(outcome):
+    """1,500 batches of 21 kB would be 31 MB, 75 evaluations' logits of 1.3 MB each 98 MB."""
+    assert outcome["steps"]["last"] - outcome["steps"]["first"] < 4 * MB
+
+
+def test_a_larger_corpus_costs_the_order_of_its_blocks(outcome):
+    """8 bytes a block, the permutation of an epoch: 70 MB for English Wikipedia and BookCorpus in
+    blocks of 512. The tokens themselves stay in the mapped file: 199 MB more would show."""
+    small, large = (outcome[name] for name in CORPORA)
+    order = 8 * (large["blocks"] - small["blocks"])
+    assert large["peak"] - small["peak"] < order + 4 * MB
+
+
+def test_preparing_more_text_costs_a_digest_a_document(outcome):
+    """Python keeps about 100 bytes of each, 0.4 MB for 3,600 more documents."""
+    small, large = (outcome[f"text of {name}"] for name in TEXTS)
+    assert large - small < 6 * MB
+
+
+def test_the_order_of_an_epoch_of_pairs(outcome):
+    """Lengths and order in int64, and what sorting needs besides, at most 16 numbers a pair: 0.6 GB
+    for the 4.5 M pairs of WMT14 English-German, in each process."""
+    small, large = outcome["pairs"]
+    assert (large - small) / (PAIRS[1] - PAIRS[0]) < 128
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
