@@ -22,7 +22,7 @@ from roformer.config.schema import LoopConfig
 from roformer.data.classification import Inputs, epoch_batches, evaluation_batches
 from roformer.data.glue import Split, TaskData, prepare_task, task_texts
 from roformer.data.tokenizers import WordPiece
-from roformer.errors import InputError
+from roformer.errors import InputError, naming
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
@@ -225,7 +225,9 @@ class ClassificationTask:
             ):
                 pair = [self._write(label), self._write(prediction)]
                 lines.append("\t".join([str(index), *pair, *(f"{value:.9g}" for value in row)]))
-            (folder / f"{part.name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            file = folder / f"{part.name}.tsv"
+            with naming(file):
+                file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _write(self, value: Any) -> str:
         return f"{value:.9g}" if self.task.labels is None else self.task.labels[int(value)]

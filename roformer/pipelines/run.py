@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -253,7 +254,9 @@ class Run:
                 failure = sys.exc_info()[1]
                 if failure is not None:
                     summary["error"] = f"{type(failure).__name__}: {failure}"
-                folder.finish(summary)
+                # A disk that is full was told of by the first error.
+                with suppress(OSError) if failure is not None else nullcontext():
+                    folder.finish(summary)
             tracker.finish(status, summary)
         accelerator.wait_for_everyone()
         return summary

@@ -29,6 +29,7 @@ from roformer.data.translation_batches import (
     evaluation_buckets,
     share,
 )
+from roformer.errors import naming
 from roformer.evaluation.bleu import sacrebleu, translation_scores
 from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
@@ -255,7 +256,9 @@ def write_lines(folder: Path, texts: dict[str, list[str]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in texts.items():
         content = "".join(f"{line}\n" for line in lines)
-        (folder / f"test.{name}.txt").write_text(content, encoding="utf-8")
+        file = folder / f"test.{name}.txt"
+        with naming(file):
+            file.write_text(content, encoding="utf-8")
 
 
 def tell(summary: dict[str, Any]) -> None:

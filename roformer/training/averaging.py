@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from roformer.errors import InputError
@@ -87,7 +87,7 @@ def save_average(paths: Sequence[Path], folder: Path) -> Path:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    save_file(tensors, partial / checkpoint.MODEL)
+    checkpoint.save_tensors(tensors, partial / checkpoint.MODEL)
     shutil.copy(paths[0] / checkpoint.DESCRIPTION, partial)
     account = {"checkpoints": [path.name for path in paths]}
     (partial / ACCOUNT).write_text(json.dumps(account, indent=1))

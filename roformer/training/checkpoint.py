@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from roformer.errors import InputError
+from roformer.errors import InputError, naming
 from roformer.training.sharding import cut_like, whole
 
 MODEL, OPTIMIZER, STATE, DESCRIPTION = (
@@ -84,17 +84,16 @@ class Checkpoints:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
-            save_file(weights, partial / MODEL)
-            save_file(moments, partial / OPTIMIZER)
-            (partial / STATE).write_text(json.dumps(state, indent=1))
-            (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
-            complete(partial)
-            if target.exists():  # a damaged one that was resumed past
-                shutil.rmtree(target)
-            partial.rename(target)
-            _flush(self.folder)
-        except SafetensorError as error:
-            raise _system_error(error, partial) from error
+            with naming(partial):
+                save_tensors(weights, partial / MODEL)
+                save_tensors(moments, partial / OPTIMIZER)
+                (partial / STATE).write_text(json.dumps(state, indent=1))
+                (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
+                complete(partial)
+                if target.exists():  # a damaged one that was resumed past
+                    shutil.rmtree(target)
+                partial.rename(target)
+                _flush(self.folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         self._link("last", target)
@@ -127,6 +126,20 @@ class Checkpoints:
         for path in steps:
             if path.resolve() not in kept:
                 shutil.rmtree(path)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the system's own error, which safetensors tells of in its text only.
+    """
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def complete(folder: Path) -> None:
@@ -274,13 +287,6 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
-
-
-def _system_error(error: SafetensorError, path: Path) -> OSError:
-    """Return the system's error that safetensors tells of in its text only."""
-    found = re.search(r"os error (\d+)", str(error))
-    number = int(found[1]) if found else errno.EIO
-    return OSError(number, os.strerror(number), str(path))
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

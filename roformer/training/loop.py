@@ -37,7 +37,7 @@ from roformer.training.hardware import peak_flops, peak_memory_bytes
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
 from roformer.training.records import RunFolder
 from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
-from roformer.training.spikes import Spike, SpikeWatch
+from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
 from roformer.training.state import State
 from roformer.training.task import Batch, Settings, Task
 from roformer.training.tracking import Progress, Tracker
@@ -46,6 +46,8 @@ from roformer.training.updates import UpdateKeys, micro_batches, seed_generators
 MOST_SKIPPED = 40
 """Updates in a row that fp16's loss scaler may leave out: after so many halvings of its scale it is
 not the scale."""
+LOOK_EVERY = 10
+"""Updates after which all ranks look whether one was asked to stop, where looking costs a wait."""
 COUNTS = ("targets", "tokens", "samples", "asked to stop")
 """What is summed over the ranks in every update."""
 
@@ -238,8 +240,9 @@ class Loop:
         return max(len(self.task.keys(update, rank, self.world_size)) for rank in ranks)
 
     def _watched(self) -> bool:
-        """Whether to look at the counters after every update: where that is free."""
-        return self.device.type == "cpu" or (self.world_size == 1 and self.signal is not None)
+        """Whether to look at the counters, and at the signals of other ranks, after an update."""
+        free = self.device.type == "cpu" or (self.world_size == 1 and self.signal is not None)
+        return free or self.state.step % LOOK_EVERY == 0
 
     def _sync(self) -> bool:
         """Bring the counters to the host; return whether some rank was asked to stop.
@@ -255,44 +258,37 @@ class Loop:
         state.samples += samples
         found = self.accelerator.gather(torch.cat([self.first_bad, self.spikes.found])[None])
         if found.any():
-            self._tell_spikes(found.tolist())
+            self._tell_spikes(found_by_ranks(found.tolist(), float(self.spikes.known[1])))
         now = time.perf_counter()
         state.seconds += now - self.lap_began
         state.wall_seconds += now - self.began
         self.began = now
         return stop > 0
 
-    def _tell_spikes(self, found: list[list[float]]) -> None:
-        """Record what stood out since the last look; a row a rank: (first bad step, spike).
+    def _tell_spikes(self, spikes: list[Spike]) -> None:
+        """Record what stood out since the last look, with the samples of its batch.
 
         Raises:
             Diverged: an update of some rank went wrong.
         """
         self.spikes.clear()
-        replay = f"look at its batch with: python scripts/replay_batch.py {self.folder.path}"
-        bad = min((int(row[0]) for row in found if row[0]), default=None)
-        for rank, (broken, step, loss, usual) in enumerate(found):
-            if broken and int(broken) == bad:
-                self._note(Spike(bad, rank, math.nan, float(self.spikes.known[1])))
-            elif step and not (bad and step > bad):
-                self._note(Spike(int(step), rank, loss, usual))
-                self.progress.say(
-                    f"loss spike at step {int(step)}: {loss:.3f} where {usual:.3f} was usual; "
-                    f"{replay} {int(step)}"
+        for spike in sorted(spikes, key=lambda spike: spike.step):
+            step = spike.step
+            if self.accelerator.is_main_process:
+                keys = self.task.keys(step, spike.rank, self.world_size)
+                samples = [self.task.samples(key) for key in keys]
+                self.folder.note_spike({**spike._asdict(), "samples": samples})
+            replay = f"python scripts/replay_batch.py {self.folder.path} {step}"
+            if math.isnan(spike.loss):
+                raise Diverged(
+                    f"the loss or its gradient is not finite at step {step}: lower "
+                    "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from "
+                    f"before it; look at its batch with: {replay}"
                 )
-        if bad is not None:
-            raise Diverged(
-                f"the loss or its gradient is not finite at step {bad}: lower "
-                "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from before "
-                f"it; {replay} {bad}"
+            self.progress.say(
+                f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; "
+                f"look at its batch with: {replay}"
             )
-
-    def _note(self, spike: Spike) -> None:
-        """Write a spike and the samples of its batch into the record."""
-        if self.accelerator.is_main_process:
-            keys = self.task.keys(spike.step, spike.rank, self.world_size)
-            samples = [self.task.samples(key) for key in keys]
-            self.folder.note_spike({**spike._asdict(), "samples": samples})
 
     def _training_row(self) -> dict[str, Any]:
         """Return what is known of the updates since the last log step, and start a new window."""
@@ -395,6 +391,7 @@ class Loop:
         return self.state.tokens, self.state.seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:  # asked twice: do not wait for the checkpoint
+        # Launchers and batch systems may repeat a SIGTERM; who presses Ctrl-C twice will not wait.
+        if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number

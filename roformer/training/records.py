@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from roformer.errors import InputError
+from roformer.errors import InputError, naming
 from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
@@ -51,7 +51,8 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.spikes = path / "spikes.jsonl"
-        self.lock = Lock(path.with_name(f".{path.name}.lock"), str(path))
+        name = f"{path.parent.name}-{path.name}.lock"
+        self.lock = Lock(path.absolute().parents[1] / ".locks" / name, str(path))
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of a run that ended, else None."""
@@ -125,7 +126,7 @@ class RunFolder:
 
 def append(path: Path, row: dict[str, Any]) -> None:
     """Append a row to a file of JSON lines; a number that is not finite becomes null."""
-    with path.open("a") as file:
+    with naming(path), path.open("a") as file:
         file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
 
@@ -166,8 +167,9 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content at once: a reader sees the old or the new, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text)
-        partial.replace(path)
+        with naming(path):
+            partial.write_text(text)
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

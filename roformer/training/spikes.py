@@ -8,6 +8,7 @@ It enters the running values as the threshold that it passed, so that one does n
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -67,3 +68,20 @@ class SpikeWatch:
     def clear(self) -> None:
         """Forget what was found; the running values stay."""
         self.found = torch.zeros_like(self.found)
+
+
+def found_by_ranks(rows: list[list[float]], usual: float) -> list[Spike]:
+    """Return what stood out on any rank, an update that went wrong as a spike of NaN.
+
+    Args:
+        rows: of each rank (first step that is not finite, step of its spike, loss, usual); 0 for none.
+        usual: the running loss, for updates that went wrong.
+    """
+    bad = min((row[0] for row in rows if row[0]), default=math.inf)
+    spikes = []
+    for rank, (broken, step, loss, mean) in enumerate(rows):
+        if broken and broken == bad:
+            spikes.append(Spike(int(bad), rank, math.nan, usual))
+        elif 0 < step < bad:
+            spikes.append(Spike(int(step), rank, loss, mean))
+    return spikes

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.training import checkpoint
+from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
 from tests.e2e.conftest import (
     assert_close,
@@ -128,7 +130,7 @@ def test_a_run_that_is_being_written_is_refused(arguments):
             small_run(arguments, *overrides)
     lock.release()
     assert small_run(arguments)[0]["steps"] == 24
-    assert not list(folder.parent.glob(".*.lock"))
+    assert not list(folder.parents[1].glob(".locks/*"))
 
 
 def test_a_refused_resume_leaves_no_record(arguments, tmp_path):
@@ -216,6 +218,26 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(argumen
     assert summary["status"] == "failed" and "step 9" in summary["error"]
     assert (folder / "checkpoints" / "last").resolve().name == "step_00000006"
     assert all(t.isfinite().all() for t in weights(folder).values())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, times, capsys):
+    """Launchers and batch systems may both send one; at step 5, where none is written otherwise."""
+    update = Loop._update
+
+    def told(loop, batches):
+        update(loop, batches)
+        if loop.state.step == 5:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Loop, "_update", told)
+    with pytest.raises(SystemExit) as left:
+        small_run(arguments)
+    assert left.value.code == 143
+    assert "stopped at step 6, which is saved: the same command goes on" in capsys.readouterr().out
+    (run,) = (tmp_path / "runs" / "pretrain").iterdir()
+    assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoints(arguments, monkeypatch):
