@@ -38,8 +38,12 @@ MODEL, OPTIMIZER, STATE, DESCRIPTION = (
     "model.json",
 )
 COMPLETE = "complete.json"
-FREE_IN_WARM_START = tuple(
-    f"model.{key} " for key in ("name", "size", "hidden_dropout", "attention_dropout", "init_std")
+FREE_IN_WARM_START = (
+    *(
+        f"model.{key} "
+        for key in ("name", "size", "hidden_dropout", "attention_dropout", "init_std")
+    ),
+    "model.position.scaling",
 )
 
 
@@ -231,8 +235,8 @@ def load_model(
         path: the checkpoint's folder.
         model: of the shapes that `description` says.
         description: what the checkpoint must be of.
-        warm_start: whether labels, dropout and initialisation may differ, as they may when another
-            run's weights are only the start.
+        warm_start: whether dropout, initialisation and the scaling of rotary positions may differ,
+            as they may when another run's weights are only the start.
 
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.

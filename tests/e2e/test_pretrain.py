@@ -197,6 +197,10 @@ def test_warm_start(arguments):
         torch.testing.assert_close(tensor, expected[name], atol=1e-6, rtol=1e-4)
     with pytest.raises(InputError, match="another model"):
         small_run(arguments, f"init_from={first}", "model=bert")
+    longer = [
+        f"model.position.scaling.{key}" for key in ("kind=yarn", "factor=2", "trained_length=16")
+    ]
+    small_run(arguments, f"init_from={first}", *longer, "training.steps=2")
 
 
 def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):
