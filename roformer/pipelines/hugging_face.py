@@ -147,12 +147,12 @@ def build_model(read: HuggingFaceModel) -> nn.Module:
             model = Encoder(read.config, vocab_size)
     prefix = "encoder." if read.kind == "encoder" else ""
     expected = {f"{prefix}{name}": tensor.shape for name, tensor in model.state_dict().items()}
-    head = [name for name in expected if not name.startswith("encoder.")]
-    own = read.config.name == "roformer" and read.kind == "classifier"
-    if (own and read.activation == "tanh") or any(name not in read.weights for name in head):
-        names = {name: their_names(name, read.config.name) for name in head}
-        needed = [n for theirs in (ROFORMER_CLASSIFIER if own else names).values() for n in theirs]
-        raise InputError(f"{read.name} lacks weights of its head, which are {', '.join(needed)}")
+    names = {name: their_names(name, read.config.name) for name in expected}
+    if read.kind == "classifier" and read.config.name == "roformer":
+        names |= ROFORMER_CLASSIFIER
+    if lost := [name for name in expected if read.names.get(name) != names[name]]:
+        theirs_lost = [their for name in lost for their in names[name]]
+        raise InputError(f"{read.name} lacks weights of its head: {', '.join(theirs_lost)}")
     for name, shape in expected.items():
         if read.weights[name].shape != shape:
             raise InputError(
