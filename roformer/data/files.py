@@ -167,7 +167,10 @@ def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:
                 for value in batch.column(0).to_pylist():
                     number += 1
                     yield (number, *checked_text(value, text_field))
-    except (pyarrow.ArrowException, OSError) as error:
+    except InputError:
+        raise
+    # ValueError, OverflowError: text that is not UTF-8, or a date that Python has not.
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InputError(f"{file} cannot be read as Parquet: {first_line(error)}") from error
 
 
