@@ -28,11 +28,11 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
-def check_shape(shape: type, content: object) -> None:
+def check_shape(shape: Any, content: object) -> None:
     """Check that content has a shape: types as they are, nothing converted.
 
     Args:
-        shape: a TypedDict; keys that it does not name may be there and are not looked at.
+        shape: a type, mostly a TypedDict; keys that it does not name may be there and are not looked at.
         content: plain data.
 
     Raises:
@@ -65,5 +65,5 @@ def member(folder: Path, name: str) -> Path:
 
 
 @cache
-def _adapter(shape: type) -> TypeAdapter[Any]:
+def _adapter(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Iterator
 
 from roformer.cli import one_line_errors
+from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
 from roformer.training.hardware import default_device
 
 
-def texts_of(lines: Iterator[str], number_of_texts: int) -> Iterator[Text]:
-    """Yield the text or pair of each line."""
-    for number, line in enumerate(lines, 1):
-        fields = tuple(line.rstrip("\r\n").split("\t"))
+def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int) -> Iterator[Text]:
+    """Yield the text or pair of each numbered line."""
+    for number, line in lines:
+        fields = line.split("\t")
         if len(fields) != number_of_texts:
             raise InputError(
                 f"line {number} has {len(fields)} tab-separated texts, but the task takes "
@@ -33,7 +34,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with one_line_errors():
         trained = load_model(arguments.run, device=arguments.device)
-        lines = texts_of(sys.stdin, trained.texts)
+        lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
         for number, prediction in enumerate(trained.predict(lines), 1):
             if prediction.cut:
                 print(

@@ -198,15 +198,24 @@ def text_lines(file: Path) -> Iterator[tuple[int, str]]:
     """
     opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
     with readable(file), opener(file, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{file}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
-                    f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
-                ) from error
-            yield number, text.rstrip("\r\n")
+        yield from decoded(stream, str(file))
+
+
+def decoded(stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Yield what `text_lines` does of an open stream; `name` is what an error calls it.
+
+    Raises:
+        InputError: a line that is not UTF-8.
+    """
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
+                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
+            ) from error
+        yield number, text.rstrip("\r\n")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from roformer.config.build import plain
 from roformer.config.glue import FilesGlue, Glue, TaskConfig
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.glue_files import TestRow
-from roformer.data.glue_prepared import FORMAT, TOKENS, TaskData, split_names
+from roformer.data.glue_prepared import FORMAT, TOKENS, TaskData, seal, split_names
 from roformer.data.glue_sources import ExampleSource, open_examples
 from roformer.data.manifests import again, stored_files
 from roformer.data.mlm import random_stream
@@ -238,6 +238,7 @@ def _build(
         "versions": {"python": platform.python_version()}
         | {package: metadata.version(package) for package in ("tokenizers", "datasets", "pyarrow")},
     }
+    manifest["seal"] = seal(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     sync(*folder.iterdir(), folder)
 

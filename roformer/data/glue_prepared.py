@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +35,12 @@ Tokens = list[NDArray[np.int32]]
 def split_names(task: TaskConfig) -> list[str]:
     """Return train and the validation split or splits, the headline's first."""
     return ["train", *([f"validation_{part}" for part in task.parts] or ["validation"])]
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a run takes from a manifest: of rows alone its fingerprint tells."""
+    said = [manifest[key] for key in ("fingerprint", "labels", "rows", "tokenizer", "files")]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,11 @@ class TaskData:
                 raise InputError(
                     f"{folder / file} has {rows:,} rows, not {stated:,}: {again(folder)}"
                 )
+        if seal(manifest) != manifest["seal"]:
+            raise InputError(
+                f"{folder / 'manifest.json'} is damaged (seal: not that of what it says): "
+                f"{again(folder)}"
+            )
         return cls(folder, manifest)
 
     def split(self, name: str) -> Split:

@@ -73,6 +73,7 @@ class TaskManifest(TypedDict):
     tokens: OfTokens
     tokenizer: OfTokenizer
     files: dict[str, StoredFile]
+    seal: str
 
 
 class PairCounts(TypedDict):

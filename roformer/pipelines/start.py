@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from roformer.config import schema
 from roformer.config.build import build, plain
+from roformer.data.files import first_line
 from roformer.data.tokenizers import WordPiece, is_hub_id, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
+from roformer.json_files import check_shape, read_object
 from roformer.models.hf import encoder_config, from_transformers
-from roformer.pipelines.loading import read_tokenizer
+from roformer.pipelines.loading import (
+    check_size,
+    read_description,
+    read_tokenizer,
+    sound_weights,
+)
 from roformer.training import checkpoint
 
 SCRATCH = "scratch"
@@ -24,6 +31,12 @@ HEAD = ("pooler.", "classifier.")
 """What a start need not bring."""
 HUB_FILES = ["*.json", "vocab.txt", "*.safetensors"]
 """What is downloaded of a Hub model."""
+
+
+class Stored(TypedDict):
+    """What is used of what a checkpoint says of each of its files."""
+
+    sha256: str
 
 
 class Start(NamedTuple):
@@ -97,21 +110,32 @@ def find_start(
 
 def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     folder = checkpoint.resolve(path)
-    description = checkpoint.describe(folder)
+    description = read_description(folder)
     if "languages" in description:
         raise InputError(f"init_from={init_from} is a translation model, which has no classifier")
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
-    files = json.loads((folder / checkpoint.COMPLETE).read_text())
+    try:
+        files = read_object(folder / checkpoint.COMPLETE)
+        check_shape(dict[str, Stored], files)
+        fingerprint = files[checkpoint.MODEL]["sha256"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{folder / checkpoint.COMPLETE} is damaged ({error}): choose another checkpoint"
+        ) from error
+    with sound_weights(folder):
+        weights = load_file(folder / checkpoint.MODEL)
+    config = build(schema.EncoderConfig, description["model"])
+    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
     # Its id names a whole run; a certain checkpoint of it is named by its path.
     by_id = path.resolve() == (Path(runs_dir) / "pretrain" / run.name).resolve()
     return Start(
         name=run.name if by_id else init_from,
-        model=build(schema.EncoderConfig, description["model"]),
+        model=config,
         vocab_size=description["vocab_size"],
         tokenizer=tokenizer,
-        weights=load_file(folder / checkpoint.MODEL),
-        fingerprint=files[checkpoint.MODEL]["sha256"],
+        weights=weights,
+        fingerprint=fingerprint,
     )
 
 
@@ -126,16 +150,19 @@ def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None
         if folder is None:
             files = snapshot_download(init_from, revision=revision, allow_patterns=HUB_FILES)
             folder = Path(files)
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         encoder = encoder_config(config)
-        model, loading = AutoModel.from_pretrained(folder, output_loading_info=True)
+        check_size(encoder, config.vocab_size, folder.glob("*.safetensors"))
+        # Only safetensors: the older formats are pickles, which run what they hold.
+        model, loading = AutoModel.from_pretrained(
+            folder, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
     except InputError as error:
         raise InputError(f"init_from={init_from}: {error}") from error
     except Exception as error:  # many types: no such repository, no network, damaged files
-        line = str(error).strip().partition("\n")[0]
         raise InputError(
             f"init_from={init_from} cannot be read as a Hugging Face model: "
-            f"{type(error).__name__}, {line}"
+            f"{type(error).__name__}, {first_line(error)}"
         ) from error
     lost = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
     if lost:
