@@ -39,6 +39,23 @@ NASTY = [
     b"\x80\x04.",
 ]
 """Pieces that parsers have stumbled over: ends, marks, numbers, depth, length, other formats."""
+NOT_OBJECTS = [
+    b"",
+    b"\0" * 100,
+    b"null",
+    b"[]",
+    b'"text"',
+    b"5",
+    b"{",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"a": NaN}',
+    b'{"a": "\\ud800"}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b"\x80\x04.",
+]
+"""Contents of which none is a JSON object."""
 LEAVES = [
     None,
     True,
@@ -112,8 +129,7 @@ def mangled_json(draw, document):
             inside[key] = copy.deepcopy(draw(st.sampled_from(LEAVES)))
     if draw(st.integers(0, 19)) == 0:
         document = draw(st.sampled_from(LEAVES))
-    text = json.dumps(document)
-    return text.encode()
+    return json.dumps(document).encode()
 
 
 def _places(document):
