@@ -4,16 +4,21 @@ from roformer.cli import compose, run
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
+from roformer.errors import InputError
 from roformer.pipelines.glue import glue
 from roformer.pipelines.run import first_process
 from roformer.report.glue import glue_tables
+from roformer.report.records import RecordError
 
 
 def main(config: GlueConfig) -> None:
     pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
     cells = glue(config, pretraining)
     if first_process():
-        print(glue_tables(cells))
+        try:
+            print(glue_tables(cells))
+        except RecordError as error:
+            raise InputError(str(error)) from error
 
 
 if __name__ == "__main__":

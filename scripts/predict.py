@@ -9,15 +9,16 @@ import sys
 from collections.abc import Iterator
 
 from roformer.cli import one_line_errors
+from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
 from roformer.training.hardware import default_device
 
 
-def texts_of(lines: Iterator[str], number_of_texts: int | None) -> Iterator[Text]:
-    """Yield the text or pair of each line."""
-    for number, line in enumerate(lines, 1):
-        fields = tuple(line.rstrip("\r\n").split("\t"))
+def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int | None) -> Iterator[Text]:
+    """Yield the text or pair of each numbered line."""
+    for number, line in lines:
+        fields = line.split("\t")
         number_of_texts = number_of_texts or min(len(fields), 2)  # as the first line has
         if len(fields) != number_of_texts:
             raise InputError(
@@ -36,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with one_line_errors():
         trained = load_model(arguments.run, device=arguments.device)
-        lines = texts_of(sys.stdin, trained.texts)
+        lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
         for number, prediction in enumerate(trained.predict(lines), 1):
             if prediction.cut:
                 print(

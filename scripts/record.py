@@ -8,6 +8,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from roformer.cli import one_line_errors
+from roformer.training.records import RunFolder, read_metrics
+
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 
 
@@ -26,8 +29,13 @@ def main() -> None:
                 f"error: {path} is missing: plan first, and record finished runs", file=sys.stderr
             )
             raise SystemExit(2)
+    with one_line_errors():  # a damaged record is no record
+        for run in arguments.runs:
+            RunFolder(run).summary()
+            RunFolder(run).data()
+            read_metrics(run / "metrics.jsonl")
     for run in arguments.runs:
-        target = arguments.study / "runs" / run.name
+        target = arguments.study / "runs" / run.resolve().name
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copy2(run / name, target / name)

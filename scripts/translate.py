@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.data.files import text_lines
-from roformer.errors import InputError
+from roformer.data.files import decoded, text_lines
 from roformer.pipelines.translating import load_translator
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
@@ -23,13 +22,7 @@ def source_lines(paths: list[Path]) -> Iterator[str]:
     for path in paths:
         yield from (line for _, line in text_lines(path))
     if not paths:
-        for number, line in enumerate(sys.stdin.buffer, 1):
-            try:
-                yield line.decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"stdin:{number}: not UTF-8: convert it, e.g. with iconv"
-                ) from error
+        yield from (line for _, line in decoded(sys.stdin.buffer, "stdin"))
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
@@ -65,12 +66,23 @@ def to_yaml(config: Any) -> str:
 
 
 def from_yaml(cls: type[C], text: str) -> C:
-    """Return the typed config that `to_yaml` wrote.
+    """Return the typed config that `to_yaml` wrote; nothing in it is resolved.
 
     Raises:
-        InputError: see `build`.
+        InputError: see `build`; or it is not what `to_yaml` wrote.
     """
-    return build(cls, cast(DictConfig, OmegaConf.create(text)))
+    try:
+        # A few aliases of aliases are more than any memory once they are written out.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("an alias, which a run's config does not have")
+        content = OmegaConf.to_container(OmegaConf.create(text))
+    # yaml, OmegaConf and its grammar share no base class; a number may be too long, a date no date.
+    except Exception as error:
+        line = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"not the config of a run: {line}") from error
+    if not isinstance(content, dict):
+        raise InputError("not the config of a run: no mapping")
+    return build(cls, {str(key): value for key, value in content.items()})
 
 
 def run_id(config: Any) -> str:

@@ -15,15 +15,19 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from typing_extensions import TypedDict
 
+from roformer.config.schema import Label
 from roformer.config.wmt import BpeConfig
 from roformer.data.progress import stage
 from roformer.data.tokenizers import all_threads
 from roformer.errors import InputError
+from roformer.json_files import check_shape, read_object
 
 PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -188,14 +192,30 @@ class Bpe:
             )
         damaged = f"{folder} holds a damaged tokenizer (%s): copy it again from where it was made"
         try:
+            check_shape(_Settings, settings)
+            check_shape(_Content, content)
             learnt = [(left, right) for left, right in content["model"]["merges"]]
             languages = settings["source_language"], settings["target_language"]
             bpe = cls(learnt, settings["words"], *languages)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(damaged % f"{type(error).__name__}: {error}") from error
+        except ValueError as error:
+            raise InputError(damaged % error) from error
         if bpe.fingerprint != settings.get("fingerprint"):
             raise InputError(damaged % "its fingerprint is another")
         return bpe
+
+
+class _Settings(TypedDict):
+    words: Literal["moses", "bytes"]
+    source_language: Label
+    target_language: Label
+
+
+class _Merges(TypedDict):
+    merges: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+
+
+class _Content(TypedDict):
+    model: _Merges
 
 
 def _vocabulary(learnt: Sequence[Merge]) -> dict[str, int]:
@@ -224,7 +244,7 @@ def _pre_tokenizer(words: str) -> pre_tokenizers.PreTokenizer:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        return read_object(file)
     except OSError as error:
         raise InputError(
             f"{file} cannot be read ({error.strerror or error}): give the tokenizer folder of an "
@@ -232,9 +252,6 @@ def _read(file: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise InputError(f"{file} is damaged ({error}): copy it again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{file} is damaged (not a JSON object): copy it again")
-    return content
 
 
 # --- Moses ---------------------------------------------------------------------------------------

@@ -167,7 +167,10 @@ def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:
                 for value in batch.column(0).to_pylist():
                     number += 1
                     yield (number, *checked_text(value, text_field))
-    except (pyarrow.ArrowException, OSError) as error:
+    except InputError:
+        raise
+    # ValueError, OverflowError: text that is not UTF-8, or a date that Python has not.
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InputError(f"{file} cannot be read as Parquet: {first_line(error)}") from error
 
 
@@ -195,15 +198,24 @@ def text_lines(file: Path) -> Iterator[tuple[int, str]]:
     """
     opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
     with readable(file), opener(file, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{file}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
-                    f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
-                ) from error
-            yield number, text.rstrip("\r\n")
+        yield from decoded(stream, str(file))
+
+
+def decoded(stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Yield what `text_lines` does of an open stream; `name` is what an error calls it.
+
+    Raises:
+        InputError: a line that is not UTF-8.
+    """
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
+                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
+            ) from error
+        yield number, text.rstrip("\r\n")
 
 
 @contextmanager

@@ -17,35 +17,29 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from roformer.config.build import plain
 from roformer.config.glue import FilesGlue, Glue, TaskConfig
-from roformer.data.files import first_line
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.glue_files import TestRow
+from roformer.data.glue_prepared import FORMAT, TOKENS, TaskData, seal, split_names
 from roformer.data.glue_sources import ExampleSource, open_examples
+from roformer.data.manifests import again, stored_files
 from roformer.data.mlm import random_stream
 from roformer.data.progress import stage
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 
-FORMAT = 1
 BATCH = 10_000
 """Rows tokenised at once."""
 TRAINING_SUBSET = 5
 """Purpose of the random stream that draws `data.max_train_examples`; see `roformer.data.mlm`."""
-
-Tokens = list[NDArray[np.int32]]
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -61,11 +55,6 @@ def arrow_schema(task: TaskConfig) -> pyarrow.Schema:
             "label": pyarrow.int64() if task.labels is not None else pyarrow.float64(),
         }
     )
-
-
-def split_names(task: TaskConfig) -> list[str]:
-    """Return train and the validation split or splits, the headline's first."""
-    return ["train", *([f"validation_{part}" for part in task.parts] or ["validation"])]
 
 
 def read_rows(name: str, task: TaskConfig, data: Glue, split: str) -> pyarrow.Table:
@@ -137,112 +126,6 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
     return rows
 
 
-# --- a prepared task -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Split:
-    """The examples of one split, N of them, in memory."""
-
-    index: NDArray[np.int64]
-    """Row number or idx of the source, (N,)."""
-    ids_a: Tokens
-    """Tokens of the first texts, without special ones: N arrays of their own lengths."""
-    ids_b: Tokens | None
-    """Tokens of the second texts; None where the task has one text."""
-    labels: NDArray[np.int64] | NDArray[np.float32]
-    """Class numbers, int64, or scores, float32; (N,)."""
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-
-class TaskData:
-    """A prepared task: its splits and the account of their making.
-
-    `fingerprint` is equal where rows, tokens and labels are, wherever they came from. The index of
-    a row does not count: it says where a row stood, not what it is.
-    """
-
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.name: str = manifest["task"]
-        self.labels: list[str] | None = manifest["labels"]
-        self.fingerprint: str = manifest["fingerprint"]
-        self.splits: list[str] = list(manifest["rows"])
-
-    @classmethod
-    def open(cls, folder: str | Path, name: str, task: TaskConfig) -> TaskData:
-        """Open a prepared folder, checking that it is this task's and complete.
-
-        Raises:
-            InputError: not a prepared task, another task or other labels, or damaged.
-        """
-        folder = Path(folder)
-        again = f"delete {folder} and it will be prepared again"
-        try:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{folder} has no manifest.json, so it is no prepared task (in a cache: {again})"
-            ) from error
-        except ValueError as error:
-            raise InputError(f"{folder / 'manifest.json'} is damaged ({error}): {again}") from error
-        if (manifest.get("format"), manifest.get("kind")) != (FORMAT, "glue"):
-            what = f"{manifest.get('kind')} of format {manifest.get('format')}"
-            raise InputError(f"{folder} is {what}, not glue of format {FORMAT}: {again}")
-        for key, wanted in (("task", name), ("labels", task.labels)):
-            if manifest[key] != wanted:
-                raise InputError(
-                    f"{folder} is prepared with {key}={manifest[key]}, not {wanted}: {again}"
-                )
-        for split, rows in manifest["rows"].items():
-            file = folder / f"{split}.parquet"
-            try:
-                found = pyarrow.parquet.read_metadata(file).num_rows
-            except (pyarrow.ArrowException, OSError) as error:
-                raise InputError(f"{file} is damaged ({first_line(error)}): {again}") from error
-            if found != rows:
-                raise InputError(f"{file} has {found:,} rows, not {rows:,}: {again}")
-        return cls(folder, manifest)
-
-    def split(self, name: str) -> Split:
-        """Read a split into memory.
-
-        Raises:
-            InputError: no such split, or a damaged file.
-        """
-        if name not in self.splits:
-            raise InputError(f"{self.name} has no split {name!r}, but {', '.join(self.splits)}")
-        file = self.folder / f"{name}.parquet"
-        try:
-            table = pyarrow.parquet.read_table(
-                file,
-                columns=["index", "label", "ids_a", "ids_b"],
-                page_checksum_verification=True,
-            )
-        except (pyarrow.ArrowException, OSError) as error:
-            raise InputError(
-                f"{file} is damaged ({first_line(error)}): delete {self.folder} and it will be "
-                "prepared again"
-            ) from error
-        return Split(
-            index=table["index"].to_numpy(),
-            ids_a=_arrays(table["ids_a"]),
-            ids_b=_arrays(table["ids_b"]) if not table["ids_b"].null_count else None,
-            labels=table["label"]
-            .to_numpy()
-            .astype(np.float32 if self.labels is None else np.int64),
-        )
-
-
-def _arrays(column: pyarrow.ChunkedArray) -> Tokens:
-    lists = column.combine_chunks()
-    tokens = np.array(lists.flatten().to_numpy())
-    ends = np.cumsum(lists.value_lengths().to_numpy())
-    return [tokens[start:end] for start, end in pairwise([0, *ends.tolist()])]
-
-
 # --- preparing -----------------------------------------------------------------------------------
 
 
@@ -277,7 +160,11 @@ def prepare_task(
                 with temporary_beside(folder) as temporary:
                     _build(source, name, task, data, tokenizer, temporary, progress)
                     publish(temporary, folder)
-    return TaskData.open(folder, name, task)
+    prepared = TaskData.open(folder, name, task)
+    found = prepared.manifest["tokenizer"]
+    if (found["fingerprint"], found["size"]) != (tokenizer.fingerprint, tokenizer.size):
+        raise InputError(f"{folder} is prepared with another tokenizer: {again(folder)}")
+    return prepared
 
 
 def _key(
@@ -347,9 +234,11 @@ def _build(
             "size": tokenizer.size,
             "fingerprint": tokenizer.fingerprint,
         },
+        "files": stored_files(folder),
         "versions": {"python": platform.python_version()}
         | {package: metadata.version(package) for package in ("tokenizers", "datasets", "pyarrow")},
     }
+    manifest["seal"] = seal(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     sync(*folder.iterdir(), folder)
 
@@ -368,7 +257,7 @@ def _tokenised(
         for ids, column in IDS.items():
             texts = part[column].to_pylist()
             encoded = [None] * len(part) if None in texts else tokenizer.encode_batch(texts)
-            part = part.append_column(ids, pyarrow.array(encoded, pyarrow.list_(pyarrow.int32())))
+            part = part.append_column(ids, pyarrow.array(encoded, TOKENS))
         parts.append(part)
         advance(len(part))
     return pyarrow.concat_tables(parts)

@@ -57,8 +57,9 @@ class ExampleCheck:
 
     def _score(self, label: object, lowest: float, highest: float) -> float | str:
         try:
-            score = float(label)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+            # Python would read 1_0 as ten.
+            score = float("nan" if "_" in str(label) else label)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
             score = float("nan")
         if lowest <= score <= highest:
             return score

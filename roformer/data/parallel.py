@@ -32,6 +32,15 @@ from roformer.config.build import plain
 from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
 from roformer.data.bpe import Bpe
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
+from roformer.data.manifests import (
+    ParallelManifest,
+    StoredFile,
+    again,
+    check_files,
+    check_manifest,
+    read_manifest,
+    stored_files,
+)
 from roformer.data.parallel_sources import SPLITS, ParallelSource, open_parallel
 from roformer.data.parallel_words import SIDES, chunks_of, read_lines, write_words
 from roformer.data.progress import stage
@@ -40,6 +49,7 @@ from roformer.errors import InputError
 
 FORMAT = 1
 KIND = "parallel"
+ARRAYS = ("tokens", "offsets")
 
 
 class ParallelText:
@@ -66,40 +76,63 @@ class ParallelText:
             InputError: not a prepared parallel text, of another format, or damaged.
         """
         folder = Path(folder)
-        again = f"delete {folder} and it will be prepared again"
-        try:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-            kind, version = manifest.get("kind"), manifest.get("format")
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{folder} has no manifest.json, so it is no prepared parallel text (in a cache: "
-                f"{again})"
-            ) from error
-        except (ValueError, AttributeError) as error:
-            raise InputError(f"{folder / 'manifest.json'} is damaged ({error}): {again}") from error
+        manifest = read_manifest(folder, "prepared parallel text")
+        kind, version = manifest.get("kind"), manifest.get("format")
         if (version, kind) != (FORMAT, KIND):
             raise InputError(
-                f"{folder} is {kind} of format {version}, not {KIND} of format {FORMAT}: {again}"
+                f"{folder} is {kind} of format {version}, not {KIND} of format {FORMAT}: "
+                f"{again(folder)}"
             )
-        for name, account in manifest["files"].items():
-            file, size = folder / name, account["bytes"]
-            found = file.stat().st_size if file.is_file() else 0
-            if found != size:
-                raise InputError(f"{file} has {found:,} bytes, not {size:,}: {again}")
+        check_manifest(folder, manifest, ParallelManifest)
+        check_files(folder, manifest["files"])
         try:
             text = cls(folder, manifest)
         except InputError as error:
-            raise InputError(f"{error}; {again}") from error
-        if text.tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
-            raise InputError(f"{folder / 'tokenizer'} is not the one of the tokens: {again}")
+            raise InputError(f"{error}; {again(folder)}") from error
+        tokenizer = text.tokenizer.fingerprint
+        if tokenizer != manifest["tokenizer"]["fingerprint"]:
+            raise InputError(
+                f"{folder / 'tokenizer'} is not the one of the tokens: {again(folder)}"
+            )
+        if _fingerprint(tokenizer, manifest["files"]) != manifest["fingerprint"]:
+            raise InputError(
+                f"{folder / 'manifest.json'} is damaged (fingerprint: not that of its files): "
+                f"{again(folder)}"
+            )
         for split, pairs in zip(SPLITS, (text.train, text.valid, text.test), strict=True):
             wanted = manifest["pairs"][split]
             for side, found in zip(SIDES, (len(pairs.source), len(pairs.target)), strict=True):
                 if found != wanted:
                     raise InputError(
-                        f"{folder}/{split}.{side} has {found:,} sentences, not {wanted:,}: {again}"
+                        f"{folder}/{split}.{side} has {found:,} sentences, not {wanted:,}: "
+                        f"{again(folder)}"
                     )
         return text
+
+    def verify(self) -> None:
+        """Read every file: its SHA-256 is the manifest's, and its tokens the tokenizer's.
+
+        Raises:
+            InputError: a file was changed after it was written.
+        """
+        needed = {
+            f"{split}.{side}.{name}.npy" for split in SPLITS for side in SIDES for name in ARRAYS
+        }
+        check_files(self.folder, self.manifest["files"], content=True)
+        if lost := sorted(needed - self.manifest["files"].keys()):
+            raise InputError(
+                f"{self.folder / 'manifest.json'} is damaged (files: {lost[0]} is not among them): "
+                f"{again(self.folder)}"
+            )
+        for split, pairs in zip(SPLITS, (self.train, self.valid, self.test), strict=True):
+            for side, sentences in zip(SIDES, (pairs.source, pairs.target), strict=True):
+                tokens, ends = sentences.tokens, sentences.offsets[1:] - 1
+                inside = tokens.min() >= 0 and tokens.max() < self.tokenizer.size
+                if not inside or (tokens[ends] != self.tokenizer.end_id).any():
+                    raise InputError(
+                        f"{self.folder}/{split}.{side} has other tokens than its tokenizer: "
+                        f"{again(self.folder)}"
+                    )
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """Return the source and target sentences of `valid` or `test` as they were read.
@@ -118,13 +151,10 @@ class ParallelText:
             # Cut at newlines alone: a sentence may hold other characters that end lines.
             *lines, rest = file.read_bytes().decode().split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{file} is damaged ({error}): delete {self.folder} and it will be prepared again"
-            ) from error
+            raise InputError(f"{file} is damaged ({error}): {again(self.folder)}") from error
         if rest or len(lines) != wanted:
             raise InputError(
-                f"{file} has {len(lines):,} lines, not {wanted:,}: delete {self.folder} and it "
-                "will be prepared again"
+                f"{file} has {len(lines):,} lines, not {wanted:,}: {again(self.folder)}"
             )
         return lines
 
@@ -167,7 +197,9 @@ def prepare_parallel(
                 with temporary_beside(folder) as temporary:
                     _build(config, source, given, temporary, workers, progress)
                     publish(temporary, folder)
-    return ParallelText.open(folder)
+    text = ParallelText.open(folder)
+    text.verify()  # a flipped bit would train on other text under the same fingerprint
+    return text
 
 
 def _given_tokenizer(config: Parallel) -> Bpe | None:
@@ -227,12 +259,11 @@ def _build(
             f"{dict(left_out)}): raise data.filter.max_length or data.filter.max_ratio"
         )
 
-    files = _account(folder)
-    content = [bpe.fingerprint, *(f"{name} {file['sha256']}" for name, file in files.items())]
+    files = stored_files(folder)
     manifest = {
         "format": FORMAT,
         "kind": KIND,
-        "fingerprint": hashlib.sha256("\n".join(content).encode()).hexdigest(),
+        "fingerprint": _fingerprint(bpe.fingerprint, files),
         "languages": languages,
         "source": source.describe(),
         "max_train_pairs": config.max_train_pairs,
@@ -306,14 +337,10 @@ def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[st
     return (~(empty | too_long | ratio)).tolist()
 
 
-def _account(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return bytes and SHA-256 of the files of tokens and texts, by name."""
-    account = {}
-    for file in sorted(file for file in folder.iterdir() if file.is_file()):
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        account[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
-    return account
+def _fingerprint(tokenizer: str, files: dict[str, StoredFile]) -> str:
+    """Return the fingerprint of a text from its tokenizer's and its files'."""
+    content = [tokenizer, *(f"{name} {file['sha256']}" for name, file in files.items())]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
 def _summary(manifest: dict[str, Any]) -> str:

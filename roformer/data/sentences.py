@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from roformer.data.files import first_line
 from roformer.errors import InputError
 
 
@@ -49,9 +50,12 @@ class Sentences:
         """
         tokens, offsets = (_map(Path(f"{stem}.{name}.npy")) for name in ("tokens", "offsets"))
         typed = tokens.dtype == np.int32 and offsets.dtype == np.int64
-        if not typed or not len(offsets) or offsets[-1] != len(tokens):
+        if not typed or not len(offsets):
             raise InputError(f"{stem}.tokens.npy and {stem}.offsets.npy do not fit each other")
-        sentences = cls(tokens, np.array(offsets))
+        offsets = np.array(offsets)
+        if offsets[0] != 0 or offsets[-1] != len(tokens) or (offsets[1:] < offsets[:-1]).any():
+            raise InputError(f"{stem}.tokens.npy and {stem}.offsets.npy do not fit each other")
+        sentences = cls(tokens, offsets)
         sentences._stem = str(stem)
         return sentences
 
@@ -132,8 +136,13 @@ class SentenceWriter:
 
 
 def _map(file: Path) -> NDArray[Any]:
+    """Map a .npy file; unlike `numpy.load`, never unpack an archive or unpickle."""
     try:
-        array = np.load(file, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} is damaged ({error})") from error
+        array = np.lib.format.open_memmap(file, mode="r")
+        if array.ndim != 1:
+            raise ValueError(f"an array of {array.ndim} dimensions")
+    # Of a header that is no Python literal NumPy passes on whatever the parser raises, from
+    # SyntaxError over tokenize.TokenError to MemoryError.
+    except Exception as error:
+        raise InputError(f"{file} is damaged ({first_line(error)})") from error
     return cast(NDArray[Any], array)

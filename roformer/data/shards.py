@@ -33,6 +33,14 @@ from numpy.typing import NDArray
 from roformer.config.schema import Text
 from roformer.data.documents import DocumentSource, open_documents
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
+from roformer.data.manifests import (
+    Shard,
+    TextManifest,
+    again,
+    check_files,
+    check_manifest,
+    read_manifest,
+)
 from roformer.data.progress import stage
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
@@ -108,46 +116,62 @@ class TextShards:
         """Open a prepared folder, checking the manifest and the size of every shard.
 
         Raises:
-            InputError: not a prepared folder, of another format, or with damaged shards.
+            InputError: not a prepared folder, of another format, or damaged.
         """
         folder = Path(folder)
-        again = f"delete {folder} and it will be prepared again"
-        try:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{folder} has no manifest.json, so it is no prepared text (in a cache: {again})"
-            ) from error
-        except ValueError as error:
-            raise InputError(f"{folder / 'manifest.json'} is damaged ({error}): {again}") from error
+        manifest = read_manifest(folder, "prepared text")
         if manifest.get("format") != FORMAT:
-            raise InputError(f"{folder} has format {manifest.get('format')}, not {FORMAT}: {again}")
+            found = manifest.get("format")
+            raise InputError(f"{folder} has format {found}, not {FORMAT}: {again(folder)}")
+        check_manifest(folder, manifest, TextManifest)
+        width = np.dtype(manifest["dtype"]).itemsize
         for shard in _all_shards(manifest):
-            file = folder / shard["file"]
-            size = file.stat().st_size if file.exists() else 0
-            if size != shard["bytes"]:
-                raise InputError(f"{file} has {size:,} bytes, not {shard['bytes']:,}: {again}")
-        shards = cls(folder, manifest)
-        if shards.tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
-            raise InputError(f"{folder / 'tokenizer'} is not the one of the shards: {again}")
+            if shard["tokens"] * width != shard["bytes"]:
+                raise InputError(
+                    f"{folder / 'manifest.json'} is damaged ({shard['tokens']:,} tokens cannot be "
+                    f"{shard['bytes']:,} bytes): {again(folder)}"
+                )
+        check_files(folder, {shard["file"]: shard for shard in _all_shards(manifest)})
+        try:
+            shards = cls(folder, manifest)
+        except InputError as error:
+            raise InputError(f"{error}; {again(folder)}") from error
+        tokenizer = shards.tokenizer.fingerprint
+        if tokenizer != manifest["tokenizer"]["fingerprint"]:
+            raise InputError(
+                f"{folder / 'tokenizer'} is not the one of the shards: {again(folder)}"
+            )
+        if _fingerprint(manifest["shards"], tokenizer) != manifest["fingerprint"]:
+            raise InputError(
+                f"{folder / 'manifest.json'} is damaged (fingerprint: not that of its shards): "
+                f"{again(folder)}"
+            )
         return shards
 
     def verify(self) -> None:
-        """Read every shard and compare its SHA-256 with the manifest's.
+        """Read every shard: its SHA-256 is the manifest's, and its tokens the tokenizer's.
 
         Raises:
             InputError: a shard was changed after it was written.
         """
-        for shard in _all_shards(self.manifest):
-            with open(self.folder / shard["file"], "rb") as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != shard["sha256"]:
-                    raise InputError(
-                        f"{stream.name} is not what was written (SHA-256): delete {self.folder} "
-                        "and it will be prepared again"
-                    )
+        files = {shard["file"]: shard for shard in _all_shards(self.manifest)}
+        check_files(self.folder, files, content=True)
+        for file in files:
+            tokens = np.memmap(self.folder / file, self.manifest["dtype"], mode="r")
+            if (largest := int(tokens.max())) >= self.tokenizer.size:
+                raise InputError(
+                    f"{self.folder / file} has a token {largest}, but the tokenizer "
+                    f"{self.tokenizer.size:,}: {again(self.folder)}"
+                )
 
 
-def _all_shards(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _fingerprint(shards: dict[str, list[Shard]], tokenizer: str) -> str:
+    """Return the fingerprint of a corpus from its shards' and its tokenizer's."""
+    hashes = [shard["sha256"] for split in SPLITS for shard in shards[split]]
+    return hashlib.sha256(" ".join([*hashes, tokenizer]).encode()).hexdigest()
+
+
+def _all_shards(manifest: dict[str, Any]) -> list[Shard]:
     return [shard for split in SPLITS for shard in manifest["shards"][split]]
 
 
@@ -186,7 +210,9 @@ def prepare_text(
                 with temporary_beside(folder) as temporary:
                     _build(config, source, temporary, progress)
                     publish(temporary, folder)
-    return TextShards.open(folder)
+    text = TextShards.open(folder)
+    text.verify()  # a flipped bit would train on other text under the same fingerprint
+    return text
 
 
 def _key(config: Text, source: DocumentSource) -> str:
@@ -227,12 +253,10 @@ def _build(config: Text, source: DocumentSource, folder: Path, progress: bool) -
             shards[split] = _write_shards(folder, split, _tokens(spool, tokenizer, dtype, advance))
             spool.file.unlink()
 
-    hashes = [shard["sha256"] for split in SPLITS for shard in shards[split]]
-    content = " ".join([*hashes, tokenizer.fingerprint])
     manifest = {
         "format": FORMAT,
         "kind": "text",
-        "fingerprint": hashlib.sha256(content.encode()).hexdigest(),
+        "fingerprint": _fingerprint(shards, tokenizer.fingerprint),
         "source": account,
         "max_documents": config.max_documents,
         "duplicates_dropped": duplicates,
@@ -326,11 +350,9 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _write_shards(
-    folder: Path, split: str, documents: Iterator[NDArray[Any]]
-) -> list[dict[str, Any]]:
+def _write_shards(folder: Path, split: str, documents: Iterator[NDArray[Any]]) -> list[Shard]:
     """Write `<split>_00000.bin`, … of SHARD_TOKENS tokens each, the last one shorter."""
-    shards: list[dict[str, Any]] = []
+    shards: list[Shard] = []
     tokens = next(documents, None)
     while tokens is not None:
         digest, count, size = hashlib.sha256(), 0, 0

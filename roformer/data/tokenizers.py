@@ -31,7 +31,9 @@ from tokenizers import (
 )
 
 from roformer.config.schema import TokenizerConfig
+from roformer.data.files import readable
 from roformer.errors import InputError
+from roformer.json_files import read_object
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -261,7 +263,9 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 def _read_lines(file: Path) -> list[str]:
     entries = []
-    for number, line in enumerate(file.read_bytes().removesuffix(b"\n").split(b"\n"), 1):
+    with readable(file):
+        content = file.read_bytes()
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
         try:
             entries.append(line.removesuffix(b"\r").decode())
         except UnicodeDecodeError as error:
@@ -270,32 +274,41 @@ def _read_lines(file: Path) -> list[str]:
 
 
 def _read_model(file: Path) -> list[str]:
-    model = _read_json(file).get("model", {})
+    model = _object(file, _read_json(file).get("model"), "model")
     kind, prefix = model.get("type"), model.get("continuing_subword_prefix")
     if kind != "WordPiece" or prefix != CONTINUATION:
         raise InputError(f"{file} is a {kind} tokenizer: only BERT's WordPiece is read")
-    ids = model["vocab"]
-    return sorted(ids, key=ids.__getitem__)
+    ids = _object(file, model.get("vocab"), "model.vocab")
+    entries = {index: entry for entry, index in ids.items() if type(index) is int}
+    if sorted(entries) != [*range(len(ids))]:
+        raise InputError(f"{file} does not number its entries 0, 1, …: use another vocabulary")
+    return [entries[index] for index in range(len(ids))]
 
 
 def _case(folder: Path, otherwise: bool) -> bool:
     """Return the case rule that a tokenizer folder states, if it states one."""
+    stated: object = otherwise
     if (file := folder / "tokenizer_config.json").is_file():
         stated = _read_json(file).get("do_lower_case", otherwise)
     elif (file := folder / "tokenizer.json").is_file():
-        stated = (_read_json(file).get("normalizer") or {}).get("lowercase", otherwise)
-    else:
-        stated = otherwise
-    return bool(stated)
+        normalizer = _object(file, _read_json(file).get("normalizer") or {}, "normalizer")
+        stated = normalizer.get("lowercase", otherwise)
+    if not isinstance(stated, bool):
+        raise InputError(f"{file} lower-cases {stated!r}: write true or false")
+    return stated
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
+    with readable(file):
+        try:
+            return read_object(file)
+        except ValueError as error:
+            raise InputError(f"{file} is not JSON that can be read: {error}") from error
+
+
+def _object(file: Path, content: object, key: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise InputError(f"{file} is not a JSON object")
+        raise InputError(f"{file} has no JSON object under {key!r}: use another tokenizer")
     return content
 
 

@@ -20,7 +20,8 @@ from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.position import Learned
 from roformer.config.schema import LoopConfig
 from roformer.data.classification import Inputs, epoch_batches, evaluation_batches
-from roformer.data.glue import Split, TaskData, prepare_task, task_texts
+from roformer.data.glue import prepare_task, task_texts
+from roformer.data.glue_prepared import Split, TaskData
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError, naming
 from roformer.evaluation.glue_metrics import glue_metric

@@ -249,7 +249,7 @@ class Progress:
             k: v for k, v in outcome.get("metrics", {}).items() if k.startswith(cell.task_name)
         }
         shown = "  ".join(
-            f"{name} {value:.4f}"
+            f"{name} {'NaN' if value is None else f'{value:.4f}'}"
             for name, value in metrics.items()
             if not name.endswith("/constant")
         )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from pydantic import Field
+from safetensors import SafetensorError
 from torch import nn
+from typing_extensions import TypedDict
 
-from roformer.config.build import build
+from roformer.config.build import build, plain
 from roformer.config.position import Learned
-from roformer.config.schema import EncoderConfig
+from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
+from roformer.json_files import check_shape
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.hugging_face import (
@@ -29,6 +34,24 @@ from roformer.training import checkpoint
 
 Text = str | tuple[str, str]
 BATCH = 32
+
+
+class Description(TypedDict):
+    """What every checkpoint says of its model."""
+
+    model: dict[str, Any]
+    vocab_size: Annotated[int, Field(ge=1)]
+    tokenizer: str
+
+
+class TaskDescription(Description):
+    """What that of a fine-tuning says besides."""
+
+    task: str
+    labels: Annotated[list[str], Field(min_length=1)] | None
+    texts: Annotated[list[str], Field(min_length=1, max_length=2)]
+    max_length: Annotated[int, Field(ge=4)]
+    head_dropout: Annotated[float, Field(ge=0, le=1)]
 
 
 class Prediction(NamedTuple):
@@ -200,12 +223,16 @@ def load_model(
     check_folder(str(path))
     path = Path(path)
     best = path / "checkpoints" / "best"
-    description = checkpoint.describe(checkpoint.resolve(path))
+    folder = checkpoint.resolve(path)
+    description = read_description(folder)
     if "languages" in description:
         raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
-    folder = checkpoint.resolve(best if "task" in description and best.exists() else path)
+    if "task" in description and best.exists():
+        folder = checkpoint.resolve(best)
+        description = read_description(folder, TaskDescription)
     tokenizer = read_tokenizer(folder, description)
     config = build(EncoderConfig, description["model"])
+    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
     model: nn.Module
     if "task" in description:
         outputs = len(description["labels"] or "1")
@@ -213,7 +240,8 @@ def load_model(
         model = Classifier(config, description["vocab_size"], outputs, dropout=dropout)
     else:
         model = MaskedLM(config, description["vocab_size"])
-    checkpoint.load_model(folder, model, description)
+    with sound_weights(folder):
+        checkpoint.load_model(folder, model, description)
     return TrainedModel(model.to(device).eval(), tokenizer, description)
 
 
@@ -235,6 +263,61 @@ def _load_hugging_face(source: str, device: str, revision: str | None) -> Traine
     if unused:
         warnings.warn(f"not used of {source}: {', '.join(unused)}", stacklevel=3)
     return TrainedModel(model.to(device), read.tokenizer, description, unused)
+
+
+def read_description(folder: Path, shape: type = Description) -> dict[str, Any]:
+    """Return what a checkpoint says of its model.
+
+    Args:
+        folder: the checkpoint's.
+        shape: what it must say; of a fine-tuning always what `TaskDescription` has.
+
+    Raises:
+        InputError: it says something else.
+    """
+    try:
+        description = checkpoint.describe(folder)
+        check_shape(shape, description)
+        if "task" in description:
+            check_shape(TaskDescription, description)
+    except InputError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{folder / checkpoint.DESCRIPTION} is damaged ({error}): choose another checkpoint"
+        ) from error
+    return description
+
+
+def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
+    """Check, before a model is built, that files of weights can hold it: it may not fit in memory.
+
+    Raises:
+        InputError: the model has more parameters than the files have bytes.
+    """
+    wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
+    tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim
+    fewest = wide * (vocab_size + layers * (4 * wide + 2 * config.intermediate_size)) + tables
+    known = [file for file in files if file.is_file()]
+    if fewest > sum(file.stat().st_size for file in known):
+        where = known[0].parent if known else "the folder"
+        raise InputError(
+            f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
+            "bytes: they are not of one model"
+        )
+
+
+@contextmanager
+def sound_weights(folder: Path) -> Iterator[None]:
+    """Turn what goes wrong in reading a checkpoint's weights into an InputError that names them."""
+    try:
+        yield
+    except (SafetensorError, OSError, RuntimeError) as error:  # RuntimeError: of other shapes
+        lines = " ".join(str(error).split())
+        raise InputError(
+            f"{folder / checkpoint.MODEL} is not the weights of its model ({lines}): choose another "
+            "checkpoint"
+        ) from error
 
 
 def read_tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece:

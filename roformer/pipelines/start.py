@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from roformer.config import schema
 from roformer.config.build import build, plain
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
+from roformer.json_files import check_shape, read_object
 from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
-from roformer.pipelines.loading import read_tokenizer
+from roformer.pipelines.loading import (
+    check_size,
+    read_description,
+    read_tokenizer,
+    sound_weights,
+)
 from roformer.training import checkpoint
 
 SCRATCH = "scratch"
 HEAD = ("pooler.", "classifier.")
 """What a start need not bring."""
+
+
+class Stored(TypedDict):
+    """What is used of what a checkpoint says of each of its files."""
+
+    sha256: str
 
 
 class Start(NamedTuple):
@@ -96,21 +108,32 @@ def find_start(
 
 def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     folder = checkpoint.resolve(path)
-    description = checkpoint.describe(folder)
+    description = read_description(folder)
     if "languages" in description:
         raise InputError(f"init_from={init_from} is a translation model, which has no classifier")
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
-    files = json.loads((folder / checkpoint.COMPLETE).read_text())
+    try:
+        files = read_object(folder / checkpoint.COMPLETE)
+        check_shape(dict[str, Stored], files)
+        fingerprint = files[checkpoint.MODEL]["sha256"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{folder / checkpoint.COMPLETE} is damaged ({error}): choose another checkpoint"
+        ) from error
+    with sound_weights(folder):
+        weights = load_file(folder / checkpoint.MODEL)
+    config = build(schema.EncoderConfig, description["model"])
+    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
     # Its id names a whole run; a certain checkpoint of it is named by its path.
     by_id = path.resolve() == (Path(runs_dir) / "pretrain" / run.name).resolve()
     return Start(
         name=run.name if by_id else init_from,
-        model=build(schema.EncoderConfig, description["model"]),
+        model=config,
         vocab_size=description["vocab_size"],
         tokenizer=tokenizer,
-        weights=load_file(folder / checkpoint.MODEL),
-        fingerprint=files[checkpoint.MODEL]["sha256"],
+        weights=weights,
+        fingerprint=fingerprint,
     )
 
 

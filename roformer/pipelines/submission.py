@@ -5,7 +5,6 @@ Labels of the test sets are never read. Nothing here scores anything.
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.data.glue import test_rows
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
+from roformer.training.records import RunFolder
 
 SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
 """Files of a complete submission."""
@@ -77,11 +77,15 @@ def missing(files: Sequence[Path]) -> list[str]:
 def _cell(run: Path) -> Cell | None:
     if not (run / "summary.json").is_file() or not (run / "checkpoints").is_dir():
         return None
-    summary = json.loads((run / "summary.json").read_text())
-    if summary.get("pipeline") != "glue" or summary["status"] == "failed":
+    summary = RunFolder(run).summary()
+    if summary is None or summary.get("pipeline") != "glue" or summary["status"] == "failed":
         return None
     value = summary["best"]["metrics"].get(summary["headline"])
-    config = from_yaml(FinetuneConfig, (run / "config.yaml").read_text())
+    file = run / "config.yaml"
+    try:
+        config = from_yaml(FinetuneConfig, file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
     return Cell(run, config, float("-inf") if value is None else value)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from tqdm import tqdm
 
@@ -21,6 +22,12 @@ from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
+from roformer.pipelines.loading import (
+    Description,
+    check_size,
+    read_description,
+    sound_weights,
+)
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
@@ -30,6 +37,13 @@ BATCH_TOKENS = 2048
 """Source tokens of a batch, padding included."""
 
 Ids = NDArray[np.integer]
+
+
+class TranslatorDescription(Description):
+    """What the checkpoint of a translation run says besides."""
+
+    search: dict[str, Any]
+    max_length: Annotated[int, Field(ge=1)]
 
 
 class Translation(NamedTuple):
@@ -185,9 +199,9 @@ def load_translator(
     path = Path(path)
     averaged = path / "checkpoints" / AVERAGED
     folder = checkpoint.resolve(averaged if averaged.is_dir() else path)
-    description = checkpoint.describe(folder)
-    if "languages" not in description:
+    if "languages" not in read_description(folder):
         raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
+    description = read_description(folder, TranslatorDescription)
     run = folder.parent.parent
     if not (run / "tokenizer").is_dir():
         raise InputError(
@@ -203,8 +217,11 @@ def load_translator(
             f"{tokenizer.size:,} there, {description['vocab_size']:,} in the model): restore it, or "
             "choose another run"
         )
-    model = Seq2Seq(build(Seq2SeqConfig, description["model"]), tokenizer.size)
-    checkpoint.load_model(folder, model, description)
+    config = build(Seq2SeqConfig, description["model"])
+    check_size(config, tokenizer.size, [folder / checkpoint.MODEL])
+    model = Seq2Seq(config, tokenizer.size)
+    with sound_weights(folder):
+        checkpoint.load_model(folder, model, description)
     return Translator(
         model.to(device).eval(),
         tokenizer,

@@ -6,9 +6,22 @@ be read wherever it is copied to.
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from typing_extensions import TypedDict
+
+from roformer.report.records import RecordError, read_metrics, read_summary
+from roformer.report.tables import escaped, row
+
+
+class Summary(TypedDict):
+    """What is used of a summary."""
+
+    model: str
+    position: str
+    seed: int
 
 
 class Curve(NamedTuple):
@@ -26,23 +39,30 @@ def read_curve(folder: Path, metric: str) -> Curve:
     """Return a run's curve.
 
     Raises:
-        ValueError: the folder holds no record, or the run has no such metric; says which it has.
+        RecordError: the folder holds no record or a damaged one, or the run has no such metric; says
+            which it has.
     """
-    metrics, summary = folder / "metrics.jsonl", folder / "summary.json"
-    for path in (metrics, summary):
+    metrics = folder / "metrics.jsonl"
+    for path in (metrics, folder / "summary.json"):
         if not path.is_file():
-            raise ValueError(f"{path} is missing: give folders of finished runs")
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    points = {row["step"]: row[metric] for row in rows if metric in row}
-    if not points:
-        known = sorted({key for row in rows for key in row} - {"step"})
-        raise ValueError(f"{folder} has no {metric}: choose one of {', '.join(known)}")
-    read = {
-        row["step"]: (row["data/samples"], row["data/tokens"])
-        for row in rows
-        if "data/tokens" in row
+            raise RecordError(f"{path} is missing: give folders of finished runs")
+    rows = read_metrics(metrics)
+    # Null is what a number that is not finite is written as.
+    points = {
+        found["step"]: math.nan if (value := found[metric]) is None else float(value)
+        for found in rows
+        if metric in found
     }
-    return Curve(folder.name, json.loads(summary.read_text()), points, read)
+    if not points:
+        known = sorted({key for found in rows for key in found} - {"step"})
+        raise RecordError(f"{folder} has no {metric}: choose one of {', '.join(known)}")
+    amounts = ("data/samples", "data/tokens")
+    read = {
+        found["step"]: (int(found[amounts[0]]), int(found[amounts[1]]))
+        for found in rows
+        if all(found.get(amount) is not None for amount in amounts)
+    }
+    return Curve(folder.name, read_summary(folder, Summary), points, read)
 
 
 def steps_to(curve: Curve, target: float) -> float | None:
@@ -52,6 +72,8 @@ def steps_to(curve: Curve, target: float) -> float | None:
     """
     before: tuple[int, float] | None = None
     for step, value in sorted(curve.points.items()):
+        if math.isnan(value):
+            continue
         if value <= target:
             if before is None:
                 return float(step)
@@ -70,32 +92,32 @@ def compare(curves: list[Curve], metric: str) -> str:
     another one is at its end.
     """
     if not curves:
-        raise ValueError("none of these runs is finished: give folders like runs/pretrain/*")
+        raise RecordError("none of these runs is finished: give folders like runs/pretrain/*")
     steps = sorted(set.intersection(*(set(curve.points) for curve in curves)))
     names = [_label(curve.summary) for curve in curves]
     if len(set(names)) < len(names):  # they differ in something else: the id tells them apart
         names = [curve.name for curve in curves]
-    lines = [f"**{metric}** at equal updates", ""]
-    lines += [_row(["updates", "sequences", "tokens", *names]), _row(["---:"] * (len(names) + 3))]
+    lines = [f"**{escaped(metric)}** at equal updates", ""]
+    lines += [row(["updates", "sequences", "tokens", *names]), row(["---:"] * (len(names) + 3))]
     for step in steps:
         reads = {curve.read.get(step) for curve in curves}
         (common,) = reads if len(reads) == 1 else (None,)
         amounts = [f"{amount:,}" for amount in common] if common else ["", ""]
-        values = [f"{curve.points[step]:.3f}" for curve in curves]
-        lines.append(_row([f"{step:,}", *amounts, *values]))
-    lines += ["", f"**Updates until {metric} is at most …**", ""]
-    lines += [_row(["value", "which is the end of", *names]), _row(["---:"] * (len(names) + 2))]
+        values = [_shown(curve.points[step]) for curve in curves]
+        lines.append(row([f"{step:,}", *amounts, *values]))
+    lines += ["", f"**Updates until {escaped(metric)} is at most …**", ""]
+    lines += [row(["value", "which is the end of", *names]), row(["---:"] * (len(names) + 2))]
     for curve, name in zip(curves, names, strict=True):
         last = curve.points[max(curve.points)]
         reached = [steps_to(other, last) for other in curves]
         cells = [f"{r:,.0f}" if r is not None else "not reached" for r in reached]
-        lines.append(_row([f"{last:.3f}", name, *cells]))
+        lines.append(row([_shown(last), name, *cells]))
     return "\n".join(lines)
+
+
+def _shown(value: float) -> str:
+    return "NaN" if math.isnan(value) else f"{value:.3f}"
 
 
 def _label(summary: dict[str, Any]) -> str:
     return f"{summary['model']} ({summary['position']}), seed {summary['seed']}"
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -14,14 +14,43 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import OmegaConf
+from typing_extensions import TypedDict
 
+from roformer.report.records import (
+    Metrics,
+    Number,
+    Pipeline,
+    RecordError,
+    read_config,
+    read_summary,
+)
 from roformer.report.tables import arm_names, markdown
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
 
 Cell = dict[str, Any]
+
+
+class Best(TypedDict):
+    """The metrics of the best epoch."""
+
+    metrics: Metrics
+
+
+class Summary(TypedDict):
+    """What is used of a fine-tuning's summary."""
+
+    model: str
+    position: str
+    seed: int
+    task: str
+    learning_rate: Number
+    headline: str
+    status: str
+    metrics: Metrics
+    best: Best
+    majority: Metrics
 
 
 class Arm(NamedTuple):
@@ -64,17 +93,19 @@ def read_cells(folders: Iterable[Path]) -> list[Cell]:
     """Return the summaries of fine-tuning runs, each with its config under `config`.
 
     Raises:
-        ValueError: a folder without a summary or config, or of another pipeline.
+        RecordError: a folder without a summary or config, of another pipeline, or damaged.
     """
     cells = []
     for folder in folders:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
-                raise ValueError(f"{folder} has no {path.name}: it did not end, or is no run")
-        cell = json.loads((folder / "summary.json").read_text())
-        if cell.get("pipeline") != "glue":
-            raise ValueError(f"{folder} is a run of {cell.get('pipeline')}, not of glue")
-        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+                raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
+        pipeline = read_summary(folder, Pipeline)["pipeline"]
+        if pipeline != "glue":
+            raise RecordError(f"{folder} is a run of {pipeline}, not of glue")
+        cell, config = read_summary(folder, Summary), read_config(folder)
+        if not isinstance(config.get("optimizer"), dict):
+            raise RecordError(f"{folder / 'config.yaml'} has no optimizer: it is no run's")
         cells.append({**cell, "config": config})
     return cells
 

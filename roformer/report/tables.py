@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from roformer.report.records import printable
 
 
 def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -> None:
@@ -21,7 +24,7 @@ def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -
     finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
     for run in arguments.runs:
         if run not in finished:
-            print(f"left out: {run} has no summary.json", file=sys.stderr)
+            print(f"left out: {printable(str(run))} has no summary.json", file=sys.stderr)
     try:
         print(tables(finished))
     except ValueError as error:
@@ -53,8 +56,25 @@ def arm_names(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
     """Return a table whose first line is the header; columns after the text are right-aligned."""
-    rule = ["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])
+    aligned = ["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)
+    return "\n".join(row(line) for line in [lines[0], aligned, *lines[1:]])
+
+
+def row(cells: Iterable[str]) -> str:
+    """Return a line of a table; no cell ends it, or is more than text."""
+    return f"| {' | '.join(map(escaped, cells))} |"
+
+
+def escaped(text: str) -> str:
+    """Return a name out of a record as Markdown text: no table, code, tag or line begins or ends."""
+    return re.sub(r"([\\|`<])", r"\\\1", printable(text))
+
+
+def code(text: str) -> str:
+    """Return a name out of a record as Markdown code."""
+    text = printable(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
 
 
 def _flat(settings: Any, key: str = "") -> dict[str, str]:

@@ -13,11 +13,20 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from omegaconf import OmegaConf
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from roformer.report.tables import arm_names, markdown
+from roformer.report.records import (
+    Metrics,
+    Pipeline,
+    RecordError,
+    read_config,
+    read_lines,
+    read_summary,
+)
+from roformer.report.tables import arm_names, code, escaped, markdown
 
 COLUMNS = {
     "test/sacrebleu": "sacreBLEU",
@@ -28,6 +37,31 @@ COLUMNS = {
 """Metric → column; of the averaged checkpoints, unless it says otherwise."""
 SIGNATURES = {"sacrebleu": "sacreBLEU", "chrf": "chrF", "bleu_compound": "compound BLEU"}
 """Key of a summary's `signatures` → what it is called in tables."""
+
+
+class Summary(TypedDict):
+    """What is used of a translation run's summary."""
+
+    model: str
+    position: str
+    seed: int
+    status: str
+    metrics: Metrics
+
+
+class TestSet(TypedDict):
+    """What was translated."""
+
+    name: str
+    lines: Annotated[int, Field(ge=0)]
+    fingerprint: str
+
+
+class Scored(Summary):
+    """The same where the test set was scored."""
+
+    test_set: TestSet
+    signatures: dict[str, str]
 
 
 class Run(NamedTuple):
@@ -70,26 +104,29 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
     """Return the records of translation runs.
 
     Raises:
-        ValueError: a folder without a summary or config, or of another pipeline; two runs of one
-            arm and seed, which would be counted as two seeds.
+        RecordError: a folder without a summary or config, of another pipeline, or damaged; two runs
+            of one arm and seed, which would be counted as two seeds.
     """
     runs: list[Run] = []
     seeds: dict[tuple[str, int], Path] = {}
     for folder in folders:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
-                raise ValueError(f"{folder} has no {path.name}: it did not end, or is no run")
-        summary = json.loads((folder / "summary.json").read_text())
-        if summary.get("pipeline") != "wmt":
-            raise ValueError(f"{folder} is a run of {summary.get('pipeline')}, not of wmt")
-        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+                raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
+        pipeline = read_summary(folder, Pipeline)["pipeline"]
+        if pipeline != "wmt":
+            raise RecordError(f"{folder} is a run of {pipeline}, not of wmt")
+        summary = read_summary(folder, Summary)
+        if "test_set" in summary:
+            read_summary(folder, Scored)
+        config = read_config(folder)
         run = Run(folder, summary, _settings(config))
         runs.append(run)
         if not run.has_scores:
             continue
         known = seeds.setdefault((run.settings, summary["seed"]), folder)
         if known is not folder:
-            raise ValueError(
+            raise RecordError(
                 f"{known} and {folder} have the same settings and seed: leave one of them out, or "
                 "it counts as another seed"
             )
@@ -105,11 +142,11 @@ def wmt_tables(folders: Iterable[Path]) -> str:
         folders: of finished translation runs.
 
     Raises:
-        ValueError: see `read_runs`; or there is nothing to show.
+        RecordError: see `read_runs`; or there is nothing to show.
     """
     runs = read_runs(folders)
     if not runs:
-        raise ValueError("none of these runs is finished: give folders like runs/wmt/*")
+        raise RecordError("none of these runs is finished: give folders like runs/wmt/*")
     names = arm_names((run.label, run.settings) for run in runs)
     tables: dict[str, list[Run]] = {}
     for run in runs:
@@ -117,11 +154,13 @@ def wmt_tables(folders: Iterable[Path]) -> str:
             tables.setdefault(run.scored_by, []).append(run)
     parts = [_table(group, names) for group in tables.values()]
     for run in runs:
-        where, status = names[run.settings], run.summary["status"]
+        where, status = escaped(names[run.settings]), escaped(run.summary["status"])
         if not run.has_scores:
-            parts.append(f"Left out, without scores: `{run.folder.name}` ({where}) is {status}.")
+            parts.append(
+                f"Left out, without scores: {code(run.folder.name)} ({where}) is {status}."
+            )
         elif status != "done":
-            parts.append(f"Counted, though {status}: `{run.folder.name}` ({where}).")
+            parts.append(f"Counted, though {status}: {code(run.folder.name)} ({where}).")
     return "\n\n".join(parts)
 
 
@@ -129,19 +168,17 @@ def read_translations(folder: Path) -> tuple[list[str], list[str]]:
     """Return the averaged model's translations of the test set, and the references.
 
     Raises:
-        ValueError: a file is missing, or they have not as many lines.
+        RecordError: a file is missing or no text, or they have not as many lines.
     """
     texts = []
     for name in ("averaged", "reference"):
         path = folder / "translations" / f"test.{name}.txt"
         if not path.is_file():
-            raise ValueError(f"{path} is missing: give folders of finished translation runs")
-        # Only \n ends a line: others, such as U+2028, may stand in a sentence.
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            texts.append([line.removesuffix("\n") for line in lines])
+            raise RecordError(f"{path} is missing: give folders of finished translation runs")
+        texts.append(read_lines(path))
     translations, references = texts
     if len(translations) != len(references):
-        raise ValueError(
+        raise RecordError(
             f"{folder} has {len(translations)} translations of {len(references)} references: "
             "it is not as its run left it"
         )
@@ -158,10 +195,10 @@ def comparison_table(compared: Sequence[Comparison], signature: str) -> str:
             row[2:] = [f"{run.bleu - baseline.bleu:+.2f}", f"{run.p_value:.3f}"]
         lines.append(row)
     note = (
-        f"Differences from {baseline.name} by paired bootstrap; p is sacreBLEU's, one-sided: below "
+        f"Differences from {escaped(baseline.name)} by paired bootstrap; p is sacreBLEU's, one-sided: below "
         "0.025 for a level of 5 %. It says nothing about other seeds."
     )
-    return f"{markdown(lines, text_columns=1)}\n\n{note}\n\nsacreBLEU: `{signature}`"
+    return f"{markdown(lines, text_columns=1)}\n\n{note}\n\nsacreBLEU: {code(signature)}"
 
 
 def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
@@ -175,10 +212,12 @@ def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
         lines.append([names[settings], *map(_mean, values)])
     test_set, signatures = runs[0].summary["test_set"], runs[0].summary["signatures"]
     title = (
-        f"**{test_set['name']}**, {test_set['lines']:,} lines "
-        f"(fingerprint {test_set['fingerprint'][:12]})"
+        f"**{escaped(test_set['name'])}**, {test_set['lines']:,} lines "
+        f"(fingerprint {escaped(test_set['fingerprint'][:12])})"
     )
-    how = [f"- {SIGNATURES.get(key, key)}: `{value}`" for key, value in signatures.items()]
+    how = [
+        f"- {escaped(SIGNATURES.get(key, key))}: {code(value)}" for key, value in signatures.items()
+    ]
     return "\n\n".join([title, markdown(lines, text_columns=1), "\n".join(how)])
 
 

@@ -22,11 +22,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import torch
+from pydantic import Field
+from pydantic_core import from_json
+from typing_extensions import TypedDict
 
 from roformer.errors import InputError, naming
+from roformer.json_files import check_shape, read_object
 from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
@@ -44,6 +48,45 @@ PACKAGES = (
 )
 
 
+class Outcome(TypedDict):
+    """The metrics of one update."""
+
+    metrics: dict[str, float | None]
+
+
+class Summary(TypedDict):
+    """What is used of a summary.json."""
+
+    run_id: str
+    status: str
+    metrics: dict[str, float | None]
+    steps: int
+    tokens: int
+    wall_seconds: float
+    best: NotRequired[Outcome]
+
+
+class TaskSummary(TypedDict):
+    """What a fine-tuning's has besides."""
+
+    task: str
+    headline: str
+    best: Outcome
+
+
+class Environment(TypedDict):
+    """What is used of an env.json."""
+
+    data: str
+    resumed: list[dict[str, Any]]
+
+
+class Metrics(TypedDict):
+    """What every line of a metrics.jsonl has."""
+
+    step: Annotated[int, Field(ge=0)]
+
+
 class RunFolder:
     """One run's folder; only rank 0 writes into it."""
 
@@ -55,14 +98,36 @@ class RunFolder:
         self.lock = Lock(path.absolute().parents[1] / ".locks" / name, str(path))
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary of a run that ended, else None."""
-        path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        """Return the summary of a run that ended, else None.
+
+        Raises:
+            InputError: it was changed afterwards.
+        """
+        remedy = "delete it and start the run again"
+        content = self._read("summary.json", Summary, remedy)
+        if content is not None and content.get("pipeline") == "glue":
+            content = self._read("summary.json", TaskSummary, remedy)
+        return content
 
     def data(self) -> str | None:
-        """Return the fingerprint of the data that the run was begun on, if it was begun."""
-        path = self.path / "env.json"
-        return json.loads(path.read_text())["data"] if path.is_file() else None
+        """Return the fingerprint of the data that the run was begun on, if it was begun.
+
+        Raises:
+            InputError: env.json was changed afterwards.
+        """
+        content = self._read("env.json", Environment, "resume=false starts over and keeps it aside")
+        return None if content is None else str(content["data"])
+
+    def _read(self, name: str, shape: type, remedy: str) -> dict[str, Any] | None:
+        path = self.path / name
+        try:
+            content = read_object(path)
+            check_shape(shape, content)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}): {remedy}") from error
+        return content
 
     def set_aside(self) -> Path | None:
         """Rename an existing folder to `<run_id>.before-N`, so that a fresh run loses nothing."""
@@ -95,7 +160,8 @@ class RunFolder:
     def command(self) -> str:
         """Return the command that started the run."""
         path = self.path / "command.txt"
-        return path.read_text().strip() if path.is_file() else command_line()
+        # Asked for when a training is over: damage to a note must not cost its summary.
+        return path.read_text(errors="replace").strip() if path.is_file() else command_line()
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite becomes null."""
@@ -148,16 +214,18 @@ def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
         InputError: a line is not a JSON object with a `step`; file and line are named.
     """
     rows: list[dict[str, Any]] = []
-    lines = path.read_text().splitlines()
+    *lines, last = path.read_bytes().split(b"\n")
+    lines += [last] if last else []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
-            row["step"] = int(row["step"])
-        except (ValueError, TypeError, KeyError) as error:
+            row = from_json(line, allow_inf_nan=False)
+            check_shape(Metrics, row)
+        except ValueError as error:
             if torn and number == len(lines):
                 break
+            found = line[:80].decode(errors="replace")
             raise InputError(
-                f"{path}:{number}: not a metrics row with a step: {line[:80]}"
+                f"{path}:{number}: not a metrics row with a step ({error}): {found}"
             ) from error
         rows.append(row)
     return rows

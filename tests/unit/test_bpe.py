@@ -215,13 +215,16 @@ def change(name, **changes):
         (lambda f: (f / "bpe.json").write_text("[]"), "{f}/bpe.json is damaged (not a JSON obj"),
         (lambda f: (f / "tokenizer.json").write_bytes(b"\xff"), "{f}/tokenizer.json is damaged ("),
         (change("bpe.json", format=0), "{f}/bpe.json has format 0, not 1"),
-        (change("bpe.json", words="signs"), "{f} holds a damaged tokenizer (ValueError: words="),
+        (change("bpe.json", words="signs"), "{f} holds a damaged tokenizer (words: Input should"),
         (change("bpe.json", words="bytes"), "{f} holds a damaged tokenizer (its fingerprint is"),
-        (change("tokenizer.json", model=None), "{f} holds a damaged tokenizer (TypeError: "),
-        (change("tokenizer.json", model={}), "{f} holds a damaged tokenizer (KeyError: "),
+        (
+            change("tokenizer.json", model=None),
+            "{f} holds a damaged tokenizer (model: Input should ",
+        ),
+        (change("tokenizer.json", model={}), "{f} holds a damaged tokenizer (model.merges: Field"),
         (
             change("tokenizer.json", model={"merges": [["never", "seen"]]}),
-            "{f} holds a damaged tokenizer (ValueError: never + seen is no merge",
+            "{f} holds a damaged tokenizer (never + seen is no merge",
         ),
     ],
 )

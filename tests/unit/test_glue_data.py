@@ -14,7 +14,8 @@ import pytest
 from roformer.config.glue import BuiltinGlue
 from roformer.data import glue
 from roformer.data.builtin import grammars
-from roformer.data.glue import TaskData, prepare_task, read_rows
+from roformer.data.glue import prepare_task, read_rows
+from roformer.data.glue_prepared import TaskData
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from tests.unit.glue_tasks import (
@@ -365,8 +366,8 @@ def flip_a_byte(folder):
             lambda folder: (folder / "manifest.json").write_text("{"),
             "{folder}/manifest.json is dam",
         ),
-        (manifest_with(format=0), "{folder} is glue of format 0, not glue of format 1"),
-        (manifest_with(kind="text"), "{folder} is text of format 1, not glue"),
+        (manifest_with(format=0), "{folder} is glue of format 0, not glue of format 2"),
+        (manifest_with(kind="text"), "{folder} is text of format 2, not glue"),
         (manifest_with(task="qnli"), "{folder} is prepared with task=qnli, not rte"),
         (
             manifest_with(labels=["not_entailment", "entailment"]),
@@ -376,12 +377,15 @@ def flip_a_byte(folder):
             manifest_with(rows={"train": 4, "validation": 1}),
             "{folder}/train.parquet has 3 rows, not 4",
         ),
-        (lambda folder: (folder / "train.parquet").unlink(), "{folder}/train.parquet is damaged ("),
+        (
+            lambda folder: (folder / "train.parquet").unlink(),
+            "{folder}/train.parquet has 0 bytes, not",
+        ),
         (
             lambda folder: (folder / "train.parquet").write_bytes(b"PAR1"),
-            "{folder}/train.parquet is damaged (",
+            "{folder}/train.parquet has 4 bytes, not",
         ),
-        (flip_a_byte, "{folder}/train.parquet is damaged ("),
+        (flip_a_byte, "{folder}/train.parquet is not what was written (SHA-256)"),
     ],
 )
 def test_a_folder_that_is_not_what_was_prepared_is_refused(tmp_path, damage, message):

@@ -266,11 +266,11 @@ import sys, time
 from roformer.data import parallel, parallel_words
 from tests.unit.parallel_texts import files, prepare
 
-def account(folder):
+def stored_files(folder):
     print("halfway", flush=True)
     time.sleep(60)
 
-parallel._account = account
+parallel.stored_files = stored_files
 prepare(files(sys.argv[1]), sys.argv[2])
 """
 

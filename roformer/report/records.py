@@ -1,0 +1,144 @@
+"""Reading a run's record: what a table takes out of it is there and of its type, or one line says not.
+
+Like the tables it imports no other part of the package, so that a record can be read wherever it is
+copied to.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from omegaconf import OmegaConf
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json
+from typing_extensions import TypedDict
+
+LONGEST = 2000
+"""Characters of a message."""
+Number = Annotated[float, Field(ge=-1e15, le=1e15)]
+Metrics = dict[str, Number | None]
+"""Metric → value; null where it was not finite."""
+
+
+class Pipeline(TypedDict):
+    """What every run's summary has."""
+
+    pipeline: str
+
+
+class _Row(TypedDict):
+    step: Annotated[int, Field(ge=0)]
+
+
+class RecordError(ValueError):
+    """A record that cannot be read: which file, and what is wrong with it, in one line."""
+
+    def __init__(self, message: str) -> None:
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """Return a text with line ends, control codes and half surrogate pairs spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def read_summary(folder: Path, shape: type) -> dict[str, Any]:
+    """Return a run's summary.json, which has the shape, a TypedDict.
+
+    Raises:
+        RecordError: it cannot be read, or a key is missing or of another type.
+    """
+    return read_json(folder / "summary.json", shape)
+
+
+def read_json(file: Path, shape: type) -> dict[str, Any]:
+    """Return the JSON object of a file; see `read_summary`."""
+    return _checked(_bytes(file), shape, str(file))
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of a metrics.jsonl: a `step`, and numbers or nulls by name.
+
+    Raises:
+        RecordError: names the line that is something else.
+    """
+    lines = _bytes(file).removesuffix(b"\n").split(b"\n")
+    rows = [_checked(line, _Row, f"{file}:{number}") for number, line in enumerate(lines, 1)]
+    for number, row in enumerate(rows, 1):
+        try:
+            check(Metrics, row)
+        except ValueError as error:
+            raise RecordError(f"{file}:{number} is not what a run wrote: {error}") from error
+    return rows
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a run's config.yaml as plain data, without resolving anything in it.
+
+    Raises:
+        RecordError: it cannot be read, is no mapping, or holds what a config cannot.
+    """
+    file = folder / "config.yaml"
+    try:
+        text = _bytes(file).decode()
+        # A few aliases of aliases are more than any memory once they are written out.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("an alias, which a record does not have")
+        content = OmegaConf.to_container(OmegaConf.create(text))
+        check(dict[str, JsonValue], content)
+    except RecordError:
+        raise
+    # yaml, OmegaConf and its grammar share no base class; a number may be too long, a date no date.
+    except Exception as error:
+        line = " ".join(str(error).split()) or type(error).__name__
+        raise RecordError(f"{file} is not the config of a run: {line}") from error
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def read_lines(file: Path) -> list[str]:
+    r"""Return the lines of a text; only \n ends one: others, such as U+2028, may stand in it."""
+    try:
+        text = _bytes(file).decode()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{file} is not UTF-8: {error}") from error
+    *lines, rest = text.split("\n")
+    return [*lines, rest] if rest else lines
+
+
+def check(shape: Any, content: object) -> None:
+    """Raise ValueError where content has not the shape; names the first key."""
+    try:
+        _adapter(shape).validate_python(content, strict=True)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, problem["loc"])) or "content"
+        raise ValueError(f"{key}: {problem['msg']}") from None
+
+
+@cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
+
+
+def _checked(content: bytes, shape: type, place: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = from_json(content, allow_inf_nan=False)
+        check(shape, found)
+    except ValueError as error:
+        raise RecordError(f"{place} is not what a run wrote: {error}") from error
+    return found
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,155 @@
+"""What the tests of hostile files share: ways to damage a file, and the law for who reads it."""
+
+import copy
+import json
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from roformer.errors import InputError
+
+NASTY = [
+    b"\0",
+    b"\r",
+    b"\n",
+    b"\n\n",
+    b"\t",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    "\u2028".encode(),
+    b"\x1b[31m",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b",",
+    b'"\\ud800"',
+    b"\\u0000",
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
+    b"9" * 400,
+    b"9" * 5000,
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"x" * 100_000,
+    b"null",
+    b"../",
+    b"PK\x03\x04",
+    b"\x80\x04.",
+]
+"""Pieces that parsers have stumbled over: ends, marks, numbers, depth, length, other formats."""
+NOT_OBJECTS = [
+    b"",
+    b"\0" * 100,
+    b"null",
+    b"[]",
+    b'"text"',
+    b"5",
+    b"{",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"a": NaN}',
+    b'{"a": "\\ud800"}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b"\x80\x04.",
+]
+"""Contents of which none is a JSON object."""
+LEAVES = [
+    None,
+    True,
+    0,
+    -1,
+    1,
+    10**15,
+    2**63,
+    10**400,
+    0.5,
+    "",
+    "x",
+    "\0",
+    "\n",
+    "../../outside",
+    "/etc/hostname",
+    "a/b",
+    "..",
+    "\ud800",
+    "1",
+    [],
+    [[]],
+    {},
+    {"": None},
+    float("nan"),
+    float("inf"),
+]
+
+
+def fuzz(examples):
+    """Return the settings of a test that may call its reader this often."""
+    return settings(max_examples=examples, deadline=None, derandomize=True)
+
+
+@st.composite
+def mangled(draw, content):
+    """Draw bytes: arbitrary ones, or the content with one to three places damaged."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=200))
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(content)))
+        other = draw(st.integers(0, len(content)))
+        start, end = sorted((place, other))
+        kind = draw(st.sampled_from(["insert", "insert", "flip", "remove", "cut", "repeat"]))
+        if kind == "insert":
+            content = content[:place] + draw(st.sampled_from(NASTY)) + content[place:]
+        elif kind == "flip" and place < len(content):
+            changed = content[place] ^ (1 << draw(st.integers(0, 7)))
+            content = content[:place] + bytes([changed]) + content[place + 1 :]
+        elif kind == "remove":
+            content = content[:start] + content[min(end, start + 20) :]
+        elif kind == "cut":
+            content = content[:place]
+        elif kind == "repeat":
+            content = content[:end] + content[start:]
+    return content
+
+
+@st.composite
+def mangled_json(draw, document):
+    """Draw JSON whose form is right: one to three of its values replaced or keys removed."""
+    document = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(_places(document))
+        if not places:
+            break
+        inside, key = draw(st.sampled_from(places))
+        if isinstance(inside, dict) and draw(st.integers(0, 3)) == 0:
+            del inside[key]
+        else:
+            inside[key] = copy.deepcopy(draw(st.sampled_from(LEAVES)))
+    if draw(st.integers(0, 19)) == 0:
+        document = draw(st.sampled_from(LEAVES))
+    return json.dumps(document).encode()
+
+
+def _places(document):
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in list(items):
+        yield document, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
+
+def lawful(read, *names, error=InputError):
+    """Return what `read` returns, or None where it raised what the law allows.
+
+    That is `error`, in one line that can be printed and names one of `names`.
+    """
+    try:
+        return read()
+    except error as refusal:
+        message = str(refusal)
+        assert type(refusal).__name__ in ("InputError", "RecordError"), repr(refusal)
+        assert message.isprintable() and len(message) < 2100, message
+        assert any(str(name) in message for name in names), message
+        return None
