@@ -72,6 +72,7 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
 
 def leave_on_signal(number: int, frame: FrameType | None) -> None:
     """End in order, as Ctrl-C does; the training loop has a handler of its own that saves first."""
+    print("stopped by SIGTERM: start the same command again to go on", file=sys.stderr)
     raise SystemExit(128 + number)
 
 
@@ -159,7 +160,7 @@ class one_line_errors:
             print(f"error: {error}", file=sys.stderr, flush=True)
             os._exit(PEER_LOST)  # what is left of the process group would be waited for
         if isinstance(error, KeyboardInterrupt):
-            print("stopped: the same command goes on from the last checkpoint", file=sys.stderr)
+            print("stopped by Ctrl-C: start the same command again to go on", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
         if isinstance(error, OSError) and error.errno in REMEDIES:
             where = f" while writing {error.filename}" if error.filename else ""

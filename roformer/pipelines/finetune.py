@@ -322,6 +322,8 @@ def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, An
     data = prepare(config, start)
     run = Run("glue", config, begun_on(data, start))
     if run.summary is not None:
+        if first_process():  # a kill may have come between the summary and this
+            checkpoint.keep_only_best(run.folder.path / "checkpoints")
         return run.summary
     task = ClassificationTask(config, data, start)
     smallest = len(task.batches) // task.per_epoch

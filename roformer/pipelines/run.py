@@ -231,7 +231,7 @@ class Run:
             state, metrics = loop.run()
             if main and conclude is not None and (more := dict(conclude() or {})):
                 last = more.pop("metrics", {})
-                metrics |= last
+                metrics = metrics | last  # not in place: the best metrics may be the same object
                 folder.amend(last)
                 tracker.log({"step": state.step, **last})
             status = "degenerate" if task.degenerate(metrics) else "done"

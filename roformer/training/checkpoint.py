@@ -95,7 +95,7 @@ class Checkpoints:
                 (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
                 complete(partial)
                 if target.exists():  # a damaged one that was resumed past
-                    shutil.rmtree(target)
+                    _remove(target)
                 partial.rename(target)
                 _flush(self.folder)
         finally:
@@ -105,6 +105,21 @@ class Checkpoints:
             self._link("best", target)
         self._prune()
         return target
+
+    def tidy(self, step: int, *, best: bool) -> None:
+        """Do what a kill kept `save` from doing after it had written the checkpoint of `step`.
+
+        Args:
+            step: the update that the run goes on from; 0 at its beginning.
+            best: whether that one's evaluation was the best.
+        """
+        _sweep(self.folder)
+        target = self.folder / f"step_{step:08d}"
+        if target.exists():
+            self._link("last", target)
+            if best:
+                self._link("best", target)
+            self._prune()
 
     def last(self) -> tuple[Path | None, list[str]]:
         """Return the newest complete checkpoint, and a line about each newer one passed over."""
@@ -129,7 +144,7 @@ class Checkpoints:
         kept |= {path.resolve() for path in regular[-self.keep :]}
         for path in steps:
             if path.resolve() not in kept:
-                shutil.rmtree(path)
+                _remove(path)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -170,6 +185,7 @@ def keep_only_best(folder: Path) -> None:
 
     What is left is complete and can be started from; the training cannot go on from it.
     """
+    _sweep(folder)
     best = next((folder / name for name in ("best", "last") if (folder / name).exists()), None)
     if best is None:
         return
@@ -184,7 +200,21 @@ def keep_only_best(folder: Path) -> None:
         Checkpoints(folder, keep=1)._link(name, kept)
     for path in folder.glob("step_*"):
         if path.resolve() != kept:
-            shutil.rmtree(path)
+            _remove(path)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what kills left half written or half removed."""
+    for path in folder.glob(".*"):
+        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; hidden first, so that a kill leaves no half of one."""
+    hidden = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
 
 
 def damage(path: Path) -> str | None:

@@ -92,6 +92,8 @@ class Loop:
             keep=max(runtime.keep_checkpoints, settings.keep_checkpoints),
             every=training.checkpoint_every,
         )
+        if accelerator.is_main_process:
+            self.checkpoints.tidy(state.step, best=0 < state.best_step == state.step)
         task.model.to(self.device)
         self.adamw = build_optimizer(settings.optimizer, task.model)
         self.sharded = is_sharded(accelerator)
