@@ -9,6 +9,8 @@ is killed from outside, at once or after a while; at the end of the phase it wai
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import random
@@ -38,6 +40,14 @@ class Plan(NamedTuple):
     phase: str
     occurrence: int = 1
     delay: float = 0.0
+
+
+IMPORTED = (
+    *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
+    *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
+    *("roformer.pipelines.glue", "roformer.pipelines.wmt", "roformer.report.glue"),
+)
+"""What a start would import, also late: wandb imports the most when it begins a run."""
 
 
 class Nursery:
@@ -109,17 +119,10 @@ class Nursery:
 
 def serve() -> None:
     """Fork a child for each request; returns only in a child that is to run a script."""
-    import accelerate
-    import datasets
-    import transformers
-    import wandb
-
-    import roformer.pipelines.glue
-    import roformer.pipelines.wmt
-    import roformer.report.glue
-
-    del accelerate, datasets, transformers, wandb
+    for module in IMPORTED:
+        importlib.import_module(module)
     told = os.dup(1)
+    gc.freeze()  # or every child would copy what its collector looks at
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
