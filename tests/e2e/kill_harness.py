@@ -72,10 +72,33 @@ class Nursery:
         self._process.wait(60)
 
     def start(
-        self, script: str, arguments: list[str], folder: Path, phase: Plan | None = None
+        self,
+        script: str,
+        arguments: list[str],
+        folder: Path,
+        plan: Plan | None = None,
+        *,
+        environment: dict[str, str | None] | None = None,
+        constants: dict[str, Any] | None = None,
     ) -> int:
-        """Start a script in `folder`, as the first of a process group; return its process id."""
-        request = {"script": script, "arguments": arguments, "folder": str(folder), "plan": phase}
+        """Start a script in `folder`, as the first of a process group; return its process id.
+
+        Args:
+            script: its path.
+            arguments: of the command line.
+            folder: where it runs, and `printed.txt` gets what it prints.
+            plan: where it tells that it has come to, and waits.
+            environment: variables that differ; None: not set.
+            constants: of modules, by their full name.
+        """
+        request = {
+            "script": script,
+            "arguments": arguments,
+            "folder": str(folder),
+            "plan": plan,
+            "environment": environment or {},
+            "constants": constants or {},
+        }
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -114,7 +137,13 @@ class Nursery:
         return printed
 
 
-# --- the nursery itself --------------------------------------------------------------------------
+def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
 
 
 def serve() -> None:
@@ -144,6 +173,13 @@ def become(request: dict[str, Any], told: int) -> None:
     for source, target in ((nothing, 0), (printed, 1), (printed, 2)):
         os.dup2(source, target)
     sys.argv = [request["script"], *request["arguments"]]
+    for name, value in request["environment"].items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    for name, value in request["constants"].items():
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(module), constant, value)
     if request["plan"] is not None:
         watch(Spy(Plan(*request["plan"]), told))
 
@@ -287,6 +323,7 @@ def watch(spy: Spy) -> None:
         lambda task, folder: cut(next(folder.iterdir())),
     )
     spy.before(checkpoint, "keep_only_best", "only the best: before")
+    spy.during(checkpoint, "keep_only_best", "only the best: during")
     spy.before(Path, "unlink", lambda path, *rest: f"unlink {path.name}")
     spy.during(wmt, "save_average", "averaging")
     spy.during(
