@@ -148,7 +148,10 @@ def side_by_side(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]
     stopping = spawn.Event()
     pool = ProcessPoolExecutor(jobs, spawn, initializer=settle, initargs=(places, stopping))
     with pool, ended_in_order(pool, stopping):
-        running = {pool.submit(in_silence, changed(cell, runtime=quiet)): cell for cell in cells}
+        with deaf_to_ctrl_c():
+            running = {
+                pool.submit(in_silence, changed(cell, runtime=quiet)): cell for cell in cells
+            }
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -199,8 +202,22 @@ def in_silence(cell: Cell) -> Outcome:
 
 
 @contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """Start processes that a terminal's Ctrl-C does not reach, from their first import on.
+
+    It goes to all of a group, wherever each one is; the parent tells them in order (`ended_in_order`).
+    What comes meanwhile reaches the parent afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def ended_in_order(pool: ProcessPoolExecutor, stopping: Any) -> Iterator[None]:
-    """On SIGTERM or an error start no more cells and let the running ones save a checkpoint."""
+    """On SIGTERM, Ctrl-C or an error start no more cells and let the running ones save a checkpoint."""
 
     def leave(number: int, frame: Any) -> None:
         raise SystemExit(128 + number)
@@ -208,12 +225,11 @@ def ended_in_order(pool: ProcessPoolExecutor, stopping: Any) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         stopping.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        if not isinstance(error, KeyboardInterrupt):  # of which a terminal tells them itself
-            for process in multiprocessing.active_children():
-                process.terminate()
+        for process in multiprocessing.active_children():
+            process.terminate()
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +21,12 @@ LINE = {
     "perf/tokens_per_second": "tok/s",
 }
 """What a terminal shows of a row, by which name."""
+
+
+PATIENCE = 120.0
+"""Seconds that a call of wandb may take; the last one uploads what is left."""
+PATIENCE_TO_BEGIN = 30.0
+"""Seconds until a server that cannot be reached is given up."""
 
 
 def evaluated(name: str) -> bool:
@@ -50,6 +59,8 @@ class WandbTracker:
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
 
     `step=` is never passed: wandb drops rows whose step went back, as it does after a resume.
+    The work is done by a service, another process. When that is gone calls raise, and when it hangs
+    they never return: then wandb is put aside, with one line, and the training goes on.
     """
 
     def __init__(
@@ -78,7 +89,7 @@ class WandbTracker:
                 config=content,
                 dir=folder,
                 mode=mode,
-                settings=wandb.Settings(silent=True, console="off"),
+                settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
             )
 
         try:
@@ -86,18 +97,64 @@ class WandbTracker:
         except Exception as error:
             if mode != "online":
                 raise
-            _tell(f"wandb could not be reached ({type(error).__name__}): logging offline")
+            _tell(f"wandb could not go online ({type(error).__name__}): logging offline")
             self.run = begin("offline")
         self.run_id: str | None = self.run.id
-        self.run.define_metric("global_step")
-        self.run.define_metric("*", step_metric="global_step")
+        self._aside = False
+        self._try(lambda: self.run.define_metric("global_step"))
+        self._try(lambda: self.run.define_metric("*", step_metric="global_step"))
 
     def log(self, row: dict[str, Any]) -> None:
-        self.run.log({"global_step" if key == "step" else key: value for key, value in row.items()})
+        named = {"global_step" if key == "step" else key: value for key, value in row.items()}
+        self._try(lambda: self.run.log(named))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        self.run.summary.update({"status": status, **summary.get("metrics", {})})
-        self.run.finish(exit_code=0 if status == "done" else 1)
+        self._try(lambda: self.run.summary.update({"status": status, **summary.get("metrics", {})}))
+        self._try(lambda: self.run.finish(exit_code=0 if status == "done" else 1))
+
+    def _try(self, call: Callable[[], object]) -> None:
+        """Make a call of wandb's, unless one failed before."""
+        if self._aside:
+            return
+        try:
+            within(PATIENCE, call)
+        except Exception as error:  # whatever it is, the training does not depend on it
+            self._aside = True
+            _tell(
+                f"wandb stopped answering ({type(error).__name__}): "
+                "metrics go on in metrics.jsonl alone"
+            )
+            _let_go()
+
+
+def within(seconds: float, call: Callable[[], object]) -> None:
+    """Make a call that may never return, and wait for it.
+
+    Raises:
+        TimeoutError: it took longer; it is left to itself.
+        Exception: what the call raises.
+    """
+    done = Future[None]()
+
+    def work() -> None:
+        try:
+            call()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    done.result(seconds)
+
+
+def _let_go() -> None:
+    """Keep wandb from waiting for its service when this process ends, or printing a traceback."""
+    from wandb.sdk import wandb_setup
+
+    # Not public; where it is called otherwise, the exit is slow or noisy, and no more than that.
+    connection = getattr(wandb_setup.singleton(), "_connection", None)
+    (getattr(connection, "_cleanup", None) or (lambda: None))()
 
 
 def _logged_in() -> bool:
@@ -131,6 +188,12 @@ def open_tracker(
         return NoTracker()
     try:
         return WandbTracker(config, folder, name, content, run_id)
+    except ImportError as error:
+        _tell(
+            f"wandb cannot be imported ({error}): pip install wandb, or leave it out with "
+            "tracker=none; metrics.jsonl has everything"
+        )
+        return NoTracker()
     except Exception as error:  # a mirror that cannot be had is no reason not to train
         _tell(f"wandb could not start ({type(error).__name__}): metrics.jsonl has everything")
         return NoTracker()

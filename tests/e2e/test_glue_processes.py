@@ -24,7 +24,7 @@ SMALL = [
 ]
 
 
-def start(folder: Path, *overrides: str, processes: int = 1) -> subprocess.Popen:
+def start(folder: Path, *overrides: str, processes: int = 1, **options) -> subprocess.Popen:
     where = [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
     return subprocess.Popen(
         [*launcher(processes), SCRIPT, *SMALL, *where, *overrides],
@@ -33,6 +33,7 @@ def start(folder: Path, *overrides: str, processes: int = 1) -> subprocess.Popen
         text=True,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        **options,
     )
 
 

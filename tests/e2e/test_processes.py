@@ -1,7 +1,6 @@
-"""Whole processes: several ranks, kills, signals, the command line itself."""
+"""Whole processes: several ranks, the command line itself."""
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -13,11 +12,10 @@ import pytest
 
 from roformer.training.checkpoint import Checkpoints
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, assert_same, results
+from tests.e2e.conftest import assert_close, results
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
-DROPOUT = ["model.hidden_dropout=0.1"]
 
 
 def launcher(processes: int) -> list[str]:
@@ -69,44 +67,6 @@ def test_more_processes_than_sequences_is_refused(arguments):
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "error: training.batch_size=1 is less than the 2 processes" in output
-
-
-@pytest.mark.parametrize("attempt", range(4))
-def test_sigkill_at_any_moment(arguments, attempt):
-    """However often it is killed, and wherever, the result is bitwise that of one calm run."""
-    longer = [*DROPOUT, "training.steps=120", "training.checkpoint_every=7"]
-    calm = finish(arguments, *longer, runs="calm")
-    moments = random.Random(attempt)
-    for _ in range(4):
-        process, folder = start(arguments, *longer, runs="killed")
-        metrics = None
-        while metrics is None and process.poll() is None:  # past the imports
-            metrics = next(folder.glob("pretrain/*/metrics.jsonl"), None)
-            time.sleep(0.02)
-        time.sleep(moments.uniform(0, 1.0))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert_same(finish(arguments, *longer, runs="killed"), calm)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_polite_signal_saves_and_the_same_command_goes_on(arguments, number, code, workers):
-    """The whole group is told, as launchers and terminals do, and its workers with it."""
-    longer = [*DROPOUT, "training.steps=300", "training.checkpoint_every=1000"]
-    longer += [f"runtime.num_workers={workers}"]
-    calm = finish(arguments, *longer, runs="calm")
-    process, folder = start(arguments, *longer, runs="stopped", start_new_session=True)
-    while not list(folder.glob("pretrain/*/metrics.jsonl")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, number)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == code, output
-    assert "Traceback" not in output
-    (run,) = (folder / "pretrain").iterdir()
-    assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
-    assert_same(finish(arguments, *longer, runs="stopped"), calm)
 
 
 def test_a_run_of_two_processes_resumes_on_one(arguments):

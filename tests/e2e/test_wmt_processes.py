@@ -1,15 +1,9 @@
-"""Translation in whole processes: more ranks than pairs, kills."""
-
-import random
-import signal
-import time
-from pathlib import Path
+"""Translation over more ranks than it has pairs."""
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_same
-from tests.e2e.test_processes import finish, start
+from tests.e2e.test_processes import start
 from tests.e2e.wmt_runs import SMALL, write_parallel_text
 
 pytestmark = pytest.mark.slow
@@ -32,21 +26,3 @@ def test_more_processes_than_pairs_is_refused(arguments):
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "cannot be shared by 2 processes: raise training.tokens_per_update" in output
-
-
-@pytest.mark.parametrize("attempt", range(2))
-def test_sigkill_at_any_moment(arguments, attempt):
-    """While it trains, averages or searches: the result is bitwise that of one calm run."""
-    longer = ["model.hidden_dropout=0.1", "training.steps=90", "training.checkpoint_every=5"]
-    calm = finish(arguments, *longer, runs="calm", script=SCRIPT)
-    moments = random.Random(attempt)
-    for _ in range(4):
-        process, folder = start(arguments, *longer, runs="killed", script=SCRIPT)
-        metrics = None
-        while metrics is None and process.poll() is None:  # past the imports
-            metrics = next(Path(folder).glob("wmt/*/metrics.jsonl"), None)
-            time.sleep(0.02)
-        time.sleep(moments.uniform(0, 2.5))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert_same(finish(arguments, *longer, runs="killed", script=SCRIPT), calm)

@@ -1,0 +1,125 @@
+"""Training does not depend on wandb: missing, logged out, failing, its service killed or frozen."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from roformer.config.schema import TrackerConfig
+from roformer.training import tracking
+from roformer.training.tracking import NoTracker, WandbTracker, open_tracker
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import results
+from tests.e2e.kill_harness import Nursery, until
+
+pytestmark = pytest.mark.slow
+SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
+OFFLINE = ["tracker=wandb", "tracker.mode=offline"]
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery() as nursery:
+        yield nursery
+
+
+def services(parent: int) -> list[int]:
+    """Return wandb's processes among the children of one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if int(after_name[1]) == parent and b"wandb-core" in command:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_run_outlives_its_service(nursery, arguments, tmp_path, number):
+    """Killed, its calls raise; frozen, they never return, and neither does the exit."""
+    longer = [*arguments, "training.steps=200", "training.checkpoint_every=100"]
+    nursery.finish(SCRIPT, [*longer, f"runtime.runs_dir={tmp_path}/calm"], tmp_path)
+    child = nursery.start(
+        SCRIPT,
+        [*longer, *OFFLINE],
+        tmp_path,
+        constants={"roformer.training.tracking.PATIENCE": 3.0},
+    )
+    until(lambda: list(tmp_path.glob("runs/*/*/metrics.jsonl")))
+    (service,) = services(child)
+    os.kill(service, number)
+    try:
+        code, printed = nursery.ended(tmp_path)
+    finally:
+        if number == signal.SIGSTOP:
+            os.kill(service, signal.SIGKILL)
+    assert code == 0, printed
+    assert printed.count("wandb stopped answering") == 1, printed
+    assert "Traceback" not in printed and "Exception" not in printed
+    (ours,), (theirs,) = (list(tmp_path.glob(f"{runs}/pretrain/*")) for runs in ("runs", "calm"))
+    assert (ours / "summary.json").exists()
+    assert results(ours) == results(theirs)
+
+
+def test_without_a_key_it_goes_on_offline(nursery, arguments, tmp_path):
+    nobody = {name: str(tmp_path) for name in ("HOME", "WANDB_CONFIG_DIR")}
+    nobody |= {"NETRC": str(tmp_path / "netrc"), "WANDB_API_KEY": None, "WANDB_MODE": None}
+    nursery.start(
+        SCRIPT, [*arguments, "tracker=wandb", "tracker.mode=online"], tmp_path, environment=nobody
+    )
+    code, printed = nursery.ended(tmp_path)
+    assert code == 0, printed
+    (line,) = [line for line in printed.splitlines() if "wandb" in line]
+    assert line == "wandb could not go online (UsageError): logging offline"
+    (offline,) = tmp_path.glob("runs/*/*/wandb/offline-run-*/run-*.wandb")
+    assert offline.stat().st_size > 0
+
+
+def test_a_missing_wandb_is_told_in_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    tracker = open_tracker(TrackerConfig(kind="wandb"), tmp_path, "name", {}, None)
+    assert isinstance(tracker, NoTracker)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("wandb cannot be imported") and "tracker=none" in line
+
+
+class Faulty:
+    """A run of wandb's whose methods do what a test wants from the second row on."""
+
+    def __init__(self, fault):
+        self.fault, self.rows, self.calls = fault, [], 0
+        self.summary = {}
+
+    def log(self, row):
+        self.calls += 1
+        if self.calls > 1:
+            self.fault()
+        self.rows.append(row)
+
+    def finish(self, exit_code):
+        self.fault()
+
+
+def refuse():
+    raise TypeError("not a number")
+
+
+@pytest.mark.parametrize("fault", [refuse, threading.Event().wait], ids=["raises", "hangs"])
+def test_a_call_that_fails_is_the_last_one(monkeypatch, capsys, fault):
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    tracker = WandbTracker.__new__(WandbTracker)
+    tracker.run, tracker._aside = run = Faulty(fault), False
+    run = run[0]
+    for step in (1, 2, 3):
+        tracker.log({"step": step})
+    tracker.finish("done", {"metrics": {"x": 1.0}})
+    assert run.rows == [{"global_step": 1}] and run.calls == 2 and run.summary == {}
+    (line,) = capsys.readouterr().err.splitlines()
+    kind = "TypeError" if fault is refuse else "TimeoutError"
+    assert line == f"wandb stopped answering ({kind}): metrics go on in metrics.jsonl alone"
