@@ -160,7 +160,8 @@ def build_model(read: HuggingFaceModel) -> nn.Module:
                 f"{CONFIG}"
             )
     state = {name.removeprefix(prefix): read.weights[name] for name in expected}
-    model.load_state_dict(state, assign=True)
+    # Copied: what was read may still lie in the file, which may be overwritten.
+    model.to_empty(device="cpu").load_state_dict(state)
     return model.eval()
 
 

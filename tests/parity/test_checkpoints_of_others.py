@@ -681,6 +681,10 @@ def test_a_hub_id_is_read_at_its_revision_and_pickles_only_in_need(name, tmp_pat
         (None, False),
         (COMMIT, True),
     ]
+    snapshot.rename(snapshot := tmp_path / "main")
+    asked = hub(monkeypatch, snapshot)
+    refusal(name, revision="v1")
+    assert [revision for _, revision, _ in asked] == ["v1", "v1"]
     (tmp_path / "kept").rename(snapshot / "pytorch_model.bin")
     assert start(name).name == name and isinstance(load(name).model, MaskedLM)
 
