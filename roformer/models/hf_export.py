@@ -140,19 +140,19 @@ def encoder_peer(
         )
         model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), theirs, head)
         return Peer(model, positions, (note,))
+    if not isinstance(position, (Learned, Sinusoidal, NoPosition)):
+        raise NoPeer(f"no encoder of theirs has {position.kind} positions as trained here")
     weights = to_transformers(dict(state), "bert")
     notes: tuple[str, ...] = ()
     if isinstance(position, Learned):
         positions = position.max_positions
-    elif isinstance(position, (Sinusoidal, NoPosition)):
+    else:
         weights["bert.embeddings.position_embeddings.weight"] = fixed_table(config, positions)
         what = "sinusoids" if isinstance(position, Sinusoidal) else "zeros: it has no positions"
         notes = (
             f"Its positions are a fixed table of {positions} {what}. In bert the table is trained: "
             "freeze it when you train on.",
         )
-    else:
-        raise NoPeer(f"no encoder of theirs has {position.kind} positions as trained here")
     common["max_position_embeddings"] = positions
     return Peer(with_weights(BertConfig(**common), weights, head), positions, notes)
 

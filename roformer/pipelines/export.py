@@ -39,6 +39,11 @@ SPELLING = (
     "`roformer` it is text (`split_special_tokens=True` gives those ids)."
 )
 
+EMPTY_SECOND = (
+    "`pipeline` takes an empty second text for no second text; the tokenizer called with a list of "
+    "pairs does not."
+)
+
 
 class Export(NamedTuple):
     """What was written."""
@@ -168,7 +173,9 @@ def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
     _save(peer, folder)
     limit = length if classifies else peer.length
     save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
-    return peer.notes if classifies else (*peer.notes, SPELLING)
+    if classifies:
+        return (*peer.notes, EMPTY_SECOND) if trained.texts == 2 else peer.notes
+    return (*peer.notes, SPELLING)
 
 
 def _translation(record: Record, folder: Path) -> tuple[str, ...]:
