@@ -175,7 +175,8 @@ def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
     save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
     if classifies:
         return (*peer.notes, EMPTY_SECOND) if trained.texts == 2 else peer.notes
-    return (*peer.notes, SPELLING)
+    room = f"It reads at most {peer.length} tokens and was trained on {length}."
+    return (*peer.notes, room, SPELLING)
 
 
 def _translation(record: Record, folder: Path) -> tuple[str, ...]:
@@ -224,9 +225,6 @@ def save_wordpiece(
 
     tokenizer.save(folder)
     theirs = BertTokenizer.from_pretrained(folder)
-    theirs.model_max_length = max_length
-    theirs.init_kwargs.pop("is_local", None)
-    theirs.split_special_tokens = special_as_text
     theirs.save_pretrained(folder)
     _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
     _write(folder / "special_tokens_map.json", theirs.special_tokens_map)

@@ -70,6 +70,8 @@ def encoder_config(position=None, **changes):
 
 def shaken(model, seed=0):
     """Give every weight a value of its own, norms and biases too, and logits a spread of about 1."""
+    torch.manual_seed(seed)
+    model.reset_parameters()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
