@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -68,6 +68,9 @@ translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/�
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
 	$(BIN)/python scripts/average.py $(RUN) $(or $(ARGS),--last 5)
+
+export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/… ARGS="--output FOLDER"
+	@$(BIN)/python scripts/export.py $(RUN) $(ARGS)
 
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
 	$(BIN)/python scripts/convert_layout.py $(RUN) $(ARGS)

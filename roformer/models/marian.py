@@ -1,5 +1,7 @@
 """Weights to and from `transformers`' Marian models: the same encoder-decoder with sinusoidal positions.
 
+Theirs has norms after the sublayers; Pegasus, otherwise the same, has them before, and one at the end.
+
 Theirs keeps query, key and value apart, and has all sines in the first half of the dimensions and
 all cosines in the second, where Vaswani et al. interleave them. Hidden dimensions have no order, so
 theirs is ours with the hidden dimensions permuted, in every weight that reads or writes them.
@@ -8,6 +10,7 @@ theirs is ours with the hidden dimensions permuted, in every weight that reads o
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,8 +18,9 @@ from torch import Tensor
 
 from roformer.config.position import Sinusoidal
 from roformer.config.schema import SoftmaxAttention
-from roformer.config.wmt import Seq2SeqConfig
+from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.errors import InputError
+from roformer.models.hf_export import NoPeer, Peer, filled, table_length
 
 # Ours → theirs (several: the fused projection cut into equal parts), and the axis of the hidden
 # dimensions in weights of two axes.
@@ -77,7 +81,7 @@ def seq2seq_config(config: Any) -> Seq2SeqConfig:
 
 
 def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of our `Seq2Seq` for that of a `MarianMTModel`.
+    """Return the state dict of our `Seq2Seq` for that of a `MarianMTModel`, or of Pegasus.
 
     Raises:
         InputError: a `final_logits_bias` that is not zero; ours has none.
@@ -98,11 +102,17 @@ def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
                     _permute(state[f"{prefix}{their}.{kind}"], axis, order) for their in theirs
                 ]
                 ours[f"{side}.{layer}.{name}.{kind}"] = torch.cat(parts)
+    for side in ("encoder", "decoder"):
+        for kind in ("weight", "bias"):
+            if (final := state.get(f"model.{side}.layer_norm.{kind}")) is not None:
+                ours[f"{side}_norm.{kind}"] = final[order]
     return ours
 
 
-def to_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of a `MarianMTModel` for that of our post-norm, sinusoidal `Seq2Seq`.
+def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state dict of a `MarianMTModel` for that of our sinusoidal `Seq2Seq`.
+
+    With norms before the sublayers it is that of a `PegasusForConditionalGeneration`.
 
     Tied matrices, tables and the zero bias are left out: load it with `strict=False`.
     """
@@ -110,6 +120,8 @@ def to_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
     order = to_halves(shared.shape[1]).to(shared.device)
     theirs = {"model.shared.weight": shared[:, order]}
     for name, tensor in state.items():
+        if final := re.fullmatch(r"(encoder|decoder)_norm\.(weight|bias)", name):
+            theirs[f"model.{final[1]}.layer_norm.{final[2]}"] = tensor[order]
         match = re.fullmatch(r"(encoder|decoder)\.(\d+)\.(.+)\.(weight|bias)", name)
         if match is None:
             continue
@@ -119,6 +131,119 @@ def to_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
             key = f"model.{side}.layers.{layer}.{their}.{kind}"
             theirs[key] = _permute(piece, axis, order)
     return theirs
+
+
+def translation_peer(
+    config: Seq2SeqConfig,
+    state: Mapping[str, Tensor],
+    search: SearchConfig,
+    *,
+    vocab_size: int,
+    pad_id: int,
+    end_id: int,
+    max_length: int,
+) -> Peer:
+    """Return the model of `transformers` that a trained encoder-decoder is: Marian, or Pegasus.
+
+    Its `generation_config` has the search as far as theirs can be told; the notes say what differs.
+
+    Args:
+        config: of the encoder-decoder.
+        state: of our `Seq2Seq`.
+        search: that of the run.
+        vocab_size: V.
+        pad_id: of padding, never generated.
+        end_id: of the end, which also begins a translation.
+        max_length: longest source in tokens, the end not counted.
+
+    Raises:
+        NoPeer: there is none.
+    """
+    from transformers import (
+        GenerationConfig,
+        MarianConfig,
+        MarianMTModel,
+        PegasusConfig,
+        PegasusForConditionalGeneration,
+    )
+
+    position = config.position
+    if not isinstance(position, Sinusoidal):
+        raise NoPeer(
+            f"marian and pegasus compute sinusoids; this model has {position.kind} positions"
+        )
+    if position.base != 10000.0 or position.scale not in (None, 1.0):
+        raise NoPeer(
+            "marian and pegasus have sinusoids of base 10000 and amplitude 1; this model's are of "
+            f"base {position.base:g} and amplitude {position.scale or 1.0:g}"
+        )
+    if config.layer_norm_eps != 1e-5:
+        raise NoPeer(
+            f"marian and pegasus have layer_norm_eps=1e-5, this model {config.layer_norm_eps:g}"
+        )
+    if not isinstance(config.attention, SoftmaxAttention):
+        raise NoPeer(f"marian and pegasus have no {config.attention.kind} attention")
+    longest = int((max_length + 1) * search.max_length_ratio) + search.max_length_extra
+    positions = table_length(max(max_length + 1, longest + 1))
+    post = config.norm == "post"
+    config_class: Any = MarianConfig if post else PegasusConfig
+    theirs = config_class(
+        vocab_size=vocab_size,
+        d_model=config.hidden_size,
+        encoder_layers=config.encoder.layers,
+        decoder_layers=config.decoder.layers,
+        encoder_attention_heads=config.heads,
+        decoder_attention_heads=config.heads,
+        encoder_ffn_dim=config.intermediate_size,
+        decoder_ffn_dim=config.intermediate_size,
+        activation_function=config.activation,
+        dropout=config.hidden_dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=0.0,
+        init_std=config.encoder.init_std,
+        scale_embedding=True,
+        max_position_embeddings=positions,
+        pad_token_id=pad_id,
+        eos_token_id=end_id,
+        decoder_start_token_id=end_id,
+        forced_eos_token_id=None,
+    )
+    model_class: Any = MarianMTModel if post else PegasusForConditionalGeneration
+    model = model_class(theirs)
+    filled(model, to_marian(state))
+    beams = {"early_stopping": True, "length_penalty": search.alpha} if search.beam > 1 else {}
+    model.generation_config = GenerationConfig(
+        num_beams=search.beam,
+        max_new_tokens=longest,
+        bad_words_ids=[[pad_id]],
+        pad_token_id=pad_id,
+        eos_token_id=end_id,
+        decoder_start_token_id=end_id,
+        do_sample=False,
+        **beams,
+    )
+    return Peer(model, max_length + 1, _search_notes(search, longest))
+
+
+def _search_notes(search: SearchConfig, longest: int) -> tuple[str, ...]:
+    """Say where the search of `generate` is not the one that the run was scored with."""
+    notes: tuple[str, ...] = (
+        f"`generate` ends any translation at {longest} tokens, and where it is; the run's search "
+        f"ended each at {search.max_length_ratio:g} x source tokens + {search.max_length_extra}, "
+        "with the end. Translations that end before are the same.",
+    )
+    if search.beam > 1:
+        notes += (
+            "With `early_stopping` it stops, as the run's search, when as many hypotheses as beams "
+            "are finished.",
+        )
+        if search.length_penalty == "gnmt":
+            notes += (
+                f"`generate` has no length penalty ((5 + L) / 6)^{search.alpha:g}, which the run's "
+                f"search had, and divides by L^{search.alpha:g}: its scores and some translations "
+                "differ.",
+            )
+    return notes
 
 
 def to_halves(size: int) -> Tensor:

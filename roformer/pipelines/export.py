@@ -1,0 +1,298 @@
+"""A run as a folder that `transformers` opens, or, where it has no such model, that `roformer` opens.
+
+    <output>/   config.json model.safetensors tokenizer.json tokenizer_config.json README.md …
+    <output>/   checkpoints/ tokenizer/ config.yaml env.json … README.md     a run with one checkpoint
+
+Written aside and renamed, so that the folder is whole or not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+from safetensors import SafetensorError
+
+from roformer.data.bpe import Bpe
+from roformer.data.tokenizers import WordPiece
+from roformer.errors import InputError
+from roformer.models.classifier import Classifier
+from roformer.models.encoder import MaskedLM
+from roformer.models.hf_export import Head, NoPeer, Peer, encoder_peer
+from roformer.models.marian import translation_peer
+from roformer.pipelines.loading import load_model
+from roformer.pipelines.model_card import Record, model_card
+from roformer.pipelines.translating import Translator, load_translator
+from roformer.training import checkpoint
+from roformer.training.averaging import ACCOUNT, AVERAGED
+from roformer.training.records import read_metrics
+
+RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
+SPELLING = (
+    "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
+    "`roformer` it is text (`split_special_tokens=True` gives those ids)."
+)
+
+EMPTY_SECOND = (
+    "`pipeline` takes an empty second text for no second text; the tokenizer called with a list of "
+    "pairs does not."
+)
+
+
+class Export(NamedTuple):
+    """What was written."""
+
+    folder: Path
+    checkpoint: str
+    """Name of the checkpoint."""
+    kind: str | None
+    """`model_type` of `transformers`, or None where the folder is of `roformer`."""
+    notes: tuple[str, ...]
+    """What its user should know; why it is of `roformer`, where it is."""
+
+
+def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
+    """Write a trained model as a folder of its own.
+
+    Args:
+        run: the run's folder.
+        output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
+        which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model` and
+            `load_translator` choose.
+
+    Raises:
+        InputError: it is no run, has no such complete checkpoint, or the output is there already.
+        OSError: the disk is full or not writable; nothing is left behind.
+    """
+    record = read_record(run, which)
+    output = output or run.resolve().parents[1] / "export" / run.resolve().name
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise InputError(f"{output} is there already and not empty: choose another --output")
+    translates = "languages" in record.description
+    partial = output.absolute().with_name(f".{output.absolute().name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        try:
+            notes = (_translation if translates else _encoder)(record, partial)
+            kind = json.loads((partial / "config.json").read_text())["model_type"]
+        except NoPeer as reason:
+            _own(record, partial)
+            kind, notes = None, (f"transformers has no such model: {reason}.",)
+        (partial / "README.md").write_text(model_card(record, kind, notes), encoding="utf-8")
+        partial.replace(output)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(partial)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Export(output, record.checkpoint.name, kind, notes)
+
+
+# --- what is exported ----------------------------------------------------------------------------
+
+
+def read_record(run: Path, which: str | None) -> Record:
+    """Read what a run says of itself and of the checkpoint to export.
+
+    Raises:
+        InputError: see `export`.
+    """
+    if not run.exists():
+        raise InputError(f"{run}: no such run: give a folder under runs/")
+    needed = ("checkpoints", "tokenizer", "config.yaml", "env.json")
+    if lacking := [name for name in needed if not (run / name).exists()]:
+        raise InputError(
+            f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
+            "a certain checkpoint of it with --checkpoint"
+        )
+    folder = find_checkpoint(run, which)
+    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    assert isinstance(config, dict)
+    summary = run / "summary.json"
+    metrics = run / "metrics.jsonl"
+    return Record(
+        run=run,
+        checkpoint=folder,
+        description=checkpoint.describe(folder),
+        config={str(key): value for key, value in config.items()},
+        environment=json.loads((run / "env.json").read_text()),
+        command=(run / "command.txt").read_text().strip(),
+        summary=json.loads(summary.read_text()) if summary.is_file() else None,
+        rows=read_metrics(metrics, torn=True) if metrics.is_file() else [],
+    )
+
+
+def find_checkpoint(run: Path, which: str | None) -> Path:
+    """Return a run's checkpoint by name, or the one that its kind of model is opened with.
+
+    Raises:
+        InputError: it is not there or not complete.
+    """
+    folders = run / "checkpoints"
+    if which is None:
+        newest = checkpoint.resolve(run)
+        description = checkpoint.describe(newest)
+        usual = AVERAGED if "languages" in description else "best" if "task" in description else ""
+        if not usual or not (folders / usual).exists():
+            return newest
+        which = usual
+    named = {path.name for path in folders.iterdir() if not path.name.startswith(".")}
+    if which not in named:
+        there = ", ".join(sorted(named)) or "none"
+        raise InputError(f"{run} has no checkpoint {which}: choose one of {there}")
+    return checkpoint.resolve(folders / which)
+
+
+# --- as transformers has it ----------------------------------------------------------------------
+
+
+def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
+    trained = load_model(record.checkpoint)
+    model, description = trained.model, record.description
+    assert isinstance(model, (MaskedLM, Classifier)), type(model)
+    classifies = isinstance(model, Classifier)
+    length = (
+        description["max_length"] if classifies else record.config["training"]["sequence_length"]
+    )
+    peer = encoder_peer(
+        model.encoder.config,
+        model.state_dict(),
+        vocab_size=description["vocab_size"],
+        pad_id=trained.tokenizer.pad_id,
+        length=length,
+        head=Head(trained.labels, description["head_dropout"]) if classifies else None,
+    )
+    _save(peer, folder)
+    limit = length if classifies else peer.length
+    save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
+    if classifies:
+        return (*peer.notes, EMPTY_SECOND) if trained.texts == 2 else peer.notes
+    room = f"It reads at most {peer.length} tokens and was trained on {length}."
+    return (*peer.notes, room, SPELLING)
+
+
+def _translation(record: Record, folder: Path) -> tuple[str, ...]:
+    translator: Translator = load_translator(record.checkpoint)
+    tokenizer = translator.tokenizer
+    peer = translation_peer(
+        translator.model.config,
+        translator.model.state_dict(),
+        translator.search,
+        vocab_size=tokenizer.size,
+        pad_id=tokenizer.pad_id,
+        end_id=tokenizer.end_id,
+        max_length=record.description["max_length"],
+    )
+    _save(peer, folder)
+    save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=peer.length)
+    if tokenizer.words == "bytes":
+        return peer.notes
+    return (
+        *peer.notes,
+        "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
+        "sacremoses, as shown; text as it is gives other ids.",
+    )
+
+
+def _save(peer: Peer, folder: Path) -> None:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    peer.model.save_pretrained(folder)
+
+
+def save_wordpiece(
+    tokenizer: WordPiece, folder: Path, *, max_length: int, special_as_text: bool
+) -> None:
+    """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
+
+    Args:
+        tokenizer: ours.
+        folder: of the model.
+        max_length: what `truncation=True` cuts to.
+        special_as_text: whether the spelling of a special token inside a text is text, as in ours;
+            a masked-language model must be given its [MASK] in the text.
+    """
+    from transformers import BertTokenizer
+
+    tokenizer.save(folder)
+    theirs = BertTokenizer.from_pretrained(folder)
+    theirs.save_pretrained(folder)
+    _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
+    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+
+
+def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
+    """Write a byte-pair encoding as `transformers` does; it ends each text with `</s>`.
+
+    Args:
+        source: what `Bpe.save` wrote.
+        tokenizer: the same, read.
+        folder: of the model.
+        max_length: what `truncation=True` cuts to, the end included.
+    """
+    from tokenizers import Tokenizer, processors
+    from transformers import PreTrainedTokenizerFast
+
+    from roformer.data.bpe import END, PAD, UNKNOWN
+
+    library = Tokenizer.from_file(str(source / "tokenizer.json"))
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A {END}", pair=f"$A {END} $B {END}", special_tokens=[(END, tokenizer.end_id)]
+    )
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=library,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+    )
+    theirs.save_pretrained(folder)
+    _amend(folder, model_input_names=["input_ids", "attention_mask"])
+    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+
+
+def _amend(folder: Path, **changes: Any) -> None:
+    """Settle what `save_pretrained` writes of tokenizer_config.json in some versions and not others."""
+    file = folder / "tokenizer_config.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for machine in ("is_local", "local_files_only", "name_or_path"):
+        content.pop(machine, None)
+    _write(file, content | changes)
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# --- as roformer has it --------------------------------------------------------------------------
+
+
+def _own(record: Record, folder: Path) -> None:
+    """Write a run with this one checkpoint, without moments; `load_model`, `load_translator` open it."""
+    shutil.copytree(record.run / "tokenizer", folder / "tokenizer")
+    for name in RECORDS:
+        if (record.run / name).is_file():
+            shutil.copyfile(record.run / name, folder / name)
+    name = record.checkpoint.name
+    if (
+        name == AVERAGED and "languages" not in record.description
+    ):  # looked for in translation alone
+        name = json.loads((record.checkpoint / ACCOUNT).read_text())["checkpoints"][-1]
+    target = folder / "checkpoints" / name
+    target.mkdir(parents=True)
+    for name in (checkpoint.MODEL, checkpoint.DESCRIPTION, ACCOUNT):
+        if (record.checkpoint / name).is_file():
+            shutil.copyfile(record.checkpoint / name, target / name)
+    checkpoint.complete(target)

@@ -1,0 +1,35 @@
+"""Export a trained model: `python scripts/export.py runs/pretrain/roformer-… --output FOLDER`.
+
+Writes a folder that `transformers` opens without our code, or, where it has no such model, one that
+`roformer.load_model` or `roformer.load_translator` opens; says which, and why.
+"""
+
+import argparse
+from pathlib import Path
+
+from roformer.cli import one_line_errors
+from roformer.pipelines.export import export
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument(
+        "--output", type=Path, help="default: export/<run id>, beside the pipelines"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        help="step_…, best, last or averaged; default: best of a fine-tuning, averaged of a "
+        "translation, else the last",
+    )
+    arguments = parser.parse_args()
+    with one_line_errors():
+        written = export(arguments.run, arguments.output, arguments.checkpoint)
+        opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
+        print(f"{written.folder}: {written.checkpoint} as {opener}")
+        for note in written.notes:
+            print(f"- {note}")
+
+
+if __name__ == "__main__":
+    main()

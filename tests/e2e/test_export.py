@@ -1,0 +1,575 @@
+"""An exported run opens in `transformers` without our code and says what it says here."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState, PartialState
+from huggingface_hub import ModelCard
+from sacremoses import MosesDetokenizer
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+import roformer
+from roformer.cli import compose
+from roformer.config import position as encodings
+from roformer.config.build import build
+from roformer.config.glue import GlueConfig
+from roformer.config.schema import PretrainConfig
+from roformer.config.wmt import SearchConfig
+from roformer.data.bpe import split_words
+from roformer.errors import InputError
+from roformer.models.hf import from_transformers, to_transformers
+from roformer.models.hf_export import in_layout, jina_name
+from roformer.models.marian import from_marian
+from roformer.pipelines import export as exporting
+from roformer.pipelines.export import export
+from roformer.pipelines.glue import glue
+from roformer.training.averaging import save_average
+from scripts.export import main
+from tests.e2e import exported, wmt_runs
+from tests.e2e.conftest import small_run as pretraining_run
+from tests.e2e.exported import CASED, NASTY, classifier_run, encoder_config, masked_lm_run
+from tests.unit.parallel_texts import ENGLISH, trained
+
+LABELS = ["zebra", "apple", "middle"]
+"""Not in alphabetical order."""
+HALF = encodings.Rotary(layout="half")
+MASKED = {
+    "rotary": ("roformer", encodings.Rotary(), {}),
+    "half-split": ("roformer", HALF, {}),
+    "another base": ("jina_embeddings_v3", encodings.Rotary(base=500.0), {}),
+    "learned": ("bert", encodings.Learned(max_positions=300), {}),
+    "sinusoidal": ("bert", encodings.Sinusoidal(), {}),
+    "none": ("bert", encodings.NoPosition(), {}),
+    "cased": ("roformer", encodings.Rotary(), {"tokenizer": CASED}),
+}
+CLASSIFIERS = {
+    "rotary, three classes": ("jina_embeddings_v3", encodings.Rotary(), LABELS, False),
+    "half-split, pairs": ("jina_embeddings_v3", HALF, LABELS[:2], True),
+    "rotary, regression": ("jina_embeddings_v3", encodings.Rotary(), None, True),
+    "learned, pairs": ("bert", encodings.Learned(max_positions=24), LABELS, True),
+    "learned, regression": ("bert", encodings.Learned(max_positions=64), None, False),
+    "sinusoidal, three classes": ("bert", encodings.Sinusoidal(), LABELS, False),
+}
+HOMELESS = {
+    "shaw": ({"position": encodings.Shaw()}, "shaw positions"),
+    "t5": ({"position": encodings.T5Bias()}, "t5 positions"),
+    "alibi": ({"position": encodings.Alibi()}, "alibi positions"),
+    "partial rotary": ({"position": encodings.Rotary(fraction=0.5)}, "fraction=0.5"),
+    "pre-norm": ({"norm": "pre"}, "norms stand before"),
+}
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """Return name → (run, exported folder) of masked-language models."""
+    folder = tmp_path_factory.mktemp("masked")
+    made = {}
+    for number, (name, (_, position, options)) in enumerate(MASKED.items()):
+        run = masked_lm_run(
+            folder / "pretrain" / f"run-{number}", encoder_config(position), **options
+        )
+        made[name] = run, export(run).folder
+    return made
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory):
+    """Return name → (run, exported folder) of classifiers."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    made = {}
+    for number, (name, (_, position, labels, pairs)) in enumerate(CLASSIFIERS.items()):
+        run = classifier_run(
+            folder / "glue" / f"run-{number}", encoder_config(position), labels, pairs=pairs
+        )
+        made[name] = run, export(run).folder
+    return made
+
+
+def texts_for(name):
+    """Return the nasty texts, in pairs where the task wants pairs."""
+    return list(zip(NASTY, NASTY[3:] + NASTY[:3], strict=True)) if CLASSIFIERS[name][3] else NASTY
+
+
+def relative(ours, theirs):
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_language_models_have_our_logits(masked, name):
+    """Catches query and key out of order, the wrong rotary layout, a lost bias, another eps."""
+    run, folder = masked[name]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == MASKED[name][0] and "auto_map" not in config
+    ours, theirs = roformer.load_model(run), AutoModelForMaskedLM.from_pretrained(folder).eval()
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, config["vocab_size"], (3, 290), generator=generator)
+    mask = torch.arange(290) < torch.tensor([290, 31, 4])[:, None]
+    types = torch.randint(2, ids.shape, generator=generator)
+    with torch.no_grad():
+        expected = ours.model(ids, attention_mask=mask, token_type_ids=types)[mask]
+        found = theirs(ids, attention_mask=mask.long(), token_type_ids=types).logits[mask]
+    assert expected.std() > 0.3
+    assert relative(found, expected) <= 1e-5
+    assert config["max_position_embeddings"] >= 290
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_have_our_ids_and_logits(classifiers, name):
+    """Pairs, truncation, accents and spelt-out special tokens, through their tokenizer alone."""
+    run, folder = classifiers[name]
+    kind, _, labels, pairs = CLASSIFIERS[name]
+    ours, tokenizer = roformer.load_model(run), AutoTokenizer.from_pretrained(folder)
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    assert theirs.config.model_type == kind
+    texts = texts_for(name)
+    inputs = ours.inputs(texts)
+    expected = inputs[range(len(texts))]
+    columns = list(zip(*texts, strict=True)) if pairs else [texts]
+    batch = tokenizer(*map(list, columns), truncation=True, padding=True, return_tensors="pt")
+    assert torch.equal(batch["input_ids"], expected["input_ids"])
+    assert torch.equal(batch["token_type_ids"], expected["token_type_ids"])
+    assert torch.equal(batch["attention_mask"].bool(), expected["attention_mask"])
+    with torch.no_grad():
+        logits = theirs(**batch).logits
+    assert logits.std() > 0.1
+    assert relative(logits, ours.outputs(inputs)) <= 1e-5
+    assert theirs.config.problem_type == (
+        "regression" if labels is None else "single_label_classification"
+    )
+    if labels is not None:
+        assert [theirs.config.id2label[i] for i in range(len(labels))] == labels
+        assert [theirs.config.label2id[label] for label in labels] == list(range(len(labels)))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_token_ids_are_ours(masked, name):
+    """A [MASK] in a text is the mask there, which fill-mask needs; all else is as here."""
+    run, folder = masked[name]
+    ours, theirs = roformer.load_model(run).tokenizer, AutoTokenizer.from_pretrained(folder)
+    for text in NASTY:
+        wanted = [ours.cls_id, *ours.encode(text), ours.sep_id]
+        assert theirs(text, split_special_tokens=True)["input_ids"] == wanted, text
+        if "[" not in text:
+            assert theirs(text)["input_ids"] == wanted, text
+    assert ours.mask_id in theirs("the [MASK] sat")["input_ids"]
+    assert theirs.mask_token_id == ours.mask_id and theirs.pad_token_id == ours.pad_id
+
+
+@pytest.mark.parametrize("name", [*MASKED, *CLASSIFIERS])
+def test_weights_come_back_bit_for_bit(masked, classifiers, name):
+    """Ours → folder → AutoModel → ours; a fixed table of positions is all that is added."""
+    run, folder = (masked | classifiers)[name]
+    model = AutoModelForMaskedLM if name in MASKED else AutoModelForSequenceClassification
+    state = model.from_pretrained(folder).state_dict()
+    expected = load_file(run / "checkpoints" / "last" / "model.safetensors")
+    kind, position = (MASKED | CLASSIFIERS)[name][:2]
+    prefix = "roformer" if kind == "roformer" else "bert"
+    if kind == "jina_embeddings_v3":
+        names = {jina_name(their): their for their in to_transformers(expected, "bert")}
+        state = {names[their]: tensor for their, tensor in state.items() if their in names}
+    if isinstance(position, encodings.Rotary):
+        there = "half" if kind == "jina_embeddings_v3" else "interleaved"
+        if position.layout != there:
+            state = in_layout(
+                state, encoder_config(encodings.Rotary(layout=there)), position.layout
+            )
+    back = from_transformers(state, prefix)
+    assert back.keys() - expected.keys() <= {"encoder.position.table"}
+    for key, tensor in expected.items():
+        assert torch.equal(back[key], tensor), key
+
+
+@pytest.mark.parametrize("name", HOMELESS)
+def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
+    """It says why, holds no more than it needs, and opens as the run does."""
+    changes, why = HOMELESS[name]
+    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config(**changes))
+    written = export(run, tmp_path / "out")
+    assert written.kind is None and why in written.notes[0]
+    assert why in (written.folder / "README.md").read_text()
+    assert not list(written.folder.glob("**/optimizer.safetensors"))
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        expected = roformer.load_model(run).model(ids)
+        assert torch.equal(roformer.load_model(written.folder).model(ids), expected)
+
+
+# --- without our code ----------------------------------------------------------------------------
+
+OPEN = """
+import json, sys
+sys.modules["roformer"] = None  # any import of it fails
+from transformers import AutoTokenizer, pipeline
+from transformers.utils import logging
+logging.disable_progress_bar()
+answers = {}
+for task, folder, texts in json.load(sys.stdin):
+    pipe = pipeline(task, model=folder)
+    if task == "fill-mask":
+        answers[folder] = [pipe(text, top_k=3) for text in texts]
+    else:
+        texts = [{"text": t[0], "text_pair": t[1]} if isinstance(t, list) else t for t in texts]
+        answers[folder] = [pipe(text, truncation=True) for text in texts]
+print(json.dumps(answers))
+"""
+
+
+def open_elsewhere(tasks):
+    """Open exported folders in an isolated process where `roformer` cannot be imported."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", OPEN],
+        input=json.dumps(tasks),
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "newly initialized" not in done.stderr and "MISSING" not in done.stderr, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_pipelines_need_no_code_of_ours(masked, classifiers):
+    """Top predictions, labels and scores are those of `load_model`, whatever the order of labels."""
+    sentences = ["the [MASK] sat on the mat .", "the cat sat on the Café [MASK]"]
+    masked = {name: masked[name] for name in ("rotary", "another base", "sinusoidal", "cased")}
+    tasks = [("fill-mask", str(folder), sentences) for _, folder in masked.values()]
+    tasks += [
+        ("text-classification", str(folder), texts_for(name))
+        for name, (_, folder) in classifiers.items()
+    ]
+    answers = open_elsewhere(tasks)
+    for run, folder in masked.values():
+        ours = roformer.load_model(run)
+        tokenizer = ours.tokenizer
+        for sentence, found in zip(sentences, answers[str(folder)], strict=True):
+            before, after = map(tokenizer.encode, sentence.split("[MASK]"))
+            ids = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
+            with torch.no_grad():
+                logits = ours.model(torch.tensor([ids]))[0, len(before) + 1]
+            best = logits.softmax(-1).topk(3)
+            assert [each["token"] for each in found] == best.indices.tolist()
+            assert [each["score"] for each in found] == pytest.approx(
+                best.values.tolist(), rel=1e-4
+            )
+    for name, (run, folder) in classifiers.items():
+        predictions = roformer.load_model(run).predict(texts_for(name))
+        for text, wanted, found in zip(
+            texts_for(name), predictions, answers[str(folder)], strict=True
+        ):
+            (found,) = found if isinstance(found, list) else [found]
+            if text[1:] == ("",):  # their pipeline, not their tokenizer, takes it for no text
+                continue
+            assert found["score"] == pytest.approx(wanted.score, rel=1e-4, abs=1e-5)
+            assert found["label"] == (wanted.label or "score")
+
+
+# --- translation ---------------------------------------------------------------------------------
+
+TRANSLATION = {"post": "marian", "pre": "pegasus"}
+SEARCH = SearchConfig(beam=3, alpha=0.8, max_length_extra=20)
+
+
+@pytest.fixture(scope="module")
+def translations(tmp_path_factory):
+    """Return norm → (run, exported folder) of sinusoidal translation models of bytes."""
+    folder = tmp_path_factory.mktemp("translations")
+    made = {}
+    for norm in TRANSLATION:
+        run = exported.translation_run(
+            folder / "wmt" / norm,
+            encodings.Sinusoidal(),
+            trained("bytes", merges=40),
+            norm=norm,
+            search=SEARCH,
+            updates=200,
+        )
+        save_average(sorted(run.glob("checkpoints/step_*")), run / "checkpoints" / "averaged")
+        made[norm] = run, export(run).folder
+    return made
+
+
+@pytest.mark.parametrize("norm", TRANSLATION)
+def test_translation_models_have_our_logits_and_weights(translations, norm):
+    """Catches a final norm left out or not permuted, an unscaled embedding, sines out of place."""
+    run, folder = translations[norm]
+    ours = roformer.load_translator(run).model
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    assert theirs.config.model_type == TRANSLATION[norm]
+    generator = torch.Generator().manual_seed(0)
+    source, target = torch.randint(3, theirs.config.vocab_size, (2, 4, 60), generator=generator)
+    mask = torch.arange(60) < torch.tensor([60, 9, 30, 1])[:, None]
+    with torch.no_grad():
+        expected = ours(source, target, attention_mask=mask)
+        found = theirs(source, attention_mask=mask.long(), decoder_input_ids=target).logits
+    assert expected.std() > 0.3
+    assert relative(found, expected) <= 1e-5
+    back = from_marian(theirs.state_dict())
+    assert back.keys() == ours.state_dict().keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in ours.state_dict().items())
+
+
+@pytest.mark.parametrize("norm", TRANSLATION)
+def test_generate_translates_as_we_do(translations, norm):
+    """Beam and length penalty of the run's search, on translations that end by themselves."""
+    run, folder = translations[norm]
+    translator = roformer.load_translator(run)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    lines = ["abc", "fadec", "aa", "bcdefabc", "f", "deadbeef", "cafe", "bad", "dad ace", "facade"]
+    ended = []
+    for line, (best,) in zip(lines, translator.translate(lines), strict=True):
+        batch = tokenizer(line, truncation=True, return_tensors="pt")
+        limit = batch["input_ids"].shape[1] + SEARCH.max_length_extra
+        found = model.generate(**batch, max_new_tokens=limit)[0].tolist()
+        if len(found) < limit:
+            ended.append(best.text)
+            assert tokenizer.decode(found, skip_special_tokens=True) == best.text, line
+    assert len(ended) >= 5 and len(set(ended)) >= 4
+
+
+@pytest.mark.parametrize("norm", TRANSLATION)
+def test_translation_token_ids_are_ours(translations, norm):
+    """Bytes, spelt-out special tokens, the end, sources that are cut."""
+    run, folder = translations[norm]
+    translator, tokenizer = roformer.load_translator(run), AutoTokenizer.from_pretrained(folder)
+    bpe = translator.tokenizer
+    lines = [*NASTY, "</s> a <pad> <unk>", *ENGLISH]
+    for line, ids in zip(lines, bpe.encode_batch(lines, bpe.source_language), strict=True):
+        cut = [*ids[: translator.max_length], bpe.end_id]
+        assert tokenizer(line, truncation=True)["input_ids"] == cut, line
+        text = bpe.decode_batch([[*cut, bpe.pad_id]], bpe.target_language)[0]
+        assert tokenizer.decode([*cut, bpe.pad_id], skip_special_tokens=True) == text
+
+
+def test_moses_tokens_take_two_steps(tmp_path):
+    """The tokenizer is exact on Moses tokens, and the card says how to make them."""
+    bpe = trained("moses")
+    run = exported.translation_run(tmp_path / "run", encodings.Sinusoidal(), bpe, norm="pre")
+    written = export(run, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(written.folder)
+    lines = [*ENGLISH, "Don't   touch </s> well-known   <unk> &amp; it, café!", ""]
+    for words, ids in zip(
+        split_words(lines, "moses", "en"), bpe.encode_batch(lines, "en"), strict=True
+    ):
+        assert tokenizer(words)["input_ids"] == [*ids, bpe.end_id]
+        detokenized = bpe.decode_batch([ids], "en")[0]
+        text = tokenizer.decode([*ids, bpe.end_id], skip_special_tokens=True)
+        assert MosesDetokenizer("en").detokenize(text.split(), unescape=False) == detokenized
+    card = (written.folder / "README.md").read_text()
+    assert "aggressive_dash_splits=True, escape=False" in card
+    assert any("Moses tokens" in note for note in written.notes)
+
+
+@pytest.mark.parametrize(
+    ("position", "changes", "why"),
+    [
+        (encodings.Rotary(), {}, "rotary positions"),
+        (encodings.Learned(max_positions=200), {}, "learned positions"),
+        (encodings.Sinusoidal(base=500.0), {}, "of base 500"),
+        (encodings.Sinusoidal(), {"layer_norm_eps": 1e-6}, "layer_norm_eps"),
+    ],
+    ids=["rotary", "learned", "another base", "another eps"],
+)
+def test_a_translation_model_without_a_home(tmp_path, position, changes, why):
+    bpe = trained("bytes", merges=40)
+    run = exported.translation_run(tmp_path / "run", position, bpe, norm="pre", **changes)
+    save_average(sorted(run.glob("checkpoints/step_*")), run / "checkpoints" / "averaged")
+    written = export(run, tmp_path / "out")
+    assert written.kind is None and why in written.notes[0] and written.checkpoint == "averaged"
+    ours, copy = (roformer.load_translator(folder) for folder in (run, written.folder))
+    assert list(copy.translate(ENGLISH[:2])) == list(ours.translate(ENGLISH[:2]))
+
+
+def test_a_length_penalty_that_generate_lacks_is_told(tmp_path):
+    search = SearchConfig(length_penalty="gnmt")
+    bpe = trained("bytes", merges=40)
+    run = exported.translation_run(
+        tmp_path / "run", encodings.Sinusoidal(), bpe, norm="post", search=search
+    )
+    assert any("no length penalty ((5 + L) / 6)^0.6" in n for n in export(run).notes)
+
+
+# --- the card ------------------------------------------------------------------------------------
+
+
+def test_the_card_is_the_record(masked, classifiers, translations):
+    """Its metrics, in the front matter and in the text, are those that summary.json has."""
+    for name, (run, folder) in (masked | classifiers | translations).items():
+        summary = json.loads((run / "summary.json").read_text())
+        metrics = summary["metrics"]
+        if name in TRANSLATION:  # the mean of the last checkpoints: what the test set says of it
+            metrics = {"test/sacrebleu": metrics["test/sacrebleu"]}
+        card = ModelCard.load(folder / "README.md")
+        results = {each.metric_type: each.metric_value for each in card.data.eval_results}
+        assert results == {key: value for key, value in metrics.items() if value is not None}
+        for key, value in metrics.items():
+            shown = "undefined" if value is None else json.dumps(value)
+            assert f"| {key} | {shown} |" in card.text
+        assert card.data.library_name == "transformers"
+        for fact in ("fingerprint-of-the-data", "0123abc, changed", "python scripts/pretrain.py"):
+            assert fact in card.text
+
+
+def test_a_checkpoint_that_was_not_measured_says_so(tmp_path):
+    run = masked_lm_run(tmp_path / "run", encoder_config())
+    (run / "summary.json").unlink()
+    (run / "metrics.jsonl").write_text('{"step": 4, "valid/mlm_loss": 9.0}\n')
+    card = (export(run, tmp_path / "out").folder / "README.md").read_text()
+    assert "Nothing was measured of `step_00000008`" in card and "9.0" not in card
+
+
+# --- trained runs --------------------------------------------------------------------------------
+
+
+def card_metrics(folder):
+    card = ModelCard.load(folder / "README.md")
+    return {each.metric_type: each.metric_value for each in card.data.eval_results}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["roformer", "bert"])
+def test_a_trained_run_and_what_was_measured_of_it(arguments, tmp_path, model):
+    """Pre-training, then fine-tuning on it: the records that real runs leave are enough."""
+    summary, run = pretraining_run(arguments, f"model={model}")
+    written = export(run)
+    assert written.kind == model and written.checkpoint == "step_00000024"
+    assert card_metrics(written.folder) == summary["metrics"]
+    AcceleratorState._reset_state()
+    PartialState._reset_state()
+    overrides = [
+        *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
+        *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
+        *("training.max_length=32", "training.epochs=2", f"init_from={run}"),
+        *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
+        *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
+    ]
+    config = build(GlueConfig, compose("glue", overrides))
+    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+    (cell,) = glue(config, pretraining)
+    written = export(cell)
+    assert written.kind == {"roformer": "jina_embeddings_v3", "bert": "bert"}[model]
+    best = json.loads((cell / "summary.json").read_text())["best"]
+    assert written.checkpoint == f"step_{best['step']:08d}"
+    assert card_metrics(written.folder) == best["metrics"]
+    pairs = [(f"{a} sel min", "kor tu") for a in ("ba", "del", "gin", "bu")]
+    (answers,) = open_elsewhere([("text-classification", str(written.folder), pairs)]).values()
+    for wanted, found in zip(roformer.load_model(cell).predict(pairs), answers, strict=True):
+        assert (found["label"], found["score"]) == (wanted.label, pytest.approx(wanted.score, 1e-4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["bytes", "moses"])
+def test_a_trained_translation_run(tmp_path, words):
+    """Its averaged checkpoint, through their generate, writes what the run wrote for its test set."""
+    wmt_runs.write_parallel_text(tmp_path / "text", pairs=2000)
+    summary, run = wmt_runs.small_run(
+        [
+            *wmt_runs.SMALL,
+            *("model=transformer", f"data.path={tmp_path / 'text'}", "training.steps=200"),
+            *("training.checkpoint_every=50", "training.evaluate_every=100"),
+            *(f"data.tokenizer.words={words}", f"runtime.cache_dir={tmp_path / 'cache'}"),
+            f"runtime.runs_dir={tmp_path / 'runs'}",
+        ]
+    )
+    written = export(run)
+    assert written.kind == "pegasus" and written.checkpoint == "averaged"
+    names = ("test/sacrebleu", "test/chrf", "test/bleu_compound")
+    assert card_metrics(written.folder) == {name: summary["metrics"][name] for name in names}
+    tokenizer = AutoTokenizer.from_pretrained(written.folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(written.folder).eval()
+    lines = (run / "translations" / "test.source.txt").read_text().splitlines()
+    expected = (run / "translations" / "test.averaged.txt").read_text().splitlines()
+    same = 0
+    for line, translation in zip(lines, expected, strict=True):
+        text = split_words([line], words, "en")[0]
+        batch = tokenizer(text, truncation=True, return_tensors="pt")
+        found = tokenizer.decode(model.generate(**batch)[0], skip_special_tokens=True)
+        if words == "moses":
+            found = MosesDetokenizer("de").detokenize(found.split(), unescape=False)
+        same += found == translation
+    assert same == len(lines) and len(set(expected)) >= 5
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_bad_input_is_told_in_one_line(tmp_path):
+    def refused(*arguments):
+        with pytest.raises(InputError) as error:
+            export(*arguments)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "no such run" in refused(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    assert "not a run's folder, it has no checkpoints" in refused(tmp_path / "empty")
+    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config())
+    assert "no checkpoint averaged: choose one of best, last, step_00000008" in refused(
+        run, None, "averaged"
+    )
+    assert "is not a run's folder" in refused(run / "checkpoints" / "last")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("kept")
+    assert f"{tmp_path / 'full'} is there already and not empty" in refused(run, tmp_path / "full")
+    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+    (run / "checkpoints" / "step_00000008" / "model.safetensors").write_bytes(b"cut")
+    assert "no complete checkpoint" in refused(run)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("model_card", OSError(28, "No space left on device")),
+        ("save_wordpiece", SafetensorError("I/O error: No space left (os error 28)")),
+    ],
+    ids=["card", "weights"],
+)
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, step, error):
+    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config())
+
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr(exporting, step, full)
+    with pytest.raises(OSError, match="No space left") as told:
+        export(run)
+    assert told.value.errno == 28
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch, capsys):
+    run = masked_lm_run(tmp_path / "run", encoder_config(encodings.Alibi()))
+    arguments = ["export.py", str(run), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main()
+    printed = capsys.readouterr().out
+    assert f"{tmp_path / 'out'}: step_00000008 as a folder of roformer\n" in printed
+    assert "transformers has no such model: no encoder of theirs has alibi positions" in printed
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")
+
+
+def test_an_empty_folder_is_filled_and_a_checkpoint_is_chosen(tmp_path):
+    bpe = trained("bytes", merges=40)
+    run = exported.translation_run(tmp_path / "run", encodings.Sinusoidal(), bpe, norm="pre")
+    (tmp_path / "out").mkdir()
+    written = export(run, tmp_path / "out", "step_00000004")
+    assert written.folder == tmp_path / "out" and written.checkpoint == "step_00000004"
+    assert "`step_00000004`" in (tmp_path / "out" / "README.md").read_text()
