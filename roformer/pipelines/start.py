@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
+from roformer.data.documents import told
 from roformer.data.tokenizers import WordPiece, is_hub_id, load_wordpiece, train_wordpiece
 from roformer.errors import InputError
 from roformer.models.hf import encoder_config, from_transformers
@@ -38,6 +39,8 @@ class Start(NamedTuple):
     """Under our names; empty for a fresh model."""
     fingerprint: str
     """Equal where weights and tokenizer are."""
+    revision: str | None = None
+    """Commit of a Hub id, found out where none was given."""
 
 
 def find_start(
@@ -122,20 +125,20 @@ def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None
 
     logging.set_verbosity_error()  # `load_start` says what was not there and what not used
     logging.disable_progress_bar()
+    commit = None
     try:
         if folder is None:
             files = snapshot_download(init_from, revision=revision, allow_patterns=HUB_FILES)
             folder = Path(files)
+            commit = folder.name
         config = AutoConfig.from_pretrained(folder)
         encoder = encoder_config(config)
         model, loading = AutoModel.from_pretrained(folder, output_loading_info=True)
     except InputError as error:
         raise InputError(f"init_from={init_from}: {error}") from error
     except Exception as error:  # many types: no such repository, no network, damaged files
-        line = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"init_from={init_from} cannot be read as a Hugging Face model: "
-            f"{type(error).__name__}, {line}"
+            f"init_from={init_from} cannot be read as a Hugging Face model: {told(error)}"
         ) from error
     lost = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
     if lost:
@@ -158,7 +161,9 @@ def _from_hugging_face(init_from: str, folder: Path | None, revision: str | None
     for name in sorted(weights):
         digest.update(name.encode())
         digest.update(weights[name].numpy().tobytes())
-    return Start(init_from, encoder, config.vocab_size, tokenizer, weights, digest.hexdigest())
+    return Start(
+        init_from, encoder, config.vocab_size, tokenizer, weights, digest.hexdigest(), commit
+    )
 
 
 def load_start(start: Start, model: nn.Module) -> str:
