@@ -16,6 +16,14 @@ from roformer.data.builtin.docstrings import docstring_documents, docstring_pack
 from roformer.data.files import FileDocuments, checked_text, first_line
 from roformer.errors import InputError
 
+WRAPPERS = (
+    "ConnectionError",
+    "DatasetGenerationError",
+    "FileNotFoundError",
+    "LocalEntryNotFoundError",
+)
+"""Errors of the Hub's libraries that hide another one, which says what happened."""
+
 
 class DocumentSource(Protocol):
     """Documents in an order that the input alone decides, and an account of what was read."""
@@ -129,6 +137,7 @@ class HubDocuments:
                 split=source.split,
                 streaming=self.config.streaming,
             )
+            check_revision(rows, source.path, revision)
             for row in cast(Iterable[dict[str, object]], rows):
                 if source.text_field not in row:
                     raise InputError(
@@ -167,6 +176,35 @@ def reachable(path: str) -> Iterator[None]:
     # (no network, no such revision, split or configuration, no permission, no disk left).
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read from the Hugging Face Hub: {type(error).__name__}, "
-            f"{first_line(error)}; data=files data.path=… works without a network"
+            f"{path} cannot be read from the Hugging Face Hub: {told(error)}; "
+            "data=files data.path=… works without a network"
         ) from error
+
+
+def told(error: BaseException) -> str:
+    """Return kind and first line of an error of the Hub's libraries, or of what it hides.
+
+    A refused connection, a server's error 500 and a damaged file all reach us inside errors that
+    say only that something could not be found or made.
+    """
+    while type(error).__name__ in WRAPPERS and (hidden := error.__cause__ or error.__context__):
+        error = hidden
+    return f"{type(error).__name__}, {first_line(error)}".rstrip(".")
+
+
+def check_revision(table: Any, path: str, revision: str) -> None:
+    """Refuse a data set that `datasets` took from its cache in another revision than asked for.
+
+    Where the Hub cannot be reached, `load_dataset` gives the newest that it has of any revision.
+
+    Raises:
+        InputError: the files that the table was made of are of another commit.
+    """
+    places = [file["filename"] for file in getattr(table, "cache_files", [])]
+    streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed
+    places += [str(place) for place in getattr(streamed, "kwargs", {}).get("files", [])]
+    if places and not any(revision in place for place in places):
+        raise InputError(
+            f"{path}: the Hugging Face Hub cannot be reached, and of revision {revision} nothing is "
+            "in the cache, only of another: start again with a network"
+        )

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from roformer.config.glue import BuiltinGlue, FilesGlue, Glue, HubGlue, TaskConfig
 from roformer.data.builtin.grammars import GRAMMAR, builtin_examples
-from roformer.data.documents import reachable
+from roformer.data.documents import check_revision, reachable
 from roformer.data.glue_files import ExampleCheck, FolderExamples, Row, TestRow
 from roformer.errors import InputError
 
@@ -113,6 +113,7 @@ class HubExamples:
             from datasets import load_dataset
 
             table = load_dataset(path, self.name, revision=self.data.revision, split=split)
+            check_revision(table, path, self.data.revision)
             missing = [column for column in columns if column not in table.column_names]
             if missing:
                 raise InputError(

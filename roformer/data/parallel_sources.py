@@ -15,7 +15,7 @@ from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
 from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
-from roformer.data.documents import reachable
+from roformer.data.documents import check_revision, reachable
 from roformer.data.files import readable, text_lines
 from roformer.errors import InputError
 
@@ -229,6 +229,7 @@ class HubPairs(ParallelSource):
             from datasets import load_dataset
 
             table = load_dataset(config.path, config.name, revision=config.revision, split=split)
+            check_revision(table, config.path, config.revision)
             name = f"{config.path} ({config.name}, {split})"
             if "translation" not in table.column_names:
                 raise InputError(

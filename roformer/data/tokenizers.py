@@ -31,6 +31,7 @@ from tokenizers import (
 )
 
 from roformer.config.schema import TokenizerConfig
+from roformer.data.documents import told
 from roformer.data.files import readable
 from roformer.errors import InputError
 from roformer.json_files import read_object
@@ -320,8 +321,8 @@ def _download(config: TokenizerConfig) -> Path:
     except Exception as error:  # the Hub's errors have no common base; see roformer.data.documents
         raise InputError(
             f"vocab.txt of {config.source} cannot be had from the Hugging Face Hub: "
-            f"{type(error).__name__}; without a network set data.tokenizer.source to a local "
-            "vocab.txt or to train"
+            f"{told(error)}; without a network set data.tokenizer.source to a local vocab.txt or to "
+            "train"
         ) from error
 
 

@@ -60,7 +60,8 @@ def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
         config = changed(config, init_from=pretrained(config, pretraining))
     cells = list(cells_of(config))
     start = start_of(cells[0])
-    cells = [changed(cell, init_from=start.name, model=plain(start.model)) for cell in cells]
+    begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
+    cells = [changed(cell, **begun, model=plain(start.model)) for cell in cells]
     say(f"{start.model.name} ({start.model.position.kind}, {start.model.size}) from {start.name}")
     sizes: dict[str, int] = {}
     for name, cell in {cell.task_name: cell for cell in cells}.items():

@@ -73,6 +73,8 @@ class HuggingFaceModel(NamedTuple):
     """Or why there is none, in a sentence."""
     theirs: Any
     """Their config."""
+    commit: str | None = None
+    """Of a Hub id: what its revision stands for."""
 
 
 def is_hugging_face(source: str) -> bool:
@@ -110,10 +112,12 @@ def read_hugging_face(source: str, revision: str | None = None) -> HuggingFaceMo
             message begins with `source`.
     """
     folder = Path(source).expanduser()
+    commit = None
     if not folder.exists():
         folder = download(source, revision)
+        commit = folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
     try:
-        return _read(source, folder)
+        return _read(source, folder)._replace(commit=commit)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
 

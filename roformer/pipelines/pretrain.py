@@ -179,7 +179,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
         f"tokens, {task.valid_count} validation blocks"
     )
-    summary = run.train(task, config.training, shards.tokenizer)
+    facts = {"source": shards.manifest["source"]}
+    summary = run.train(task, config.training, shards.tokenizer, facts)
     if first_process():
         report(summary, run)
     return summary

@@ -48,6 +48,8 @@ class Start(NamedTuple):
     """Under our names; empty for a fresh model."""
     fingerprint: str
     """Equal where weights and tokenizer are."""
+    revision: str | None = None
+    """Commit of a Hub id, found out where none was given."""
 
 
 def find_start(
@@ -156,7 +158,13 @@ def _from_hugging_face(init_from: str, revision: str | None) -> Start:
         digest.update(name.encode())
         digest.update(weights[name].numpy().tobytes())
     return Start(
-        init_from, read.config, read.vocab_size, read.tokenizer, weights, digest.hexdigest()
+        init_from,
+        read.config,
+        read.vocab_size,
+        read.tokenizer,
+        weights,
+        digest.hexdigest(),
+        read.commit,
     )
 
 
