@@ -200,7 +200,7 @@ def assert_as_if_never_stopped(ours: Path, theirs: Path) -> None:
     steps = [row["step"] for row in results(ours)]
     assert steps == sorted(set(steps))
     summary, expected = (json.loads((run / "summary.json").read_text()) for run in (ours, theirs))
-    clock = {"wall_seconds", "tokens_per_second", "command", "peak_memory_bytes"}
+    clock = {"wall_seconds", "tokens_per_second", "command", "commit", "peak_memory_bytes"}
     assert {k: v for k, v in summary.items() if k not in clock} == {
         k: v for k, v in expected.items() if k not in clock
     }
