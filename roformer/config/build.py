@@ -72,7 +72,9 @@ def from_yaml(cls: type[C], text: str) -> C:
         InputError: see `build`; or it is not what `to_yaml` wrote.
     """
     try:
-        # A few aliases of aliases are more than any memory once they are written out.
+        # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
+        if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
+            raise ValueError("longer or deeper than a run's config")
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError("an alias, which a run's config does not have")
         content = OmegaConf.to_container(OmegaConf.create(text))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field
@@ -32,6 +32,7 @@ from roformer.pipelines.hugging_face import (
 )
 from roformer.training import checkpoint
 
+C = TypeVar("C")
 Text = str | tuple[str, str]
 BATCH = 32
 
@@ -231,7 +232,7 @@ def load_model(
         folder = checkpoint.resolve(best)
         description = read_description(folder, TaskDescription)
     tokenizer = read_tokenizer(folder, description)
-    config = build(EncoderConfig, description["model"])
+    config = described(EncoderConfig, folder, description["model"])
     check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
     model: nn.Module
     if "task" in description:
@@ -287,6 +288,18 @@ def read_description(folder: Path, shape: type = Description) -> dict[str, Any]:
             f"{folder / checkpoint.DESCRIPTION} is damaged ({error}): choose another checkpoint"
         ) from error
     return description
+
+
+def described(cls: type[C], folder: Path, content: dict[str, Any]) -> C:
+    """Return a part of a checkpoint's description as the config that it is.
+
+    Raises:
+        InputError: a value is unknown, missing or impossible; names the file and the key.
+    """
+    try:
+        return build(cls, content)
+    except InputError as error:
+        raise InputError(f"{folder / checkpoint.DESCRIPTION} is damaged ({error})") from error
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:

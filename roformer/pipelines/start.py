@@ -19,6 +19,7 @@ from roformer.json_files import check_shape, read_object
 from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
 from roformer.pipelines.loading import (
     check_size,
+    described,
     read_description,
     read_tokenizer,
     sound_weights,
@@ -125,7 +126,7 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
         ) from error
     with sound_weights(folder):
         weights = load_file(folder / checkpoint.MODEL)
-    config = build(schema.EncoderConfig, description["model"])
+    config = described(schema.EncoderConfig, folder, description["model"])
     check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
     # Its id names a whole run; a certain checkpoint of it is named by its path.
     by_id = path.resolve() == (Path(runs_dir) / "pretrain" / run.name).resolve()

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 from tqdm import tqdm
 
-from roformer.config.build import build
+from roformer.config.build import build, plain
 from roformer.config.position import Learned
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.data.bpe import Bpe
@@ -25,6 +25,7 @@ from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.pipelines.loading import (
     Description,
     check_size,
+    described,
     read_description,
     sound_weights,
 )
@@ -217,7 +218,8 @@ def load_translator(
             f"{tokenizer.size:,} there, {description['vocab_size']:,} in the model): restore it, or "
             "choose another run"
         )
-    config = build(Seq2SeqConfig, description["model"])
+    config = described(Seq2SeqConfig, folder, description["model"])
+    search = plain(described(SearchConfig, folder, description["search"]))
     check_size(config, tokenizer.size, [folder / checkpoint.MODEL])
     model = Seq2Seq(config, tokenizer.size)
     with sound_weights(folder):
@@ -225,7 +227,7 @@ def load_translator(
     return Translator(
         model.to(device).eval(),
         tokenizer,
-        build(SearchConfig, {**description["search"], **(changes or {})}),
+        build(SearchConfig, {**search, **(changes or {})}),
         n_best=n_best,
         max_length=description["max_length"],
         precision=precision,

@@ -88,9 +88,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.yaml"
     try:
         text = _bytes(file).decode()
-        # A few aliases of aliases are more than any memory once they are written out.
+        # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
+        if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
+            raise ValueError("longer or deeper than a run's config")
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("an alias, which a record does not have")
+            raise ValueError("an alias, which a run's config does not have")
         content = OmegaConf.to_container(OmegaConf.create(text))
         check(dict[str, JsonValue], content)
     except RecordError:

@@ -4,7 +4,6 @@ Damaged files are refused by what the manifest says of them. Planted ones agree 
 as a stranger could make them: names, shapes and tokens are then refused for what they are.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,98 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.config.schema import FilesText, TokenizerConfig
-from roformer.data import glue_prepared, parallel, shards
-from roformer.data.glue_prepared import TaskData
-from roformer.data.parallel import ParallelText
+from roformer.data import shards
 from roformer.data.sentences import Sentences
-from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.json_files import member
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
-from tests.unit.glue_tasks import TASKS, as_files
-from tests.unit.glue_tasks import prepare as prepare_task
-from tests.unit.parallel_texts import files
-from tests.unit.parallel_texts import prepare as prepare_parallel
-from tests.unit.parallel_texts import write as write_parallel
-
-
-def make_text(folder):
-    (folder / "text").mkdir(parents=True, exist_ok=True)
-    if not (file := folder / "text" / "rows.jsonl").exists():  # the cache knows it by its time
-        rows = [json.dumps({"text": f"Document {i} of the few."}) + "\n" for i in range(40)]
-        file.write_text("".join(rows))
-    config = FilesText(path=str(file), tokenizer=TokenizerConfig(vocab_size=100))
-    return prepare_text(config, folder / "cache", progress=False).folder
-
-
-def make_task(folder):
-    return prepare_task("rte", as_files(folder), folder / "cache").folder
-
-
-def make_parallel(folder):
-    config = files(folder) if folder.exists() else write_parallel(folder)
-    return prepare_parallel(config, folder / "cache").folder
-
-
-MAKE = {"text": make_text, "task": make_task, "parallel": make_parallel}
-
-
-def read(kind, folder):
-    """Open prepared data as a run does; return all that the run would use."""
-    if kind == "text":
-        text = TextShards.open(folder)
-        text.verify()
-        return text.fingerprint, text.train[:].tolist(), text.valid[:].tolist()
-    if kind == "task":
-        task = TaskData.open(folder, "rte", TASKS["rte"])
-        splits = [task.split(name) for name in task.splits]
-        ids = [[list(map(int, i)) for i in (*s.ids_a, *(s.ids_b or []))] for s in splits]
-        return task.fingerprint, ids, [s.labels.tolist() for s in splits], task.labels
-    text = ParallelText.open(folder)
-    text.verify()
-    sides = [side for pairs in (text.train, text.valid, text.test) for side in vars(pairs).values()]
-    ids = [[side[i].tolist() for i in range(len(side))] for side in sides]
-    return text.fingerprint, ids, text.texts("valid"), text.texts("test")
-
-
-def files_of(kind, manifest):
-    """Return what a manifest says of each file, to be changed in place."""
-    if kind == "text":
-        return {shard["file"]: shard for split in manifest["shards"].values() for shard in split}
-    return manifest["files"]
-
-
-def sealed(kind, folder, manifest):
-    """Write a manifest whose sums are those of the files as they are and of what it says."""
-    for name, stored in files_of(kind, manifest).items():
-        if (folder / name).is_file():
-            content = (folder / name).read_bytes()
-            stored |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    tokenizer = manifest["tokenizer"]["fingerprint"]
-    if kind == "text":
-        manifest["fingerprint"] = shards._fingerprint(manifest["shards"], tokenizer)
-    elif kind == "parallel":
-        manifest["fingerprint"] = parallel._fingerprint(tokenizer, manifest["files"])
-    else:
-        manifest["seal"] = glue_prepared.seal(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-@pytest.fixture(scope="module", params=MAKE)
-def prepared(request, tmp_path_factory):
-    """Return the kind, a prepared folder, and what is read from it."""
-    folder = MAKE[request.param](tmp_path_factory.mktemp(request.param) / "source")
-    return request.param, folder, read(request.param, folder)
-
-
-@pytest.fixture
-def copied(prepared, tmp_path):
-    """Return the kind, a copy that a test may change, and its manifest."""
-    kind, folder, _ = prepared
-    shutil.copytree(folder, tmp_path / "cache" / "key")
-    return kind, tmp_path / "cache" / "key", json.loads((folder / "manifest.json").read_text())
-
+from tests.property.hostile_cache import MAKE, files_of, make_task, read, sealed
 
 # --- damage --------------------------------------------------------------------------------------
 
@@ -357,6 +270,14 @@ def test_an_array_is_as_long_as_its_header_says_or_refused(tmp_path, shape):
         file = tmp_path / f"train.{name}.npy"
         file.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     assert lawful(lambda: Sentences.open(tmp_path / "train"), tmp_path / "train") is None
+
+
+@pytest.mark.parametrize("offsets", [[0, 4, 2, 6], [1, 6], [0, 5], [0, -1, 6], [0, 7], []])
+def test_sentences_follow_one_another(tmp_path, offsets):
+    np.save(tmp_path / "train.tokens.npy", np.arange(6, dtype=np.int32))
+    np.save(tmp_path / "train.offsets.npy", np.array(offsets, np.int64))
+    with pytest.raises(InputError, match="do not fit each other"):
+        Sentences.open(tmp_path / "train")
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 """The house rules: which part imports which, and where positions are applied."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -74,45 +73,108 @@ def test_files_fit_in_the_head(path):
     assert len(path.read_text().splitlines()) <= 400
 
 
-def unpickling(source: str) -> list[str]:
-    """Return the calls of a source that could execute what a file says, wherever in it."""
+UNPICKLING = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+SAFE_LOADERS = {"SafeLoader", "CSafeLoader", "BaseLoader"}
+
+
+def executing(source: str) -> list[str]:
+    """Return what a source does that could execute what a file holds."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if called == "torch.load":
-            safe = [k for k in node.keywords if k.arg == "weights_only"]
-            if not (
-                safe and isinstance(safe[0].value, ast.Constant) and safe[0].value.value is True
-            ):
-                found.append(ast.unparse(node))
-        elif re.search(r"pickle\.(loads?|Unpickler)$", called):
-            found.append(called)
-        elif isinstance(node, ast.ImportFrom) and node.module in ("torch", "pickle"):
-            found += [alias.name for alias in node.names if alias.name in ("load", "loads")]
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.partition(".")[0] in UNPICKLING]
+        elif isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            module = (node.module or "").partition(".")[0]
+            loads = (
+                module in ("torch", "yaml", "numpy") and "load" in names
+            )  # called by a bare name
+            found += [f"from {node.module}"] * (module in UNPICKLING or loads)
+        elif isinstance(node, ast.Call):
+            found += [ast.unparse(node)] * executes(node)
     return found
 
 
-def test_nothing_unpickles():
-    """Checkpoints of others may be pickles: one place reads tensors of them, and nothing else."""
-    readers = set()
-    for path in SOURCES:
-        source = path.read_text()
-        assert not unpickling(source), path
-        if "torch.load" in source:
-            readers.add(path.relative_to(PACKAGE).as_posix())
+def executes(call: ast.Call) -> bool:
+    """Tell whether a call could execute what it reads."""
+    name = ast.unparse(call.func)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if name in ("eval", "exec", "__import__", "builtins.eval", "builtins.exec"):
+        return True
+    if name == "torch.load":
+        return not is_constant(given.get("weights_only"), True)
+    if name.startswith("yaml.") and name.rpartition(".")[2] in ("load", "load_all"):
+        loader = given.get("Loader", call.args[1] if len(call.args) > 1 else ast.Constant(None))
+        return ast.unparse(loader).rpartition(".")[2] not in SAFE_LOADERS
+    if name.startswith("yaml.") and name.rpartition("_")[0] in ("yaml.unsafe", "yaml.full"):
+        return True
+    open_to = ("allow_pickle", "trust_remote_code")
+    return any(key in given and not is_constant(given[key], False) for key in open_to)
+
+
+def is_constant(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*SOURCES, *sorted((REPOSITORY / "scripts").glob("*.py"))],
+    ids=lambda p: str(p.relative_to(REPOSITORY)),
+)
+def test_nothing_executes_what_a_file_holds(path):
+    assert executing(path.read_text()) == []
+
+
+def test_tensors_are_unpickled_in_one_place():
+    """Old checkpoints of others are pickles; of them nothing but tensors is read."""
+    readers = {
+        path.relative_to(PACKAGE).as_posix() for path in SOURCES if "torch.load" in path.read_text()
+    }
     assert readers == {"models/hf_files.py"}
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "torch.load(f)",
-        "torch.load(f, weights_only=False)",
-        "torch.load(f, weights_only=x)",
-        "pickle.load(f)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=safe)",
         "from torch import load",
+        "import pickle",
+        "import pickle as p",
+        "from pickle import loads",
+        "from _pickle import loads",
+        "import dill",
+        "import joblib",
+        "from joblib import load",
+        "import cloudpickle",
+        "import shelve",
+        "import marshal",
+        "np.load(path, allow_pickle=True)",
+        "np.load(path, None, allow_pickle=trusted)",
+        "numpy.lib.format.read_array(stream, allow_pickle=True)",
+        "yaml.load(text)",
+        "yaml.load(text, yaml.Loader)",
+        "yaml.load(text, Loader=yaml.FullLoader)",
+        "yaml.load_all(text, Loader=yaml.UnsafeLoader)",
+        "yaml.unsafe_load(text)",
+        "yaml.full_load(text)",
+        "from yaml import load",
+        "eval(text)",
+        "exec(text)",
+        "__import__(name)",
+        "AutoModel.from_pretrained(folder, trust_remote_code=True)",
     ],
 )
-def test_a_planted_unpickling_is_seen(line):
-    assert unpickling(f"def f():\n    {line}")
-    assert not unpickling("torch.load(f, weights_only=True)")
+def test_what_would_execute_a_file_is_seen(line):
+    """Wherever in a function it stands."""
+    assert executing(f"def f():\n    if g():\n        {line}\n")
+
+
+def test_what_only_reads_a_file_is_not_refused():
+    source = """
+torch.load(path, weights_only=True); np.load(path); np.load(path, allow_pickle=False)
+yaml.load(text, Loader=yaml.CSafeLoader); yaml.safe_load(text); yaml.scan(text); json.loads(text)
+model.eval(); re.compile("x"); torch.compile(model); AutoConfig.from_pretrained(f, trust_remote_code=False)
+"""
+    assert executing(source) == []

@@ -1,0 +1,175 @@
+"""Records of runs that anything happened to: what a run could have written, or one line.
+
+Who reads one returns what is used of it in its own type, or names the file that has it not.
+"""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roformer.config.build import from_yaml, to_yaml
+from roformer.config.schema import TokenizerConfig
+from roformer.errors import InputError
+from roformer.pipelines import glue as glue_pipeline
+from roformer.report.records import RecordError, read_config
+from roformer.training.records import RunFolder, read_metrics
+from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+
+SUMMARY = {
+    "pipeline": "glue",
+    "run_id": "x",
+    "status": "done",
+    "task": "rte",
+    "headline": "rte/accuracy",
+    "metrics": {"rte/accuracy": 0.5, "rte/constant": None},
+    "best": {"step": 3, "metrics": {"rte/accuracy": 0.5}},
+    "steps": 3,
+    "tokens": 30,
+    "wall_seconds": 1.5,
+}
+ENVIRONMENT = {"data": "0123", "seed": 0, "packages": {}, "resumed": [{"commit": None}]}
+ROWS = [
+    {"step": step, "valid/mlm_loss": 9.0 / step, "data/samples": step, "data/tokens": 10 * step}
+    for step in (1, 2, 3)
+]
+METRICS = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+BOMB = "a: &a [1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)
+)
+"""9^12 ones as YAML."""
+
+
+# --- what a run reads of itself ------------------------------------------------------------------
+
+
+@given(mangled(json.dumps(SUMMARY).encode()) | mangled_json(SUMMARY))
+@fuzz(80)
+def test_a_summary_has_what_is_used_of_it(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "summary.json").write_bytes(content)
+    found = lawful(lambda: RunFolder(folder).summary(), folder / "summary.json")
+    if found is not None:
+        assert all(isinstance(found[key], str) for key in ("run_id", "status"))
+        assert {type(v) for v in found["metrics"].values()} <= {int, float, type(None)}
+        if found.get("pipeline") == "glue":
+            found["best"]["metrics"].get(found["headline"])
+
+
+@given(mangled(json.dumps(ENVIRONMENT).encode()) | mangled_json(ENVIRONMENT))
+@fuzz(80)
+def test_an_environment_names_the_data(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "env.json").write_bytes(content)
+    found = lawful(RunFolder(folder).data, folder / "env.json")
+    assert found is None or isinstance(found, str)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "env.json"])
+def test_what_is_no_json_object_is_refused(tmp_path, name):
+    folder = RunFolder(tmp_path)
+    for content in NOT_OBJECTS:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=f"{name} is damaged"):
+            _ = folder.summary() if name == "summary.json" else folder.data()
+
+
+@given(mangled(METRICS), st.booleans())
+@fuzz(80)
+def test_metrics_are_all_lines_or_all_but_a_torn_last(tmp_path_factory, content, torn):
+    file = tmp_path_factory.getbasetemp() / "metrics.jsonl"
+    file.write_bytes(content)
+    rows = lawful(lambda: read_metrics(file, torn=torn), file)
+    if rows is not None:
+        lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+        assert lines - len(rows) in ((0, 1) if torn else (0,))
+        assert all(type(row["step"]) is int and row["step"] >= 0 for row in rows)
+
+
+WITHOUT_STEP = [
+    b'{"step": 1e999}',
+    b'{"step": 1.5}',
+    b'{"step": "1"}',
+    b'{"step": true}',
+    b'{"step": NaN}',
+    b'{"step": -1}',
+    b"[1]",
+    b"[" * 100_000,
+    b'{"step": 1, "x": "\xe2\x80\xa8"',
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("line", WITHOUT_STEP, ids=lambda line: repr(line[:20]))
+def test_a_line_without_a_step_is_named(tmp_path, line):
+    (file := tmp_path / "metrics.jsonl").write_bytes(METRICS + line + b"\n" + METRICS)
+    assert lawful(lambda: read_metrics(file), f"{file}:4: not a metrics row") is None
+    assert lawful(lambda: read_metrics(file, torn=True), f"{file}:4: not a metrics") is None
+
+
+def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
+    """It is read when the training is over."""
+    (tmp_path / "command.txt").write_bytes(b"python \xff scripts/x.py\n")
+    assert RunFolder(tmp_path).command() == "python \ufffd scripts/x.py"
+
+
+def test_progress_tells_of_a_finished_cell_without_a_number(capsys):
+    """A Spearman of constant predictions is null in the record."""
+    progress = glue_pipeline.Progress(1, shown=True)
+    outcome = {"status": "degenerate", "metrics": {"stsb/spearman": None}, "wall_seconds": 1.0}
+    progress.finished(Cell(), outcome)
+    assert "stsb/spearman NaN" in capsys.readouterr().out
+
+
+class Cell:
+    """What the progress of a grid says of a cell."""
+
+    task_name, seed, optimizer = "stsb", 0, SimpleNamespace(learning_rate=1e-4)
+
+
+# --- configs -------------------------------------------------------------------------------------
+
+CONFIGS = [
+    BOMB,
+    "[" * 100_000,
+    "a: " + "${" * 30_000,
+    "- " * 100_000,
+    "a: !!python/object/apply:os.system ['true']",
+    "a: !!set {b}",
+    "a: !!timestamp 1",
+    "a: " + "1" * 5000,
+    "a: !!binary aGk=",
+    "- 1",
+    "5",
+    "a: {",
+    "\0",
+    "a: \x1b",
+    "a: ${",
+    "? [1, 2]\n: 3",
+]
+
+
+@pytest.mark.parametrize("text", CONFIGS, ids=lambda text: repr(text[:20]))
+def test_a_config_that_no_run_wrote_is_one_line(tmp_path, text):
+    (file := tmp_path / "config.yaml").write_text(text)
+    assert lawful(lambda: read_config(tmp_path), file, error=RecordError) is None
+    assert lawful(lambda: from_yaml(TokenizerConfig, text), "") is None
+
+
+@given(mangled(to_yaml(TokenizerConfig()).encode()))
+@fuzz(100)
+def test_a_config_is_read_or_refused(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "config.yaml").write_bytes(content)
+    found = lawful(lambda: read_config(folder), folder / "config.yaml", error=RecordError)
+    assert found is None or json.loads(json.dumps(found, sort_keys=True)) is not None
+    lawful(lambda: from_yaml(TokenizerConfig, content.decode(errors="replace")), "")
+
+
+def test_nothing_of_a_config_is_resolved(monkeypatch):
+    """A record from elsewhere may not read this machine's environment."""
+    monkeypatch.setenv("HOSTILE", "secret")
+    assert from_yaml(TokenizerConfig, "source: ${oc.env:HOSTILE}").source == "${oc.env:HOSTILE}"

@@ -1,0 +1,260 @@
+"""Weights, arrays and tokenizers that are pickles, or of models that no memory holds.
+
+Nothing planted is ever executed, and a model is not built before its weights are known to fill it.
+"""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertConfig
+
+from roformer.config import schema
+from roformer.config.build import build, plain
+from roformer.config.position import Rotary
+from roformer.data.bpe import Bpe
+from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.errors import InputError
+from roformer.models.encoder import MaskedLM
+from roformer.pipelines.loading import check_size, load_model
+from roformer.pipelines.start import find_start
+from roformer.pipelines.translating import load_translator
+from roformer.training import checkpoint
+from tests.property.hostile import fuzz, lawful, mangled, mangled_json
+from tests.property.hostile_cache import files_of, read, sealed
+from tests.unit.glue_tasks import TOKENIZER
+
+CONFIG = build(
+    schema.EncoderConfig,
+    {"name": "roformer", "size": "test", "layers": 1, "hidden_size": 8, "heads": 2}
+    | {"intermediate_size": 8, "position": plain(Rotary()), "attention": {"kind": "softmax"}},
+)
+DESCRIPTION = {
+    "model": plain(CONFIG),
+    "vocab_size": TOKENIZER.size,
+    "tokenizer": TOKENIZER.fingerprint,
+}
+
+
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (os.fspath(self.marker),)
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """Return a path that is there at the end only if a payload was executed."""
+    yield tmp_path / "executed"
+    assert not (tmp_path / "executed").exists()
+
+
+def pickles(marker):
+    """Yield the payload in each form in which weights and arrays are pickled."""
+    yield pickle.dumps(Payload(marker))
+    yield pickle.dumps({"weights": Payload(marker)}, protocol=2)
+    for old in (True, False):
+        torch.save({"w": Payload(marker)}, marker.parent / "saved.bin")
+        yield (marker.parent / "saved.bin").read_bytes()
+        torch.save(
+            {"w": Payload(marker)},
+            marker.parent / "saved.bin",
+            _use_new_zipfile_serialization=not old,
+        )
+        yield (marker.parent / "saved.bin").read_bytes()
+    array = np.array([Payload(marker)], dtype=object)
+    np.save(marker.parent / "saved.npy", array, allow_pickle=True)
+    yield (marker.parent / "saved.npy").read_bytes()
+
+
+def test_the_payload_would_be_executed(tmp_path):
+    for number, content in enumerate(pickles(tmp_path / "made")):
+        (file := tmp_path / f"{number}.bin").write_bytes(content)
+        if content.startswith(b"\x93NUMPY"):
+            np.load(file, allow_pickle=True)
+        elif number < 2:
+            pickle.loads(content)
+        else:
+            torch.load(file, weights_only=False)
+        (tmp_path / "made").rmdir()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run folder with one checkpoint of a pre-training."""
+    model = MaskedLM(CONFIG, TOKENIZER.size)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = checkpoint.Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
+    checkpoints.save(1, model, optimizer, {"step": 1}, DESCRIPTION, best=False)
+    TOKENIZER.save(tmp_path / "run" / "tokenizer")
+    return tmp_path / "run"
+
+
+def complete_again(folder):
+    """Make a changed checkpoint agree with what it says of its files."""
+    (folder / checkpoint.COMPLETE).unlink()
+    checkpoint.complete(folder)
+
+
+def start(path, run):
+    return find_start(str(path), None, CONFIG, None, str(run.parent), list)
+
+
+# --- pickles -------------------------------------------------------------------------------------
+
+
+def test_weights_that_are_a_pickle_are_not_opened(run, marker):
+    folder = run / "checkpoints" / "step_00000001"
+    assert load_model(run).tokenizer.size == start(run, run).vocab_size
+    for content in pickles(marker):
+        (folder / checkpoint.MODEL).write_bytes(content)
+        complete_again(folder)
+        for opened in (lambda: load_model(run), lambda: start(run, run)):
+            assert lawful(opened, folder, run) is None
+        assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "model.safetensors", "tf_model.h5", "model.pt", "tokenizer.pkl"]
+)
+def test_a_hugging_face_folder_of_pickles_is_refused(tmp_path, marker, name):
+    folder = tmp_path / "hub"
+    BertConfig(
+        vocab_size=TOKENIZER.size,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    ).save_pretrained(folder)
+    TOKENIZER.save(folder)
+    for content in pickles(marker):
+        (folder / name).write_bytes(content)
+        assert lawful(lambda: start(folder, folder), f"init_from={folder}", folder) is None
+        assert not marker.exists()
+
+
+def test_code_beside_a_hugging_face_model_is_not_run(tmp_path, marker):
+    (folder := tmp_path / "hub").mkdir()
+    (folder / "evil.py").write_text(f"import os\nos.mkdir({os.fspath(marker)!r})\n")
+    for model_type in ("bert", "evil"):
+        content = {
+            "model_type": model_type,
+            "auto_map": {"AutoConfig": "evil.E", "AutoModel": "evil.E"},
+        }
+        (folder / "config.json").write_text(json.dumps(content))
+        assert lawful(lambda: start(folder, folder), f"init_from={folder}", folder) is None
+
+
+def test_an_array_of_the_cache_that_is_a_pickle_is_refused(copied, marker):
+    kind, folder, manifest = copied
+    for name in files_of(kind, manifest):
+        good = (folder / name).read_bytes()
+        for content in pickles(marker):
+            (folder / name).write_bytes(content + b"\0" * (len(content) % 2))
+            if kind == "text":
+                shard = files_of(kind, manifest)[name]
+                shard["tokens"] = len((folder / name).read_bytes()) // 2
+            sealed(kind, folder, manifest)
+            assert lawful(lambda: read(kind, folder), f"delete {folder} and") is None
+            assert not marker.exists()
+        (folder / name).write_bytes(good)
+
+
+def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
+    for content in pickles(marker):
+        for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bpe.json"):
+            (folder := tmp_path / name.partition(".")[0]).mkdir(exist_ok=True)
+            TOKENIZER.save(folder)
+            (folder / "vocab.txt").unlink()
+            (folder / name).write_bytes(content)
+            reader = Bpe if name == "bpe.json" else WordPiece
+            assert lawful(lambda r=reader, f=folder: r.load(f), folder) is None
+        config = schema.TokenizerConfig(source=str(tmp_path / "vocab" / "vocab.txt"))
+        assert lawful(lambda c=config: load_wordpiece(c), tmp_path) is None
+
+
+# --- descriptions --------------------------------------------------------------------------------
+
+
+@given(st.data())
+@fuzz(40)
+def test_a_checkpoint_is_of_the_model_that_it_describes_or_refused(tmp_path_factory, data):
+    base = tmp_path_factory.mktemp("base")
+    model = MaskedLM(CONFIG, TOKENIZER.size)
+    checkpoints = checkpoint.Checkpoints(base / "run" / "checkpoints", keep=1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    folder = checkpoints.save(1, model, optimizer, {"step": 1}, DESCRIPTION, best=False)
+    TOKENIZER.save(base / "run" / "tokenizer")
+    name = data.draw(st.sampled_from([checkpoint.DESCRIPTION, checkpoint.MODEL]))
+    good = (folder / name).read_bytes()
+    contents = mangled(good)
+    if name == checkpoint.DESCRIPTION:
+        contents |= mangled_json(DESCRIPTION)
+    (folder / name).write_bytes(data.draw(contents))
+    complete_again(folder)
+    for opened in (load_model, lambda path: start(path, base / "run")):
+        lawful(lambda opened=opened: opened(base / "run"), folder, base / "run")
+    assert lawful(lambda: load_translator(base / "run"), base / "run") is None
+
+
+HUGE = {
+    "wide": {"hidden_size": 2**40, "heads": 2},
+    "deep": {"layers": 10**9},
+    "inner": {"intermediate_size": 10**12},
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_model_that_its_weights_do_not_fill_is_not_built(run, kind):
+    folder = run / "checkpoints" / "step_00000001"
+    content = DESCRIPTION | {"model": DESCRIPTION["model"] | HUGE[kind]}
+    (folder / checkpoint.DESCRIPTION).write_text(json.dumps(content))
+    complete_again(folder)
+    for opened in (lambda: load_model(run), lambda: start(run, run)):
+        with pytest.raises(InputError, match=r"parameters, which is more than its weights"):
+            opened()
+
+
+def test_a_vocabulary_that_its_weights_do_not_fill_is_not_built(run):
+    file = run / "checkpoints" / "step_00000001" / checkpoint.MODEL
+    check_size(CONFIG, TOKENIZER.size, [file])
+    with pytest.raises(InputError, match="are not of one model"):
+        check_size(CONFIG, 10**12, [file])
+    with pytest.raises(InputError, match="are not of one model"):
+        check_size(CONFIG, TOKENIZER.size, [])
+
+
+def test_a_hugging_face_model_that_its_weights_do_not_fill_is_not_built(tmp_path):
+    folder = tmp_path / "hub"
+    TOKENIZER.save(folder)
+    BertConfig(vocab_size=10**12, hidden_size=8, num_attention_heads=2).save_pretrained(folder)
+    (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    with pytest.raises(InputError, match="more than its weights have bytes"):
+        start(folder, folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b'{"model.safetensors": 5}',
+        b'{"model.safetensors": {}}',
+        b"[]",
+        b'{"x": {"sha256": "a"}}',
+    ],
+)
+def test_a_list_of_files_without_the_weights_is_no_start(run, content, monkeypatch):
+    folder = run / "checkpoints" / "step_00000001"
+    (folder / checkpoint.COMPLETE).write_bytes(content)
+    monkeypatch.setattr(checkpoint, "damage", lambda path: None)
+    with pytest.raises(InputError, match=r"complete\.json is damaged"):
+        start(run, run)
