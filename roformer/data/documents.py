@@ -184,10 +184,15 @@ def reachable(path: str) -> Iterator[None]:
 def told(error: BaseException) -> str:
     """Return kind and first line of an error of the Hub's libraries, or of what it hides.
 
-    A refused connection, a server's error 500 and a damaged file all reach us inside errors that
-    say only that something could not be found or made.
+    A server's error 500 and a damaged file reach us inside errors that say only that something
+    could not be found or made.
     """
-    while type(error).__name__ in WRAPPERS and (hidden := error.__cause__ or error.__context__):
+    while type(error).__name__ in WRAPPERS:
+        # `datasets` looks into its cache after a lost connection, which is then the context.
+        lost = isinstance(error, ConnectionError)
+        hidden = error.__cause__ or (None if lost else error.__context__)
+        if hidden is None:
+            break
         error = hidden
     return f"{type(error).__name__}, {first_line(error)}".rstrip(".")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.hub import repositories
-from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA, WMT
+from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA, WMT, WORDS
 from tests.hub.server import FakeHub
 
 HERE = Path(__file__).parent
@@ -46,6 +46,7 @@ def hub():
         hub.push("models", "google-bert/bert-base-uncased", tiny, VOCABULARY)
         hub.push("models", "google-bert/bert-base-uncased", {"README.md": b"newer"})
         hub.push("models", TINY_BERT, tiny)
+        hub.push("models", WORDS, {"vocab.txt": tiny["vocab.txt"]})
         yield hub
 
 
@@ -65,6 +66,7 @@ class Starter:
 
     def __init__(self, endpoint: str, home: Path, **more: str) -> None:
         self.home, self.escapes = home, home.with_name("escapes")
+        self.escapes.touch()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
         path = [str(HERE / "alone"), str(REPOSITORY), *filter(None, [kept.get("PYTHONPATH")])]
         ours = {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
@@ -109,4 +111,4 @@ def start(hub, home):
     with Starter(hub.endpoint, home) as starter:
         yield starter
         # The one other address: `datasets` counts downloads there, and does not mind its absence.
-        assert set(starter.escapes.read_text().split()) == {"s3.amazonaws.com"}
+        assert set(starter.escapes.read_text().split()) <= {"s3.amazonaws.com"}

@@ -84,7 +84,7 @@ class FakeHub:
         self.endpoint = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> FakeHub:
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -19,7 +19,12 @@ SMALL = {
     "glue": [*HERE, "recipe=glue_smoke", "data=glue_hub", "task=[mrpc,stsb]", "jobs=1"],
     "wmt": [
         *(*HERE, *FEW, "recipe=wmt_smoke", "data=wmt_hub", "data.test_lines=15"),
-        *("data.tokenizer.merges=50", "training.tokens_per_update=256", "search.beam=1"),
+        *(
+            "data.tokenizer.merges=50",
+            "schedule.warmup_steps=2",
+            "training.tokens_per_update=256",
+            "search.beam=1",
+        ),
         *("training.bucket_tokens=128", "training.checkpoint_every=2"),
         "training.valid_bleu_sentences=2",
     ],
@@ -30,10 +35,11 @@ SMALL = {
 }
 
 
-def run(starter, folder: Path, pipeline: str, *overrides: str):
+def run(starter, folder: Path, pipeline: str, *overrides: str, waits: bool = True):
     """Run a script to its end; return (what it printed, folders of its runs)."""
     where = [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
-    done = starter(folder, f"{pipeline}.py", *SMALL[pipeline], *where, *overrides)
+    arguments = [*SMALL[pipeline], *where, *overrides]
+    done = starter(folder, f"{pipeline}.py", *arguments, waits=waits)
     assert done.code == 0, done.errors
     return done, sorted((folder / "runs" / pipeline).iterdir())
 
