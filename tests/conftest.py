@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+# Test processes side by side share the cores: with a pool of threads in each they wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 
