@@ -179,7 +179,9 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
         f"tokens, {task.valid_count} validation blocks"
     )
-    facts = {"source": shards.manifest["source"]}
+    source = shards.manifest["source"]
+    # The config may leave a revision of the Hub open; the record says which was read.
+    facts = {"source": source} if source["kind"] == "hub" else None
     summary = run.train(task, config.training, shards.tokenizer, facts)
     if first_process():
         report(summary, run)
