@@ -243,6 +243,7 @@ def open_elsewhere(tasks):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_pipelines_need_no_code_of_ours(masked, classifiers):
     """Top predictions, labels and scores are those of `load_model`, whatever the order of labels."""
     sentences = ["the [MASK] sat on the mat .", "the cat sat on the Café [MASK]"]

@@ -138,6 +138,7 @@ def test_a_row_is_the_model_that_the_config_with_its_scaling_builds(run, text, k
     assert row["loss"] == found.loss.mean() and row["accuracy"] == found.correct.mean()
 
 
+@pytest.mark.slow
 def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
     def script(*words: str) -> str:
         return subprocess.run(

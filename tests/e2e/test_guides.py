@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from roformer.nn import position
 from tests.conftest import REPOSITORY
 from tests.e2e import test_glue, wmt_runs
 from tests.e2e.conftest import SMALL, small_run, write_corpus
@@ -40,6 +41,7 @@ def test_snippets_run(code, runs, tmp_path, monkeypatch):
     file = tmp_path / "snippet.py"  # a class asks for its module's file
     file.write_text(PLACE.sub(lambda match: str(runs[match[1]]), code))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(position, "ENCODINGS", position.ENCODINGS.copy())  # one registers its own
     runpy.run_path(str(file), run_name="snippet")
 
 

@@ -10,6 +10,8 @@ from roformer.pipelines import run as runs
 from roformer.pipelines.pretrain import MaskedLMTask
 from tests.e2e.conftest import assert_same, results, small_run
 
+pytestmark = pytest.mark.slow  # half precision is slow on CPUs
+
 
 @pytest.fixture
 def scaled(monkeypatch):

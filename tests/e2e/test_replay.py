@@ -133,6 +133,7 @@ def test_translation_and_fine_tuning_replay_too(tmp_path, small):
     assert len(found.samples) > 1 and all("[SEP]" in sample.text for sample in found.samples)
 
 
+@pytest.mark.slow
 def test_the_script_and_its_mistakes(recorded, tmp_path):
     def call(*arguments):
         script = str(REPOSITORY / "scripts" / "replay_batch.py")

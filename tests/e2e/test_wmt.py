@@ -165,6 +165,7 @@ def test_batch_size_does_not_change_translations(trained, monkeypatch):
     assert [t.text for t in outcomes[0]] == written
 
 
+@pytest.mark.slow
 def test_translate_script(trained):
     """In the order of the lines, whatever their lengths; an empty line stays one."""
     _, folder = trained
@@ -191,6 +192,7 @@ def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monk
     assert found.text == "Hund und  Katze"
 
 
+@pytest.mark.slow
 def test_translate_names_the_lines_that_it_cuts(trained):
     _, folder = trained
     source = "dog\n" + "cat sees dog " * 60 + "\n"
@@ -199,6 +201,7 @@ def test_translate_names_the_lines_that_it_cuts(trained):
     assert err == "line 2 is longer than 100 tokens: its end was left out\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -259,6 +262,7 @@ def test_averaging_refuses_what_does_not_belong_together(trained, arguments, tmp
         save_average([], tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_average_script(trained, tmp_path):
     _, folder = trained
     first, second = last_checkpoints(folder, 2)

@@ -148,3 +148,17 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
     run(start, tmp_path / "False", "pretrain", "data.streaming=false", "seed=1")
     assert not hub.asked("/resolve/|/cdn/|/datasets/", begun)
     assert os.listdir(tmp_path / "False" / "cache" / "text") == [prepared[0].parent.name]
+
+
+def test_load_model_of_a_hub_id(hub, start, tmp_path):
+    (commit,) = hub.repositories["models", TINY_BERT].commits
+    script = tmp_path / "load.py"
+    script.write_text(
+        f"import roformer\nprint(type(roformer.load_model({TINY_BERT!r}).model).__name__)\n"
+    )
+    begun = len(hub.log)
+    done = start(tmp_path / "loaded", str(script))
+    assert (done.code, done.output.strip()) == (0, "MaskedLM"), done.errors
+    assert hub.revisions(TINY_BERT, begun) <= {"main", commit}
+    fetched = hub.fetched(TINY_BERT)
+    assert not [name for name in fetched if name.endswith((".bin", ".h5", ".onnx"))]

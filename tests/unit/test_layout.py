@@ -142,6 +142,7 @@ def test_what_cannot_be_converted_is_refused(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_script_converts_a_checkpoint(tmp_path):
     run = run_of(tmp_path / "run", Rotary())
     script = REPOSITORY / "scripts" / "convert_layout.py"
