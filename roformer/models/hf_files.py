@@ -88,7 +88,8 @@ def read_config(folder: Path) -> Any:
     if not (folder / CONFIG).is_file():
         raise InputError(f"there is no {CONFIG}: give a folder that save_pretrained wrote")
     content = read_json(folder / CONFIG)
-    architecture = str((content.get("architectures") or [""])[0]).lower()
+    classes = content.get("architectures") or [""]
+    architecture = str(classes[0]).lower() if isinstance(classes, list) else ""
     # Configs older than the key are recognised by the class that wrote them.
     named = next((kind for kind in KNOWN if architecture.startswith(kind)), None)
     kind = content.get("model_type", named)

@@ -130,7 +130,7 @@ def alone(config: Any) -> Any:
 
 def newest_before(folder: Path, step: int) -> Path | None:
     """Return the newest checkpoint from before an update that training can go on from."""
-    for path in sorted((folder / "checkpoints").glob("step_*"), reverse=True):
+    for path in reversed(checkpoint.steps_in(folder / "checkpoints")):
         usable = (path / checkpoint.OPTIMIZER).is_file() and checkpoint.damage(path) is None
         if usable and checkpoint.step_of(path) < step:
             return path

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from roformer.errors import InputError
 from roformer.training import checkpoint
+from roformer.training.tensors import load_tensors, save_tensors
 
 AVERAGED = "averaged"
 """Name of a run's averaged checkpoint, in its folder of checkpoints."""
@@ -30,7 +30,7 @@ def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
     Raises:
         InputError: there are fewer; says which there are.
     """
-    folders = sorted((run / "checkpoints").glob("step_*"))
+    folders = checkpoint.steps_in(run / "checkpoints")
     found = [path for path in folders if checkpoint.step_of(path) % every == 0]
     if len(found) < count:
         steps = ", ".join(str(checkpoint.step_of(path)) for path in found) or "none"
@@ -63,7 +63,7 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
                 f"{path} is not of the same model as {first}: {'; '.join(differing[:3])}: average "
                 "checkpoints of one run"
             )
-        tensors = load_file(path / checkpoint.MODEL)
+        tensors = load_tensors(path / checkpoint.MODEL)
         if total and tensors.keys() != total.keys():
             names = ", ".join(sorted(tensors.keys() ^ total.keys())[:3])
             raise InputError(f"{path} and {first} do not have the same weights: {names}")
@@ -87,7 +87,7 @@ def save_average(paths: Sequence[Path], folder: Path) -> Path:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    checkpoint.save_tensors(tensors, partial / checkpoint.MODEL)
+    save_tensors(tensors, partial / checkpoint.MODEL)
     shutil.copy(paths[0] / checkpoint.DESCRIPTION, partial)
     account = {"checkpoints": [path.name for path in paths]}
     (partial / ACCOUNT).write_text(json.dumps(account, indent=1))

@@ -13,23 +13,21 @@ are safetensors, everything else is JSON.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from roformer.errors import InputError, naming
+from roformer.json_files import member, read_object
 from roformer.training.sharding import cut_like, whole
+from roformer.training.tensors import load_tensors, save_tensors
 
 MODEL, OPTIMIZER, STATE, DESCRIPTION = (
     "model.safetensors",
@@ -124,7 +122,7 @@ class Checkpoints:
     def last(self) -> tuple[Path | None, list[str]]:
         """Return the newest complete checkpoint, and a line about each newer one passed over."""
         problems: list[str] = []
-        for path in sorted(self.folder.glob("step_*"), reverse=True):
+        for path in reversed(steps_in(self.folder)):
             problem = damage(path)
             if problem is None:
                 return path, problems
@@ -139,26 +137,12 @@ class Checkpoints:
 
     def _prune(self) -> None:
         kept = {path.resolve() for path in (self.folder / "last", self.folder / "best")}
-        steps = sorted(self.folder.glob("step_*"))
+        steps = steps_in(self.folder)
         regular = [path for path in steps if step_of(path) % self.every == 0]
         kept |= {path.resolve() for path in regular[-self.keep :]}
         for path in steps:
             if path.resolve() not in kept:
                 _remove(path)
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file.
-
-    Raises:
-        OSError: the system's own error, which safetensors tells of in its text only.
-    """
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
-        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def complete(folder: Path) -> None:
@@ -170,9 +154,18 @@ def complete(folder: Path) -> None:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint says of its model."""
-    description: dict[str, Any] = json.loads((path / DESCRIPTION).read_text())
-    return description
+    """Return what a checkpoint says of its model.
+
+    Raises:
+        InputError: it is no JSON object.
+    """
+    return _read(path / DESCRIPTION)
+
+
+def steps_in(folder: Path) -> list[Path]:
+    """Return the checkpoints `step_…` of a run, the oldest first; links to elsewhere are none."""
+    found = sorted(folder.glob("step_[0-9]*"))
+    return [path for path in found if path.name[5:].isdecimal() and not path.is_symlink()]
 
 
 def step_of(path: Path) -> int:
@@ -184,13 +177,18 @@ def keep_only_best(folder: Path) -> None:
     """Reduce the checkpoints of a finished run to the best one, or the last, without moments.
 
     What is left is complete and can be started from; the training cannot go on from it.
+
+    Raises:
+        InputError: the link leads out of the run, or what it leads to is damaged; all stays.
     """
     _sweep(folder)
     best = next((folder / name for name in ("best", "last") if (folder / name).exists()), None)
     if best is None:
         return
     kept = best.resolve()
-    files = json.loads((kept / COMPLETE).read_text())
+    if kept.parent != folder.resolve():
+        raise InputError(f"{best} leads out of the run, to {kept}: remove the link")
+    files = _read(kept / COMPLETE)
     files.pop(OPTIMIZER, None)
     partial = kept / f".{COMPLETE}.partial"
     partial.write_text(json.dumps(files, indent=1))
@@ -198,7 +196,7 @@ def keep_only_best(folder: Path) -> None:
     (kept / OPTIMIZER).unlink(missing_ok=True)
     for name in ("last", "best"):
         Checkpoints(folder, keep=1)._link(name, kept)
-    for path in folder.glob("step_*"):
+    for path in steps_in(folder):
         if path.resolve() != kept:
             _remove(path)
 
@@ -220,17 +218,20 @@ def _remove(path: Path) -> None:
 def damage(path: Path) -> str | None:
     """Return what is wrong with a checkpoint folder, or None if every file is as it was written."""
     try:
-        files = json.loads((path / COMPLETE).read_text())
+        files = read_object(path / COMPLETE)
+        if lost := {MODEL, DESCRIPTION} - files.keys():
+            return f"{COMPLETE} does not name {min(lost)}"
         for name, expected in files.items():
-            if not (path / name).is_file():
+            file = member(path, name)
+            if not file.is_file():
                 return f"{name} is missing"
-            if (path / name).stat().st_size != expected["bytes"]:
+            if file.stat().st_size != expected["bytes"]:
                 return f"{name} is truncated"
-            if _fingerprint(path / name) != expected:
+            if _fingerprint(file) != expected:
                 return f"{name} does not match its checksum"
     except FileNotFoundError:
         return "it was never completed"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         return f"{COMPLETE} is unreadable ({type(error).__name__})"
     return None
 
@@ -282,15 +283,18 @@ def load_model(
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
             "use the config it was trained with, or start a new run"
         )
-    tensors = load_file(path / MODEL)
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    tensors, own = load_tensors(path / MODEL), model.state_dict()
+    missing, unexpected = sorted(own.keys() - tensors), sorted(tensors.keys() - own)
     if missing or unexpected:
         raise InputError(f"{path}: missing weights {missing[:4]}, unexpected {unexpected[:4]}")
+    if other := [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]:
+        raise InputError(f"{path}: weights of other shapes than the model's: {sorted(other)[:4]}")
+    model.load_state_dict(tensors)
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Load the optimizer's state of a checkpoint, by parameter name."""
-    tensors = load_file(path / OPTIMIZER)
+    tensors = load_tensors(path / OPTIMIZER)
     for name, parameter in model.named_parameters():
         state = {
             key.partition(":")[2]: tensor
@@ -304,9 +308,12 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Return the loop's counters of a checkpoint."""
-    state: dict[str, Any] = json.loads((path / STATE).read_text())
-    return state
+    """Return the loop's counters of a checkpoint.
+
+    Raises:
+        InputError: they are no JSON object.
+    """
+    return _read(path / STATE)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -321,6 +328,17 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a JSON object; numbers may be NaN, as a metric is that is not defined."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is damaged ({error}): choose another checkpoint") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{file} is damaged (no JSON object): choose another checkpoint")
+    return content
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

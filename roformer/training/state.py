@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roformer.errors import InputError
 from roformer.training import checkpoint as checkpoints
 from roformer.training.task import Task
 
@@ -42,9 +43,15 @@ def restore(task: Task, checkpoint: Path | None) -> State:
     """Load a checkpoint's weights into the task's model and return the state to go on from.
 
     Raises:
-        InputError: the checkpoint is of another model.
+        InputError: the checkpoint is of another model, or of another version of this code.
     """
     if checkpoint is None:
         return State()
     checkpoints.load_model(checkpoint, task.model, task.description)
-    return State(**checkpoints.load_state(checkpoint))
+    try:
+        return State(**checkpoints.load_state(checkpoint))
+    except TypeError as error:
+        raise InputError(
+            f"{checkpoint / checkpoints.STATE} does not have the counters of this version ({error}): "
+            "resume=false starts over"
+        ) from error

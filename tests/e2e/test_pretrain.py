@@ -7,13 +7,14 @@ import signal
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
-from roformer.training import checkpoint
+from roformer.training import checkpoint, tensors
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
 from tests.e2e.conftest import (
@@ -245,14 +246,14 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoints(arguments, monkeypatch):
-    save = checkpoint.save_file
+    save = tensors.save_file
 
-    def full(tensors, path):
+    def full(content, path):
         if "step_00000012" in str(path):
-            raise checkpoint.SafetensorError("I/O error: No space left on device (os error 28)")
-        save(tensors, path)
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save(content, path)
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(tensors, "save_file", full)
     with pytest.raises(OSError) as stopped:
         small_run(arguments)
     assert stopped.value.errno == 28

@@ -21,11 +21,17 @@ from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.loading import check_size, load_model
+from roformer.pipelines.loading import (
+    Description,
+    TaskDescription,
+    check_size,
+    load_model,
+    read_description,
+)
 from roformer.pipelines.start import find_start
-from roformer.pipelines.translating import load_translator
+from roformer.pipelines.translating import TranslatorDescription, load_translator
 from roformer.training import checkpoint
-from tests.property.hostile import fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import LEAVES, fuzz, lawful, mangled, mangled_json
 from tests.property.hostile_cache import files_of, read, sealed
 from tests.unit.glue_tasks import TOKENIZER
 
@@ -218,6 +224,35 @@ def test_a_checkpoint_is_of_the_model_that_it_describes_or_refused(tmp_path_fact
     for opened in (load_model, lambda path: start(path, base / "run")):
         lawful(lambda opened=opened: opened(base / "run"), folder, base / "run")
     assert lawful(lambda: load_translator(base / "run"), base / "run") is None
+
+
+TASK = {"task": "rte", "labels": ["a", "b"], "texts": ["x"], "max_length": 8, "head_dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        (Description, {}),
+        (Description, TASK),
+        (TaskDescription, TASK),
+        (TranslatorDescription, {"search": {}, "max_length": 8}),
+    ],
+)
+def test_each_key_of_a_description_is_of_its_type(tmp_path, shape, more):
+    file = tmp_path / checkpoint.DESCRIPTION
+    for key, value in (DESCRIPTION | more).items():
+        file.write_text(json.dumps(DESCRIPTION | more))
+        assert read_description(tmp_path, shape)[key] == value
+        file.write_text(json.dumps({k: v for k, v in (DESCRIPTION | more).items() if k != key}))
+        if not (shape is Description and key == "task"):
+            assert lawful(lambda: read_description(tmp_path, shape), f"{file} is damaged") is None
+        for leaf in LEAVES:
+            file.write_text(json.dumps(DESCRIPTION | more | {key: leaf}))
+            found = lawful(lambda: read_description(tmp_path, shape), f"{file} is damaged")
+            kinds = {type(value)} | ({type(None)} if key == "labels" else set())
+            assert found is None or type(found[key]) in kinds | (
+                {int} if kinds == {float} else set()
+            )
 
 
 HUGE = {

@@ -1,6 +1,7 @@
 """Checkpoints are complete or not there, and never those of another model."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -89,6 +90,72 @@ def flip(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+
+
+def rewrite(folder, files):
+    (folder / "complete.json").write_text(json.dumps(files))
+
+
+@pytest.mark.parametrize(
+    "name", ["../../secret", "/etc/hostname", "a/b", "..", "", "x\0y", "x" * 5000]
+)
+def test_a_name_that_leaves_the_folder_is_damage(saved, name):
+    (saved.folder / "secret").write_bytes(b"secret")
+    path = saved.folder / "step_00000030"
+    files = json.loads((path / "complete.json").read_text())
+    rewrite(path, {**files, name: checkpoint._fingerprint(saved.folder / "secret")})
+    assert "unreadable" in checkpoint.damage(path)
+    assert saved.last()[0].name == "step_00000020"
+
+
+@pytest.mark.parametrize("files", [{}, [], 5, {"model.safetensors": 1}, {"model.safetensors": {}}])
+def test_a_list_that_names_no_model_is_damage(saved, files):
+    rewrite(saved.folder / "step_00000030", files)
+    assert saved.last()[0].name == "step_00000020"
+
+
+def test_nested_json_is_damage_and_no_crash(saved):
+    (saved.folder / "step_00000030" / "complete.json").write_text("[" * 100_000)
+    assert saved.last()[0].name == "step_00000020"
+
+
+def test_links_that_lead_out_are_neither_followed_nor_removed(saved, tmp_path):
+    """Catches a clean-up that deletes what a link of a stranger's archive points at."""
+    outside = tmp_path / "outside"
+    shutil.copytree(saved.folder / "step_00000030", outside)
+    (saved.folder / "step_00000040").symlink_to(outside)
+    (saved.folder / "step_abc").mkdir()
+    assert saved.last()[0].name == "step_00000030"
+    saved.keep = 1
+    saved.save(50, *tensors(50), {"step": 50}, DESCRIPTION, best=False)
+    (saved.folder / "best").unlink()
+    (saved.folder / "best").symlink_to(outside)
+    with pytest.raises(InputError, match="leads out of the run"):
+        checkpoint.keep_only_best(saved.folder)
+    assert (outside / "optimizer.safetensors").exists()
+    assert saved.last()[0].name == "step_00000050"
+
+
+@pytest.mark.parametrize("name", ["state.json", "model.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 100_000, b"\xff", b"5"])
+def test_what_was_sealed_as_junk_is_one_line(saved, name, content):
+    path = saved.folder / "step_00000030"
+    (path / name).write_bytes(content)
+    (path / "complete.json").unlink()
+    checkpoint.complete(path)
+    with pytest.raises(InputError) as refusal:
+        checkpoint.load_state(path)
+        checkpoint.load_model(path, trained()[0], DESCRIPTION)
+    assert name in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_weights_of_other_shapes_are_one_line(saved):
+    path, _ = saved.last()
+    other = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5))
+    with pytest.raises(
+        InputError, match=r"of other shapes than the model's: \['0.bias', '0.weight'"
+    ):
+        checkpoint.load_model(path, other, DESCRIPTION)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

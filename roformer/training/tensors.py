@@ -1,0 +1,40 @@
+"""Safetensors files, whose library tells of the system's errors in texts of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from roformer.errors import InputError
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the system's own error, which safetensors tells of in its text only.
+    """
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({error}): choose another checkpoint") from error
