@@ -48,6 +48,12 @@ class OfTokenizer(TypedDict):
     fingerprint: str
 
 
+class OfSource(TypedDict):
+    """What a manifest says of where its text came from."""
+
+    kind: str
+
+
 class TextManifest(TypedDict):
     """What is used of a text's manifest; here and below the rest is the account."""
 
@@ -55,6 +61,7 @@ class TextManifest(TypedDict):
     dtype: Literal["<u2", "<u4"]
     shards: ShardLists
     tokenizer: OfTokenizer
+    source: OfSource
 
 
 class OfTokens(TypedDict):

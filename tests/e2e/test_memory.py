@@ -4,6 +4,7 @@ RssAnon is sampled all the time: mapped files do not count in it, and peaks betw
 measurement is a child of a process that has imported everything, so that none sees another's.
 """
 
+import hashlib
 import json
 import os
 import random
@@ -130,13 +131,15 @@ def write_shards(folder: Path, size: int) -> None:
         ids[::100] = tokenizer.sep_id
         name = f"{split}_00000.bin"
         ids.tofile(folder / name)
-        written[split] = [{"file": name, "tokens": tokens, "bytes": 2 * tokens, "sha256": ""}]
+        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        written[split] = [{"file": name, "tokens": tokens, "bytes": 2 * tokens, "sha256": digest}]
     manifest = {
         "format": shards.FORMAT,
-        "fingerprint": folder.name,
-        "tokenizer": {"fingerprint": tokenizer.fingerprint},
+        "fingerprint": shards._fingerprint(written, tokenizer.fingerprint),
+        "tokenizer": {"size": tokenizer.size, "fingerprint": tokenizer.fingerprint},
         "dtype": "<u2",
         "shards": written,
+        "source": {"kind": "made here"},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -144,7 +147,13 @@ def write_shards(folder: Path, size: int) -> None:
 def over_corpus(folder: Path, name: str) -> dict[str, int]:
     """Train a few steps on tokens of a certain size; return the peak and the number of blocks."""
     prepared = folder / name
-    pretraining.prepare = lambda config: shards.TextShards.open(prepared)
+
+    def checked(config: object) -> shards.TextShards:
+        opened = shards.TextShards.open(prepared)
+        opened.verify()
+        return opened
+
+    pretraining.prepare = checked
     samples = Samples()
     samples.start()
     small_run(
