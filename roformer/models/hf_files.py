@@ -31,6 +31,7 @@ HUB_FILES = {
 KNOWN = ("bert", "roformer")
 REASONS = {
     "RepositoryNotFoundError": "the Hub has no such model, or it is not open to you",
+    "GatedRepoError": "the Hub asks who may read this model: log in, or ask for access there",
     "RevisionNotFoundError": "the Hub has the model but not this revision",
     "LocalEntryNotFoundError": "the Hub cannot be reached, and the cache does not have it",
 }
@@ -60,8 +61,13 @@ def download(source: str, revision: str | None) -> Path:
                 snapshot_download(source, revision=found, allow_patterns=HUB_FILES[PICKLE])
             )
     except Exception as error:  # many types: no such repository, no network, a full disk
-        line = (str(error).strip() or "no more is known").partition("\n")[0]
-        reason = REASONS.get(type(error).__name__, f"{type(error).__name__}, {line}")
+        hidden: BaseException = error  # a refused connection or a server's error 500 lies beneath
+        while beneath := hidden.__cause__ or hidden.__context__:
+            hidden = beneath
+        line = (str(hidden).strip() or "no more is known").partition("\n")[0].rstrip(".")
+        told = f"{type(hidden).__name__}, {line}"
+        known = REASONS.get(type(error).__name__)
+        reason = f"{known} ({told})" if known else told
         at = f" at revision {revision}" if revision else ""
         raise InputError(
             f"{source} cannot be read as a Hugging Face model{at}: no such folder here, and {reason}: "
