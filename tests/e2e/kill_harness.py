@@ -288,7 +288,7 @@ def watch(spy: Spy) -> None:
     spy.during(Checkpoints, "save", "checkpoint")
     spy.after(
         checkpoint,
-        "save_file",
+        "save_tensors",
         lambda tensors, path: f"checkpoint: half of {path.name}",
         lambda tensors, path: cut(path),
     )
