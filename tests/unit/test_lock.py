@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -126,7 +127,8 @@ def test_what_stands_in_the_file_need_not_be_a_holder(path, content):
 def test_it_counts_while_it_is_held(path):
     held = Lock(path, "the run")
     held.acquire()
-    seen = set()
-    while len(seen) < 3:
+    seen, deadline = set(), time.monotonic() + 20
+    while len(seen) < 3 and time.monotonic() < deadline:
         seen.add(json.loads(path.read_bytes()[: locks.LINE])["count"])
     held.release()
+    assert len(seen) == 3
