@@ -8,10 +8,7 @@ Written aside and renamed, so that the folder is whole or not there.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +29,7 @@ from roformer.pipelines.translating import Translator, load_translator
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED
 from roformer.training.records import read_metrics
+from roformer.training.tensors import system_error
 
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 SPELLING = (
@@ -88,9 +86,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         (partial / "README.md").write_text(model_card(record, kind, notes), encoding="utf-8")
         partial.replace(output)
     except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
-        raise OSError(number, os.strerror(number), str(partial)) from error
+        raise system_error(error, partial) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Export(output, record.checkpoint.name, kind, notes)

@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
-
 from roformer.config.build import build
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig, TransformerConfig
@@ -18,6 +16,7 @@ from roformer.models.hf import convert_state_layout
 from roformer.nn.rotary import Layout
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
+from roformer.training.tensors import load_tensors, save_tensors
 
 
 def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path:
@@ -57,7 +56,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
             f"{source.parent.parent} has no tokenizer/: give a whole run, not a checkpoint moved out "
             "of it"
         )
-    state = load_file(source / checkpoint.MODEL)
+    state = load_tensors(source / checkpoint.MODEL)
     converted = convert_state_layout(state, config.heads, to, rotary_dim=config.rotary_dim)
     model: dict[str, Any] = description["model"]
     model["position"] = {**model["position"], "layout": to}
@@ -65,7 +64,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     shutil.rmtree(partial, ignore_errors=True)
     written = Path("checkpoints") / source.name
     (partial / written).mkdir(parents=True)
-    save_file(converted, partial / written / checkpoint.MODEL)
+    save_tensors(converted, partial / written / checkpoint.MODEL)
     (partial / written / checkpoint.DESCRIPTION).write_text(json.dumps(description, indent=1))
     checkpoint.complete(partial / written)
     shutil.copytree(tokenizer, partial / "tokenizer")

@@ -23,9 +23,14 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
     except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
-        raise OSError(number, os.strerror(number), str(path)) from error
+        raise system_error(error, path) from error
+
+
+def system_error(error: SafetensorError, path: Path) -> OSError:
+    """Return the system's error that a writer of `path` met."""
+    found = re.search(r"os error (\d+)", str(error))
+    number = int(found[1]) if found else errno.EIO
+    return OSError(number, os.strerror(number), str(path))
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
