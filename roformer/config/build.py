@@ -71,6 +71,15 @@ def from_yaml(cls: type[C], text: str) -> C:
     Raises:
         InputError: see `build`; or it is not what `to_yaml` wrote.
     """
+    return build(cls, read_yaml(text))
+
+
+def read_yaml(text: str) -> dict[str, Any]:
+    """Return what `to_yaml` wrote as plain data.
+
+    Raises:
+        InputError: it did not write this.
+    """
     try:
         # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
         if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
@@ -84,7 +93,7 @@ def from_yaml(cls: type[C], text: str) -> C:
         raise InputError(f"not the config of a run: {line}") from error
     if not isinstance(content, dict):
         raise InputError("not the config of a run: no mapping")
-    return build(cls, {str(key): value for key, value in content.items()})
+    return {str(key): value for key, value in content.items()}
 
 
 def run_id(config: Any) -> str:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from omegaconf import OmegaConf
 
-from roformer.config.build import build, from_yaml, plain
+from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.config.glue import FinetuneConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import WmtConfig
@@ -103,9 +102,12 @@ def open_task(folder: Path) -> tuple[Any, Task, str]:
     file = folder / "config.yaml"
     if not file.is_file():
         raise InputError(f"{folder} has no config.yaml: give the folder of a run, runs/…/…")
-    text = file.read_text(encoding="utf-8")
-    keys = OmegaConf.create(text).keys()
-    # Where data is made anew it is said; a replay runs on the processes that there are: one.
+    try:
+        text = file.read_text(encoding="utf-8")
+        keys = read_yaml(text).keys()
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{file} is damaged ({error}): give the folder of a run") from error
+    # A replay runs on the processes that there are: one.
     if "masking" in keys:
         pretraining = resolve(alone(from_yaml(PretrainConfig, text)))
         shards = pretrain.prepare(pretraining)

@@ -151,6 +151,13 @@ def test_the_script_and_its_mistakes(recorded, tmp_path):
     )
 
 
+@pytest.mark.parametrize("content", [b"\xff", b"5", b"a: &a [1]\nb: *a\n", b"[" * 100_000])
+def test_a_damaged_config_is_one_line(tmp_path, content):
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=r"config.yaml is damaged .*give the folder of a run$"):
+        replay(tmp_path, 1)
+
+
 def test_mistakes(recorded, tmp_path):
     with pytest.raises(InputError, match="has updates 1 to 24, not 25"):
         replay(recorded, 25)
