@@ -8,9 +8,31 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from roformer.report.records import printable
+
+
+class Table(NamedTuple):
+    """A table of a report: Markdown here, HTML in the dashboard."""
+
+    title: str
+    lines: Sequence[Sequence[str]]
+    """The header, then the rows; plain text, escaped where it is written out."""
+    text_columns: int = 1
+    """How many columns, from the left, are words and not numbers."""
+    notes: Sequence[str] = ()
+    """Sentences below it: scale, caveats, what is left out."""
+    command: str = ""
+    """What prints it again."""
+
+    def markdown(self) -> str:
+        """Return title, table, notes and command."""
+        parts = [f"**{escaped(self.title)}**", markdown(self.lines, text_columns=self.text_columns)]
+        parts += [escaped(note) for note in self.notes]
+        if self.command:
+            parts.append(code(self.command))
+        return "\n\n".join(parts)
 
 
 def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -> None:
