@@ -83,16 +83,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return a run's config.yaml as plain data, without resolving anything in it.
 
     Raises:
-        RecordError: it cannot be read, is no mapping, or holds what a config cannot.
+        RecordError: see `read_yaml`.
     """
-    file = folder / "config.yaml"
+    return read_yaml(folder / "config.yaml", what="the config of a run")
+
+
+def read_yaml(file: Path, *, what: str) -> dict[str, Any]:
+    """Return a YAML file as plain data, without resolving anything in it.
+
+    Raises:
+        RecordError: it cannot be read, is no mapping, or holds what a config or a plan cannot.
+    """
     try:
         text = _bytes(file).decode()
         # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
         if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
-            raise ValueError("longer or deeper than a run's config")
+            raise ValueError("longer or deeper than it can be")
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("an alias, which a run's config does not have")
+            raise ValueError("an alias, which it cannot have")
         content = OmegaConf.to_container(OmegaConf.create(text))
         check(dict[str, JsonValue], content)
     except RecordError:
@@ -100,7 +108,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     # yaml, OmegaConf and its grammar share no base class; a number may be too long, a date no date.
     except Exception as error:
         line = " ".join(str(error).split()) or type(error).__name__
-        raise RecordError(f"{file} is not the config of a run: {line}") from error
+        raise RecordError(f"{file} is not {what}: {line}") from error
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
 

@@ -1,0 +1,145 @@
+"""Studies under experiments/: what each asks, its arms and seeds, and which runs it has.
+
+`study.yaml` is the plan as data: `scripts/sweep.py` starts the runs that it names, the report says
+which of them are there, and a test checks that two arms differ in the claimed keys alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from roformer.report.records import Pipeline, RecordError, check, read_summary, read_yaml
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+PipelineName = Literal["pretrain", "glue", "wmt"]
+
+
+class _Arm(TypedDict):
+    overrides: list[str]
+    seeds: NotRequired[list[int]]
+    pipeline: NotRequired[PipelineName]
+
+
+class _Study(TypedDict):
+    title: str
+    claim: Name
+    scale: str
+    outcome: str
+    pipeline: NotRequired[PipelineName]
+    common: NotRequired[list[str]]
+    arms: NotRequired[dict[Name, _Arm]]
+    seeds: NotRequired[list[int]]
+    differ: NotRequired[list[str]]
+
+
+class Arm(NamedTuple):
+    """One side of a comparison."""
+
+    name: str
+    pipeline: str
+    overrides: tuple[str, ...]
+    """On Hydra's command line, after those that all arms share."""
+    seeds: tuple[int, ...]
+
+
+class Study(NamedTuple):
+    """The plan of a study, and where it is."""
+
+    folder: Path
+    title: str
+    claim: str
+    """Which part of the paper it is about: a key of paper.yaml, or `none`."""
+    arms: tuple[Arm, ...]
+    """None where the study measures finished runs of others."""
+    differ: tuple[str, ...]
+    """The test keys: config keys in which arms may differ; all others are the control."""
+    scale: str
+    """What the numbers were measured on, in a few words."""
+    outcome: str
+    """What came out, in a sentence."""
+
+    @property
+    def runs(self) -> list[Path]:
+        """Folders of the recorded runs."""
+        return sorted(path.parent for path in self.folder.glob("runs/*/summary.json"))
+
+    def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
+        """Return (arm, seed, words of the command line) of every run, seeds outermost.
+
+        So that a study that is cut short has the same seeds for all arms. A fine-tuning's grid takes
+        all seeds in one command, with seed None.
+        """
+        found: list[tuple[Arm, int | None, list[str]]] = []
+        for arm in self.arms:
+            if arm.pipeline == "glue":
+                seeds = f"seed=[{','.join(map(str, arm.seeds))}]"
+                found.append((arm, None, [*command(arm), seeds]))
+        single = [arm for arm in self.arms if arm.pipeline != "glue"]
+        for seed in sorted({seed for arm in single for seed in arm.seeds}):
+            found += [
+                (arm, seed, [*command(arm), f"seed={seed}"]) for arm in single if seed in arm.seeds
+            ]
+        return found
+
+
+def command(arm: Arm) -> list[str]:
+    """Return the words that start an arm's runs, without the seed."""
+    return ["python", f"scripts/{arm.pipeline}.py", *arm.overrides]
+
+
+def read_study(folder: Path) -> Study:
+    """Return the study of a folder with a study.yaml.
+
+    Raises:
+        RecordError: it cannot be read, a key is missing, unknown or of another type.
+    """
+    file = folder / "study.yaml"
+    content = read_yaml(file, what="the plan of a study")
+    try:
+        check(_Study, content)
+        if unknown := sorted(set(content) - set(_Study.__annotations__)):
+            raise ValueError(f"{unknown[0]}: no key of a study")
+        arms = tuple(_arm(name, arm, content) for name, arm in content.get("arms", {}).items())
+    except ValueError as error:
+        raise RecordError(f"{file} is not the plan of a study: {error}") from error
+    differ = tuple(content.get("differ", ()))
+    about = (content["title"], content["claim"])
+    return Study(folder, *about, arms, differ, content["scale"], content["outcome"])
+
+
+def read_studies(experiments: Path) -> list[Study]:
+    """Return the studies of a folder, by name.
+
+    Raises:
+        RecordError: see `read_study`.
+    """
+    return [read_study(file.parent) for file in sorted(experiments.glob("*/study.yaml"))]
+
+
+def statuses(study: Study) -> dict[str, int]:
+    """Return how many of a study's recorded runs have which status."""
+    found: dict[str, int] = {}
+    for run in study.runs:
+        status = read_summary(run, _Status)["status"]
+        found[status] = found.get(status, 0) + 1
+    return found
+
+
+class _Status(Pipeline):
+    status: str
+
+
+def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:
+    if unknown := sorted(set(arm) - set(_Arm.__annotations__)):
+        raise ValueError(f"arms.{name}.{unknown[0]}: no key of an arm")
+    pipeline, seeds = (
+        arm.get("pipeline", study.get("pipeline")),
+        arm.get("seeds", study.get("seeds")),
+    )
+    if pipeline is None or not seeds:
+        raise ValueError(f"arms.{name}: needs a pipeline and seeds, its own or the study's")
+    return Arm(name, pipeline, (*study.get("common", ()), *arm["overrides"]), tuple(seeds))

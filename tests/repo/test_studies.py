@@ -1,0 +1,122 @@
+"""Studies: plans that compose, arms that differ in what they claim alone, runs that were planned."""
+
+import itertools
+import json
+import re
+
+import pytest
+
+from roformer.cli import compose
+from roformer.config.build import build, plain, run_id
+from roformer.config.glue import GlueConfig
+from roformer.config.schema import PretrainConfig
+from roformer.config.wmt import WmtConfig
+from roformer.pipelines.glue import cells_of
+from roformer.report.records import RecordError
+from roformer.report.studies import read_studies, read_study
+from tests.conftest import REPOSITORY
+
+CONFIGS = {"pretrain": PretrainConfig, "glue": GlueConfig, "wmt": WmtConfig}
+STUDIES = read_studies(REPOSITORY / "experiments")
+BY_NAME = {study.folder.name: study for study in STUDIES}
+studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
+
+
+def planned(study):
+    """Return arm → its runs' configs, composed as the study's commands say, as on the CPU with bf16."""
+    found = {}
+    for arm, _, words in study.commands():
+        config = build(CONFIGS[arm.pipeline], compose(arm.pipeline, words[2:]))
+        for cell in cells_of(config) if arm.pipeline == "glue" else [config]:
+            content = plain(cell)
+            if content["training"]["precision"] == "auto":
+                content["training"]["precision"] = "bf16"
+            found.setdefault(arm, []).append(build(type(cell), content))
+    return found
+
+
+def flat(content, key=""):
+    if not isinstance(content, dict):
+        return {key: content}
+    parts = (flat(value, f"{key}.{name}" if key else name) for name, value in content.items())
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def differing(one, other):
+    """Return the keys in which two configs differ."""
+    one, other = flat(plain(one)), flat(plain(other))
+    return {key for key in one | other if one.get(key, "absent") != other.get(key, "absent")}
+
+
+@studies
+def test_arms_differ_in_the_claimed_keys_alone(study):
+    """Also that each key claimed is one in which some arms do differ."""
+    found = set()
+    for (_, ones), (_, others) in itertools.combinations(planned(study).items(), 2):
+        for one, other in itertools.product(ones, others):
+            if type(one) is not type(other) or one.seed != other.seed:
+                continue
+            if getattr(one, "task", None) != getattr(other, "task", None):
+                continue
+            if one.optimizer != other.optimizer:
+                continue
+            keys = differing(one, other)
+            claimed = {c for c in study.differ for key in keys if f"{key}.".startswith(f"{c}.")}
+            unclaimed = [
+                key for key in keys if not any(f"{key}.".startswith(f"{c}.") for c in claimed)
+            ]
+            assert not unclaimed
+            found |= claimed
+    assert found == set(study.differ)
+
+
+def test_a_planted_difference_is_seen():
+    one, other = (
+        build(PretrainConfig, compose("pretrain", [f"training.steps={n}"])) for n in (600, 601)
+    )
+    assert differing(one, other) == {"training.steps"}
+
+
+@studies
+def test_recorded_runs_were_planned(study):
+    ids = {run_id(config) for configs in planned(study).values() for config in configs}
+    assert {run.name for run in study.runs} <= ids
+
+
+@studies
+def test_studies_are_whole(study):
+    """A plan always; a report where anything is recorded, and then an outcome in a sentence."""
+    assert (study.folder / "PLAN.md").is_file() or study.folder.name == "speed"
+    if study.runs or not study.arms:
+        assert study.outcome.endswith(".") == (study.folder / "REPORT.md").is_file()
+
+
+@studies
+def test_numbers_of_an_outcome_stand_in_the_report(study):
+    if study.outcome:
+        report = (study.folder / "REPORT.md").read_text()
+        for number in re.findall(r"\d[\d,.]*\d|\d", study.outcome):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}", report), number
+
+
+def test_every_record_is_of_a_study():
+    folders = {path.parents[2] for path in REPOSITORY.glob("experiments/*/runs/*/summary.json")}
+    assert folders <= {study.folder for study in STUDIES}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"title": None}, "title"),
+        ({"arms": {"Rotary": {"overrides": []}}}, "arms"),
+        ({"arms": {"a": {"overrides": [], "lr": 1}}}, "arms.a.lr: no key of an arm"),
+        ({"seed": [0]}, "seed: no key of a study"),
+        ({"arms": {"a": {"overrides": []}}, "seeds": []}, "needs a pipeline and seeds"),
+    ],
+)
+def test_a_mistake_in_a_plan_is_one_line(tmp_path, change, message):
+    content = {"title": "t", "claim": "none", "pipeline": "pretrain", "scale": "", "outcome": ""}
+    (tmp_path / "study.yaml").write_text(json.dumps(content | change))
+    with pytest.raises(RecordError, match=message) as raised:
+        read_study(tmp_path)
+    assert "\n" not in str(raised.value) and "study.yaml" in str(raised.value)
