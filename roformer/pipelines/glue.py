@@ -93,11 +93,15 @@ def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
 
 def pretrained(config: GlueConfig, pretraining: PretrainConfig) -> str:
     """Make the pre-training run of the grid's model, unless it is there; return its id."""
+    return str(pretrain(pretraining_of(config, pretraining))["run_id"])
+
+
+def pretraining_of(config: GlueConfig, pretraining: PretrainConfig) -> PretrainConfig:
+    """Return what the grid's `init_from=auto` stands for: its own model, where and as it runs."""
     ours, theirs = plain(config), plain(pretraining)
     dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
     theirs["model"] = ours["model"] | dropout
-    theirs |= {"runtime": ours["runtime"], "tracker": ours["tracker"]}
-    return str(pretrain(build(PretrainConfig, theirs))["run_id"])
+    return build(PretrainConfig, theirs | {"runtime": ours["runtime"], "tracker": ours["tracker"]})
 
 
 def cells_of(config: GlueConfig) -> Iterator[Cell]:

@@ -1,0 +1,199 @@
+"""Reproduce the paper at the scale of this machine: `python scripts/reproduce.py recipe=mini`.
+
+Pre-trains RoFormer and BERT, fine-tunes both on GLUE, trains RoFormer and the Transformer to
+translate, and reports. Each stage is a command of its own, whose lines go to a file; what is finished
+is kept, so the same command goes on where it was stopped. Overrides other than `recipe=` go to every
+stage: `tracker=none seed=1`.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roformer.cli import CONF, compose, leave_on_signal, one_line_errors
+from roformer.config.build import build, run_id
+from roformer.config.glue import GlueConfig
+from roformer.config.schema import PretrainConfig
+from roformer.config.wmt import WmtConfig
+from roformer.pipelines.glue import cells_of, changed, pretraining_of
+from roformer.pipelines.run import resolve
+
+CONFIGS: dict[str, type[Any]] = {
+    "pretrain": PretrainConfig,
+    "glue": GlueConfig,
+    "wmt": WmtConfig,
+}
+HEADLINES = {"pretrain": ("valid/mlm_loss",), "wmt": ("test/sacrebleu",)}
+"""Pipeline → the metrics that its line ends with; fine-tuning has one a task."""
+LAST_LINES = 12
+"""Of a failed stage's output, shown on the terminal."""
+
+
+class Stage(NamedTuple):
+    """One command."""
+
+    pipeline: str
+    model: str
+    minutes: float
+    """On two CPU cores at recipe mini."""
+
+
+STAGES = (
+    Stage("pretrain", "roformer", 4),
+    Stage("pretrain", "bert", 4),
+    Stage("glue", "roformer", 4.5),
+    Stage("glue", "bert", 4.5),
+    Stage("wmt", "roformer", 5),
+    Stage("wmt", "transformer", 5),
+)
+REPORT_MINUTES = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launcher", default=sys.executable, help="what starts a script")
+    parser.add_argument("overrides", nargs="*", help="recipe=…, and Hydra overrides for all stages")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, leave_on_signal)
+    given = dict(word.partition("=")[::2] for word in arguments.overrides)
+    recipe = given.pop("recipe", "mini")
+    shared = [word for word in arguments.overrides if not word.startswith("recipe=")]
+    words = {stage: [*_words(stage, recipe), *shared] for stage in STAGES}
+    with one_line_errors():  # a mistake is told before anything runs
+        folders = {stage: folders_of(stage, words[stage]) for stage in STAGES}
+    runs = folders[STAGES[0]][0].parents[1]
+    print(_plan(recipe, folders), flush=True)
+    launcher = shlex.split(arguments.launcher)
+    began, total = time.monotonic(), len(STAGES) + 1
+    for number, stage in enumerate(STAGES, 1):
+        command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
+        log = runs / "reproduce" / f"{number}-{stage.pipeline}-{stage.model}.log"
+        title = f"[{number}/{total}] {stage.pipeline} {' '.join(words[stage])}"
+        run_stage(title, command, log, partial(outcome, stage, folders[stage]))
+    found = [str(folder) for stage in STAGES for folder in folders[stage]]
+    report = [sys.executable, "scripts/report.py", "--runs", str(runs)]
+    title = f"[{total}/{total}] report --runs {runs}"
+    run_stage(title, report, runs / "reproduce" / f"{total}-report.log", lambda: "tables, figures")
+    print(f"all stages done in {_clock(time.monotonic() - began)}\n", flush=True)
+    shown = [sys.executable, "scripts/report.py", "--runs", str(runs), "--tables", *found]
+    raise SystemExit(subprocess.run(shown, cwd=CONF.parent).returncode)
+
+
+def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
+    """Return the run folders that a stage will fill.
+
+    Raises:
+        InputError: the overrides do not fit.
+    """
+    config = resolve(build(CONFIGS[stage.pipeline], compose(stage.pipeline, overrides)))
+    root = Path(config.runtime.runs_dir)
+    if stage.pipeline != "glue":
+        return [root / stage.pipeline / run_id(config)]
+    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+    start = run_id(resolve(pretraining_of(config, pretraining)))
+    cells = cells_of(changed(config, init_from=start))
+    return sorted(root / "glue" / run_id(cell) for cell in cells)
+
+
+def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], str]) -> None:
+    """Run one command, its output into a file; one line on the terminal tells how it goes.
+
+    Raises:
+        SystemExit: it failed, with its code; its last lines are shown.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    live = sys.stdout.isatty()
+    print(f"{title} …", end="" if live else "\n", flush=True)
+    began = time.monotonic()
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=CONF.parent, stdout=file, stderr=file)
+        try:
+            while process.poll() is None:
+                time.sleep(0.5)
+                if live:
+                    _rewrite(f"{title}  {_clock(time.monotonic() - began)}  {_last(log)}")
+        except BaseException:  # it saves a checkpoint; Ctrl-C reaches it by itself
+            process.terminate()
+            process.wait()
+            print(f"\nstopped: the same command goes on; output so far: {log}", file=sys.stderr)
+            raise
+    took = _clock(time.monotonic() - began)
+    if process.returncode:
+        last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        print("", *last, sep="\n", file=sys.stderr)
+        what = f"{shlex.join(command)} ended with code {process.returncode} after {took}"
+        print(f"error: {what}: its output is in {log}; the same command goes on", file=sys.stderr)
+        raise SystemExit(process.returncode if process.returncode > 0 else 1)
+    line = f"{title}  {took}  {outcome()}"
+    if live:
+        _rewrite(line)
+        print(flush=True)
+    else:
+        print(line, flush=True)
+
+
+def outcome(stage: Stage, folders: list[Path]) -> str:
+    """Return the headline metrics of a stage's runs, and what is wrong with them."""
+    words = []
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text())
+        for name in HEADLINES.get(stage.pipeline, (summary.get("headline"),)):
+            value = summary["metrics"].get(name)
+            status = "" if summary["status"] == "done" else f" [{summary['status']}]"
+            words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}{status}")
+    return ", ".join(words)
+
+
+def _words(stage: Stage, recipe: str) -> list[str]:
+    """Return the overrides of a stage: recipe `mini` is `glue_mini` to fine-tuning."""
+    prefix = "" if stage.pipeline == "pretrain" else f"{stage.pipeline}_"
+    return [f"model={stage.model}", f"recipe={prefix}{recipe}"]
+
+
+def _plan(recipe: str, folders: dict[Stage, list[Path]]) -> str:
+    """Return what will be done and how long it should take."""
+    left = [
+        stage
+        for stage, runs in folders.items()
+        if not all((run / "summary.json").is_file() for run in runs)
+    ]
+    minutes = sum(stage.minutes for stage in left) + REPORT_MINUTES
+    expected = f"about {minutes:.0f} minutes on two CPU cores"
+    if recipe != "mini":
+        expected = "how long was not measured for this recipe: see make plan"
+    done = len(STAGES) - len(left)
+    kept = f", {done} of them done" if done else ""
+    return f"{len(STAGES) + 1} stages at recipe {recipe}{kept}; {expected}"
+
+
+def _rewrite(line: str) -> None:
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else 200
+    print(f"\r\x1b[K{line[: width - 1]}", end="", flush=True)
+
+
+def _last(log: Path) -> str:
+    """Return the last line of a file that is being written."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
