@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce report dashboard sweep pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -38,6 +38,18 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+
+reproduce: $(STAMP)  ## the paper: pretrain, glue and wmt with their baselines, then the report
+	@$(BIN)/python scripts/reproduce.py --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
+
+report: $(STAMP)  ## tables, figures and one HTML dashboard from the records
+	$(BIN)/python scripts/report.py $(ARGS)
+
+dashboard: $(STAMP)  ## the dashboard on loopback, following runs while they train
+	$(BIN)/python scripts/dashboard.py $(ARGS)
+
+sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
+	$(BIN)/python scripts/sweep.py $(STUDY) $(ARGS)
 
 pretrain: $(STAMP)  ## masked-language-model pre-training
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)

@@ -24,7 +24,7 @@ from roformer.config.build import build, run_id
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import WmtConfig
-from roformer.pipelines.glue import cells_of, changed, pretraining_of
+from roformer.pipelines.glue import AUTO, cells_of, changed, pretraining_of
 from roformer.pipelines.run import resolve
 
 CONFIGS: dict[str, type[Any]] = {
@@ -77,7 +77,7 @@ def main() -> None:
     for number, stage in enumerate(STAGES, 1):
         command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
         log = runs / "reproduce" / f"{number}-{stage.pipeline}-{stage.model}.log"
-        title = f"[{number}/{total}] {stage.pipeline} {' '.join(words[stage])}"
+        title = f"[{number}/{total}] {stage.pipeline} {' '.join(_words(stage, recipe))}"
         run_stage(title, command, log, partial(outcome, stage, folders[stage]))
     found = [str(folder) for stage in STAGES for folder in folders[stage]]
     report = [sys.executable, "scripts/report.py", "--runs", str(runs)]
@@ -98,10 +98,11 @@ def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
     root = Path(config.runtime.runs_dir)
     if stage.pipeline != "glue":
         return [root / stage.pipeline / run_id(config)]
-    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-    start = run_id(resolve(pretraining_of(config, pretraining)))
-    cells = cells_of(changed(config, init_from=start))
-    return sorted(root / "glue" / run_id(cell) for cell in cells)
+    if config.init_from == AUTO:
+        pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+        start = run_id(resolve(pretraining_of(config, pretraining)))
+        config = changed(config, init_from=start)
+    return sorted(root / "glue" / run_id(cell) for cell in cells_of(config))
 
 
 def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], str]) -> None:
@@ -112,7 +113,7 @@ def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], s
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     live = sys.stdout.isatty()
-    print(f"{title} …", end="" if live else "\n", flush=True)
+    print(f"{title} …", end="", flush=True)
     began = time.monotonic()
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=CONF.parent, stdout=file, stderr=file)
@@ -120,7 +121,7 @@ def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], s
             while process.poll() is None:
                 time.sleep(0.5)
                 if live:
-                    _rewrite(f"{title}  {_clock(time.monotonic() - began)}  {_last(log)}")
+                    _rewrite(f"{title} … {_clock(time.monotonic() - began)}  {_last(log)}")
         except BaseException:  # it saves a checkpoint; Ctrl-C reaches it by itself
             process.terminate()
             process.wait()
@@ -133,12 +134,9 @@ def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], s
         what = f"{shlex.join(command)} ended with code {process.returncode} after {took}"
         print(f"error: {what}: its output is in {log}; the same command goes on", file=sys.stderr)
         raise SystemExit(process.returncode if process.returncode > 0 else 1)
-    line = f"{title}  {took}  {outcome()}"
     if live:
-        _rewrite(line)
-        print(flush=True)
-    else:
-        print(line, flush=True)
+        _rewrite(title)
+    print(f" {took}: {outcome()}", flush=True)
 
 
 def outcome(stage: Stage, folders: list[Path]) -> str:

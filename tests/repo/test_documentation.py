@@ -11,6 +11,10 @@ from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.wmt import WmtConfig
+from roformer.report.blocks import BLOCKS
+from roformer.report.pages import refreshed
+from roformer.report.records import RecordError
+from roformer.report.studies import read_studies
 from tests.conftest import REPOSITORY
 
 PAGES = [
@@ -18,6 +22,7 @@ PAGES = [
     *sorted(REPOSITORY.glob("docs/*.md")),
     *sorted(REPOSITORY.glob("experiments/**/*.md")),
 ]
+GENERATED = [page for page in PAGES if "<!-- report: " in page.read_text()]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
 CONFIGS = {
@@ -106,36 +111,45 @@ def test_recorded_configs_keep_their_run_id(record):
 
 
 @pytest.mark.parametrize(
-    "report",
-    sorted(path.with_name("REPORT.md") for path in REPOSITORY.glob("experiments/*/runs")),
-    ids=lambda path: path.parent.name,
+    "page", GENERATED, ids=lambda path: str(path.parent.relative_to(REPOSITORY))
 )
-def test_reported_tables_are_the_records(report):
-    """Every table of a command that a report names stands in it as the command prints it now."""
-    from roformer.report.curves import compare, read_curve
-    from roformer.report.glue import glue_tables
-    from roformer.report.wmt import wmt_tables
+def test_generated_parts_are_what_the_records_give(page):
+    """`make report` would change nothing; every table of a report is its records'."""
+    text = page.read_text()
+    assert refreshed(text, page, BLOCKS) == text
 
-    text = report.read_text()
-    commands = re.findall(r"`python scripts/(compare|glue_table|wmt_table).py ([^`]+)`", text)
-    assert commands
-    for script, words in commands:
-        runs = [run for word in words.split() for run in sorted(REPOSITORY.glob(word))]
-        if script == "compare":
-            curves = [read_curve(run, "valid/mlm_loss") for run in runs]
-            table = compare(curves, "valid/mlm_loss")
-        else:
-            table = glue_tables(runs) if script == "glue_table" else wmt_tables(runs)
-        assert table in text
+
+def test_every_study_has_generated_parts():
+    for study in read_studies(REPOSITORY / "experiments"):
+        if study.runs:
+            text = (study.folder / "REPORT.md").read_text()
+            assert "<!-- report: facts -->" in text and text.count("<!-- report: ") >= 2
+
+
+def test_a_changed_number_is_seen(tmp_path):
+    page = REPOSITORY / "experiments" / "wmt_builtin" / "REPORT.md"
+    text = page.read_text()
+    assert refreshed(text.replace("96.98 (1)", "97.98 (1)"), page, BLOCKS) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- report: index -->\n", "without its <!-- /report -->"),
+        ("<!-- report: tables runs/* -->\n<!-- /report -->", "no block 'tables'"),
+        ("<!-- report: glue runs/* -->\n<!-- /report -->", "no run is"),
+    ],
+)
+def test_a_mistake_in_a_page_is_one_line(tmp_path, text, message):
+    with pytest.raises(RecordError, match=message):
+        refreshed(text, tmp_path / "REPORT.md", BLOCKS)
 
 
 @pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/length_extension/*.json")))
 def test_the_length_extension_report_is_the_records(record):
-    """Its tables are the record's, and the record is of a run that another study recorded."""
-    from roformer.report.extension import extension_tables
-
+    """All are in it, and the record is of a run that another study recorded."""
     report, content = record.with_name("REPORT.md").read_text(), json.loads(record.read_text())
-    assert extension_tables(content) in report
+    assert f"<!-- report: extension {record.name} -->" in report
     plot = f"plots/{record.stem}.png"
     assert f"({plot})" in report and (record.parent / plot).is_file()
     assert "beyond the paper" in report.lower()
@@ -178,7 +192,7 @@ def test_the_speed_report_is_the_record():
     folder = REPOSITORY / "experiments" / "speed"
     table = speed_table(folder)
     report = (folder / "REPORT.md").read_text()
-    assert table in report and speed_table(folder / "rerun") in report
+    assert "<!-- report: speed . -->" in report and "<!-- report: speed rerun -->" in report
     readme = (REPOSITORY / "README.md").read_text().splitlines()
     shown = [
         line
