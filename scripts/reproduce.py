@@ -67,7 +67,7 @@ def main() -> None:
     given = dict(word.partition("=")[::2] for word in arguments.overrides)
     recipe = given.pop("recipe", "mini")
     shared = [word for word in arguments.overrides if not word.startswith("recipe=")]
-    words = {stage: [*_words(stage, recipe), *shared] for stage in STAGES}
+    words = {stage: [*overrides_of(stage, recipe), *shared] for stage in STAGES}
     with one_line_errors():  # a mistake is told before anything runs
         folders = {stage: folders_of(stage, words[stage]) for stage in STAGES}
     runs = folders[STAGES[0]][0].parents[1]
@@ -77,7 +77,7 @@ def main() -> None:
     for number, stage in enumerate(STAGES, 1):
         command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
         log = runs / "reproduce" / f"{number}-{stage.pipeline}-{stage.model}.log"
-        title = f"[{number}/{total}] {stage.pipeline} {' '.join(_words(stage, recipe))}"
+        title = f"[{number}/{total}] {stage.pipeline} {' '.join(overrides_of(stage, recipe))}"
         run_stage(title, command, log, partial(outcome, stage, folders[stage]))
     found = [str(folder) for stage in STAGES for folder in folders[stage]]
     report = [sys.executable, "scripts/report.py", "--runs", str(runs)]
@@ -151,7 +151,7 @@ def outcome(stage: Stage, folders: list[Path]) -> str:
     return ", ".join(words)
 
 
-def _words(stage: Stage, recipe: str) -> list[str]:
+def overrides_of(stage: Stage, recipe: str) -> list[str]:
     """Return the overrides of a stage: recipe `mini` is `glue_mini` to fine-tuning."""
     prefix = "" if stage.pipeline == "pretrain" else f"{stage.pipeline}_"
     return [f"model={stage.model}", f"recipe={prefix}{recipe}"]

@@ -1,0 +1,79 @@
+"""The driver of `make reproduce`: which runs it will make, and how a stage is told of."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scripts import reproduce
+from tests.conftest import REPOSITORY
+
+
+def test_its_runs_are_the_recorded_ones():
+    """Recipe mini is what the studies of the builtin data recorded, on a CPU with bf16."""
+    names = set()
+    for stage in reproduce.STAGES:
+        overrides = [*reproduce.overrides_of(stage, "mini"), "training.precision=bf16"]
+        if stage.pipeline == "glue":
+            overrides.append("pretraining=['recipe=mini','training.precision=bf16']")
+        names |= {folder.name for folder in reproduce.folders_of(stage, overrides)}
+    recorded = REPOSITORY.glob("experiments/*_builtin/runs/*")
+    assert len(names) == 16 and names <= {folder.name for folder in recorded}
+
+
+def stage(tmp_path, command):
+    reproduce.run_stage("[1/1] x", ["sh", "-c", command], tmp_path / "log", lambda: "loss 1.0")
+
+
+def test_a_stage_is_one_line_and_its_output_a_file(tmp_path, capsys):
+    stage(tmp_path, "echo a lot")
+    assert capsys.readouterr().out == "[1/1] x … 0:00: loss 1.0\n"
+    assert (tmp_path / "log").read_text() == "a lot\n"
+
+
+def test_a_failed_stage_ends_the_command_with_its_code(tmp_path, capsys):
+    with pytest.raises(SystemExit) as raised:
+        stage(tmp_path, "seq 30; echo 'error: no such data' >&2; exit 3")
+    assert raised.value.code == 3
+    error = capsys.readouterr().err
+    assert "error: no such data" in error and "\n20\n" in error and "\n10\n" not in error
+    assert str(tmp_path / "log") in error and "ended with code 3" in error
+
+
+def test_a_stage_killed_from_outside_is_no_success(tmp_path):
+    with pytest.raises(SystemExit) as raised:
+        stage(tmp_path, "kill -9 $$")
+    assert raised.value.code == 1
+
+
+def test_a_mistake_is_told_before_anything_runs(tmp_path):
+    command = [sys.executable, "scripts/reproduce.py", f"runtime.runs_dir={tmp_path}", "sed=1"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 2 and not list(tmp_path.iterdir())
+    assert done.stderr.startswith("error: ") and "sed" in done.stderr
+
+
+@pytest.mark.slow
+def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
+    """Stopped in the third stage: the first two are kept, and the end has tables and a dashboard."""
+    command = [sys.executable, "scripts/reproduce.py", "recipe=smoke", "tracker=none"]
+    command += [f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    log = tmp_path / "runs" / "reproduce" / "3-glue-roformer.log"
+    while not log.is_file():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert out.startswith("7 stages at recipe smoke; ") and "valid/mlm_loss" in out
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("7 stages at recipe smoke, 2 of them done; ")
+    assert [line[:6] for line in lines[1:8]] == [f"[{number}/7]" + " " for number in range(1, 8)]
+    assert "| roformer (rotary) |" in done.stdout and "sacreBLEU" in done.stdout
+    page = tmp_path / "runs" / "report" / "dashboard.html"
+    assert page.is_file() and str(page) in lines[-1]
