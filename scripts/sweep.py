@@ -1,7 +1,7 @@
 """Start the runs of a study, as its study.yaml names them: `python scripts/sweep.py experiments/convergence`.
 
-Finished runs are kept and stopped ones go on, so the same command ends what was begun. What stands
-after `--` goes to every run: `-- tracker=none runtime.threads=1`.
+Finished runs are kept and stopped ones go on, so the same command ends what was begun. Overrides after
+the study go to every run: `tracker=none runtime.threads=1`.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    parser.add_argument("overrides", nargs="*", help="after --: Hydra overrides for every run")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run")
     arguments = parser.parse_intermixed_args()
     signal.signal(signal.SIGTERM, leave_on_signal)
     try:
