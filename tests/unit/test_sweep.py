@@ -52,7 +52,8 @@ def test_a_failed_run_ends_it_and_those_beside_it(tmp_path):
         f"import os, time; open({str(place)!r}, 'w').write(str(os.getpid())); time.sleep(99)"
     )
     fail = python(
-        f"import os, time\nwhile not os.path.exists(p) or not os.path.getsize(p): time.sleep(0.1)\nexit(2)"
+        f"import os, time\np = {str(place)!r}\n"
+        "while not (os.path.exists(p) and os.path.getsize(p)): time.sleep(0.1)\nexit(2)"
     )
     late = python(f"open({str(tmp_path / 'late')!r}, 'w')")
     with pytest.raises(SystemExit) as raised:
