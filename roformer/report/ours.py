@@ -1,0 +1,245 @@
+"""Rows of ours that stand beside the paper's tables, out of run records."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NotRequired, TypeVar
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from roformer.report.glue import Cell, Row, chosen, read_cells, rows_of
+from roformer.report.records import (
+    Metrics,
+    Pipeline,
+    RecordError,
+    check,
+    read_config,
+    read_summary,
+)
+from roformer.report.tables import arm_names
+from roformer.report.wmt import Run, read_runs
+
+T = TypeVar("T")
+GLUE = {
+    "mrpc/f1": "MRPC F1",
+    "sst2/accuracy": "SST-2 accuracy",
+    "qnli/accuracy": "QNLI accuracy",
+    "stsb/spearman": "STS-B Spearman",
+    "qqp/f1": "QQP F1",
+    "mnli/accuracy_matched": "MNLI-m accuracy",
+    "mnli/accuracy_mismatched": "MNLI-mm accuracy",
+}
+"""A fine-tuning's metric → that of the paper's Table 2; others are not in it."""
+BLEU = {"sacrebleu": "sacreBLEU", "bleu_compound": "compound BLEU"}
+"""A translation's score and key of its signature → its column; each has its own."""
+
+
+class Ours(NamedTuple):
+    """A row of ours beside a table of the paper's."""
+
+    row: str
+    """Model and position, `roformer (rotary)`."""
+    values: Mapping[str, str]
+    """Metric of the paper's table → mean ± standard deviation (n)."""
+    setting: str
+    """Data and scale: `builtin, 4.9 M tokens of pre-training, mini`."""
+    column: str = "validation"
+    """What was measured, as the header says it: the split, and which BLEU."""
+    signature: str = ""
+    """Of the metric; rows with different ones cannot share a column."""
+    notes: Sequence[str] = ()
+
+
+class _Scale(TypedDict):
+    """What tells the scale of a run."""
+
+    data: str
+    tokens: Annotated[int, Field(ge=0)]
+    steps: Annotated[int, Field(ge=0)]
+
+
+class _Pretraining(_Scale):
+    pipeline: str
+    model: str
+    position: str
+    seed: int
+    status: str
+    metrics: Metrics
+
+
+class _Tuned(TypedDict):
+    data: str
+    init_from: NotRequired[str | None]
+
+
+def glue_ours(
+    folders: Iterable[Path], *, pretraining: Iterable[Path] = (), data: str = ""
+) -> list[Ours]:
+    """Return one row an arm for Table 2: the task's metric at the chosen learning rate, times 100.
+
+    Args:
+        folders: of finished fine-tuning runs.
+        pretraining: folders of the runs that they start from, which tell the tokens; of one that is
+            not among them the name is given.
+        data: what to call the data where the record's word, `builtin` or `files`, says too little.
+
+    Raises:
+        RecordError: a record is damaged or of another pipeline.
+    """
+    started = {folder.name: folder for folder in pretraining}
+    groups: dict[str, list[Cell]] = {}
+    for cell in read_cells(folders):
+        groups.setdefault(_tuned_on(cell, started, data), []).append(cell)
+    note = "Our learning rates are chosen on the validation set that the scores are of."
+    ours = []
+    for setting, cells in groups.items():
+        best = chosen(rows_of(cells))
+        for arm in dict.fromkeys(arm for arm, _ in best):
+            values = {
+                GLUE[metric]: _glue_cell(row, metric)
+                for (other, _), row in best.items()
+                for metric in row.metrics
+                if other == arm and metric in GLUE
+            }
+            ours.append(Ours(str(arm), values, setting, notes=[note]))
+    return ours
+
+
+def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+    """Return two rows an arm and test set for Table 1: sacreBLEU and compound BLEU.
+
+    Args:
+        folders: of finished translation runs; those without scores are named in a note.
+        data: what to call the data where the test set's name says too little.
+
+    Raises:
+        RecordError: a record is damaged or of another pipeline, or two runs are one seed of an arm.
+    """
+    groups: dict[tuple[str, str], list[Run]] = {}
+    notes = []
+    for run in read_runs(folders):
+        status = run.summary["status"]
+        if run.has_scores:
+            groups.setdefault((run.settings, run.scored_by), []).append(run)
+            if status != "done":
+                notes.append(f"Counted, though {status}: {run.folder.name}.")
+        else:
+            notes.append(f"Left out, without scores: {run.folder.name} is {status}.")
+    arms = []
+    for (settings, _), seeds in groups.items():
+        test, scales = (
+            seeds[0].summary["test_set"],
+            [read_summary(run.folder, _Scale) for run in seeds],
+        )
+        where = f"{data or test['name']}, {test['lines']:,} test sentences"
+        setting = f"{where}, {_trained(scales)} of training, {_size(json.loads(settings))}"
+        arms.append((seeds[0].label, settings, setting, seeds))
+    ours = []
+    for name, setting, seeds in _named(arms):
+        for key, column in BLEU.items():
+            value = mean([run.value(f"test/{key}") for run in seeds], 2)
+            signature = seeds[0].summary["signatures"].get(key, "none recorded")
+            ours.append(Ours(name, {"BLEU": value}, setting, f"test, {column}", signature, notes))
+    return ours
+
+
+def pretraining_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+    """Return one row an arm for Fig. 3 left: the loss on validation after the last update.
+
+    Args:
+        folders: of finished pre-training runs; those that did not end well are named in a note.
+        data: what to call the data where the record's word, `builtin` or `files`, says too little.
+
+    Raises:
+        RecordError: a record is damaged or of another pipeline, or two runs are one seed of an arm.
+    """
+    groups: dict[str, dict[int, dict[str, Any]]] = {}
+    notes = []
+    for folder in folders:
+        if (pipeline := read_summary(folder, Pipeline)["pipeline"]) != "pretrain":
+            raise RecordError(f"{folder} is a run of {pipeline}, not of pretrain")
+        summary, config = read_summary(folder, _Pretraining), read_config(folder)
+        if summary["status"] != "done" or "valid/mlm_loss" not in summary["metrics"]:
+            notes.append(f"Left out: {folder.name} is {summary['status']}.")
+            continue
+        free = ("seed", "runtime", "tracker", "resume")
+        shared = {key: value for key, value in config.items() if key not in free}
+        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
+        if summary["seed"] in seeds:
+            raise RecordError(f"{folder} and another run have the same settings and seed")
+        seeds[summary["seed"]] = summary
+    arms = []
+    for settings, by_seed in groups.items():
+        runs = list(by_seed.values())
+        updates = " / ".join(sorted({f"{run['steps']:,}" for run in runs}))
+        where = f"{data or runs[0]['data']}, {_trained(runs)} in {updates} updates"
+        label = f"{runs[0]['model']} ({runs[0]['position']})"
+        arms.append((label, settings, f"{where}, {_size(json.loads(settings))}", runs))
+    ours = []
+    for name, setting, runs in _named(arms):
+        found = [run["metrics"]["valid/mlm_loss"] for run in runs]
+        value = mean([math.nan if loss is None else loss for loss in found], 3)
+        ours.append(Ours(name, {"masked-LM loss": value}, setting, notes=notes))
+    return ours
+
+
+def mean(values: list[float], decimals: int) -> str:
+    """Return mean ± standard deviation (n), `NaN (n)` where one is not defined."""
+    if any(map(math.isnan, values)) or not values:
+        return f"NaN ({len(values)})"
+    spread = f" ± {statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{decimals}f}{spread} ({len(values)})"
+
+
+def _named(arms: Iterable[tuple[str, str, str, list[T]]]) -> Iterator[tuple[str, str, list[T]]]:
+    """Yield name, setting and runs of each arm of (label, config, setting, runs).
+
+    Arms with one setting are told from each other by their configs; the others' settings do that.
+    """
+    groups: dict[str, list[tuple[str, str, list[T]]]] = {}
+    for label, config, setting, runs in arms:
+        groups.setdefault(setting, []).append((label, config, runs))
+    for setting, group in groups.items():
+        names = arm_names((label, config) for label, config, _ in group)
+        for _, config, runs in sorted(group, key=lambda arm: names[arm[1]]):
+            yield names[config], setting, runs
+
+
+def _tuned_on(cell: Cell, started: Mapping[str, Path], data: str) -> str:
+    """Return the setting of a fine-tuning: its data, and the scale of its pre-training."""
+    try:
+        check(_Tuned, cell)
+    except ValueError as error:
+        raise RecordError(f"a run on {cell['task']} is not what a run wrote: {error}") from error
+    begun = Path(cell.get("init_from") or "").name
+    scale = f"pre-trained as {begun}" if begun else "without pre-training"
+    if begun in started:
+        scale = f"{_tokens(read_summary(started[begun], _Scale)['tokens'])} of pre-training"
+    return f"{data or cell['data']}, {scale}, {_size(cell['config'])}"
+
+
+def _glue_cell(row: Row, metric: str) -> str:
+    """Return a cell of Table 2, with how many of its runs predicted one class for everything."""
+    text = mean([100 * value for value in row.values(metric)], 1)
+    constant = sum(cell["status"] == "degenerate" for cell in row.cells)
+    return f"{text[:-1]}, {constant} constant)" if constant else text
+
+
+def _trained(runs: Sequence[Mapping[str, Any]]) -> str:
+    return " / ".join(sorted({_tokens(run["tokens"]) for run in runs}))
+
+
+def _tokens(count: int) -> str:
+    return f"{count / 1e6:,.1f} M tokens"
+
+
+def _size(config: Mapping[str, Any]) -> str:
+    """Return what a config calls its model's size."""
+    model = config.get("model")
+    size = model.get("size") if isinstance(model, dict) else None
+    return size if isinstance(size, str) else "size not recorded"
