@@ -86,15 +86,15 @@ def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) 
     """Return what the differences ours - theirs say, value by value of the same seed.
 
     Pairing takes out what the seed gives to both. The t test is t = mean / (std / √n) with n - 1
-    degrees of freedom, and assumes normal differences; the sign-flip test does not. Of one pair, or
-    of differences that are all the same, there is no interval and no t test.
+    degrees of freedom, and assumes normal differences; the sign-flip test does not. Of one pair
+    there is no test; of differences that are all the same no interval and no t test.
 
     Raises:
         ValueError: not as many values on both sides, or none.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
     mean, std, n = spread(differences)
-    if math.isnan(mean):
+    if math.isnan(mean) or n == 1:
         return Paired(mean, std, None, None, None, n)
     nothing = _nothing([*ours, *theirs])
     interval = t_p = None

@@ -176,8 +176,8 @@ def test_what_is_not_finite_is_never_left_out():
         assert sign_flip_p([1.0, bad]) is None
 
 
-def test_one_pair_has_no_interval():
-    assert paired([3.0], [1.0]) == (2.0, None, None, None, 1.0, 1)
+def test_one_pair_has_no_interval_and_no_test():
+    assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1)
     assert spread([3.0]) == (3.0, None, 1) and t_interval([3.0]) is None
 
 
