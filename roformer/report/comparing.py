@@ -53,11 +53,15 @@ def p_text(p: float | None) -> str:
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
 
 
-def seeds_text(n: int) -> str:
-    """Return what n pairs of seeds can show at most, in a sentence."""
+def sign_flip_limit(n: int) -> str:
+    """Return, in a sentence, the least p that n pairs of seeds can give."""
     if n < 2:
         return "With one seed there is no interval and no test over seeds."
-    return (
-        f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}, and the "
-        f"bootstrap over seeds has {distinct_resamples(n):,} different resamples."
-    )
+    return f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
+
+
+def bootstrap_limit(n: int) -> str:
+    """Return, in a sentence, how coarse the bootstrap over n seeds is."""
+    if n < 2:
+        return "With one seed there is no interval and no test over seeds."
+    return f"With {n} seeds there are {distinct_resamples(n):,} different resamples: the interval is rough."

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from roformer.report.comparing import (
+    bootstrap_limit,
     find_baseline,
     interval_text,
     mean_text,
     p_text,
-    seeds_text,
+    sign_flip_limit,
     signed,
 )
 from roformer.report.curves import Curve, read_curve, steps_to
@@ -234,7 +235,7 @@ def _differences(arms: list[Arm], metric: str, steps: list[int]) -> Table:
         f"Mean ± standard deviation of the arm minus {base.name}, seed by seed: {shared}. p-values "
         "are two-sided; Holm's is the t test's for all arms of that update. The t interval and test "
         "assume normal differences, which few seeds cannot show.",
-        seeds_text(max(counts, default=0)),
+        sign_flip_limit(max(counts, default=0)),
     ]
     return Table(f"{metric}: paired differences from {base.name}", lines, notes=notes)
 
@@ -255,7 +256,7 @@ def _updates(arms: list[Arm], metric: str) -> Table:
         "A run that never gets there counts as still under way at its end: the mean is then a lower "
         "bound (>), and the interval has no upper end (≥).",
         "The interval is the percentile bootstrap of the ratio over seeds, drawn for both arms "
-        "together, so that the loss moves with them. " + seeds_text(seeds),
+        "together, so that the loss moves with them. " + bootstrap_limit(seeds),
     ]
     return Table(f"Updates until {metric} is that of another arm", lines, 2, notes)
 

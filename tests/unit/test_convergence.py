@@ -90,7 +90,7 @@ def test_differences_are_of_the_same_seed(study):
         ]
     ]
     assert [line[1] for line in table.lines[1:]] == ["100", "200", "300", "400"]
-    assert "no p below 0.250" in table.notes[1] and "10 different" in table.notes[1]
+    assert "With 3 seeds the sign-flip test gives no p below 0.250." in table.notes
     assert "the same text, order and masks" in table.notes[0]
 
 
@@ -141,6 +141,7 @@ def test_updates_to_the_loss_of_another_arm(study):
         ]
     ]
     assert [line[2] for line in table.lines[1:]] == ["100", "200", "300", "400", "400"]
+    assert "With 3 seeds there are 10 different resamples" in table.notes[-1]
 
 
 def test_an_arm_that_never_gets_there_has_bounds_alone(study):
