@@ -64,4 +64,7 @@ def bootstrap_limit(n: int) -> str:
     """Return, in a sentence, how coarse the bootstrap over n seeds is."""
     if n < 2:
         return "With one seed there is no interval and no test over seeds."
-    return f"With {n} seeds there are {distinct_resamples(n):,} different resamples: the interval is rough."
+    return (
+        f"With {n} seeds there are {distinct_resamples(n):,} different resamples: the interval is "
+        "rough, and too narrow rather than too wide."
+    )
