@@ -1,9 +1,14 @@
-"""Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`."""
+"""Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`.
+
+With `--seeds` the runs of one arm are its seeds: means, paired differences from a baseline arm, and
+the updates to equal losses, with intervals.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
+from roformer.report.convergence import convergence_tables
 from roformer.report.curves import compare, read_curve
 
 
@@ -11,12 +16,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     parser.add_argument("--metric", default="valid/mlm_loss")
+    parser.add_argument("--seeds", action="store_true", help="tables over the seeds of each arm")
+    parser.add_argument("--baseline", help="with --seeds: an arm, or a part of its name")
     arguments = parser.parse_args()
-    finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
-    for run in arguments.runs:
-        if run not in finished:
-            print(f"left out: {run} has no summary.json", file=sys.stderr)
+    if arguments.baseline is not None and not arguments.seeds:
+        parser.error("--baseline is for --seeds")
     try:
+        if arguments.seeds:
+            tables = convergence_tables(arguments.runs, arguments.metric, arguments.baseline)
+            print("\n\n".join(table.markdown() for table in tables))
+            return
+        finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
+        for run in arguments.runs:
+            if run not in finished:
+                print(f"left out: {run} has no summary.json", file=sys.stderr)
         curves = [read_curve(run, arguments.metric) for run in finished]
         print(compare(curves, arguments.metric))
     except ValueError as error:

@@ -1,6 +1,8 @@
 """Copy the records of finished runs, without weights, into a study under experiments/.
 
 `python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
+
+Of translation runs also the counts of each test line (`bleu_statistics.json`), not the texts.
 """
 
 import argparse
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 
 from roformer.cli import one_line_errors
+from roformer.pipelines.bleu_record import NAME, add_bleu_statistics
 from roformer.training.records import RunFolder, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
@@ -34,11 +37,14 @@ def main() -> None:
             RunFolder(run).summary()
             RunFolder(run).data()
             read_metrics(run / "metrics.jsonl")
+            add_bleu_statistics(run)
     for run in arguments.runs:
         target = arguments.study / "runs" / run.resolve().name
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copy2(run / name, target / name)
+        if (run / NAME).is_file():
+            shutil.copy2(run / NAME, target / NAME)
         print(target)
 
 

@@ -1,6 +1,8 @@
 """Compare runs with a baseline: `python scripts/wmt_compare.py runs/wmt/BASELINE runs/wmt/RUN …`.
 
-Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints.
+Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints. With
+`--seeds` runs that differ in the seed alone are one arm, and records of runs do as well: what is
+resampled are their `bleu_statistics.json`, which a run that has translations is given if it has none.
 """
 
 import argparse
@@ -10,6 +12,7 @@ from pathlib import Path
 from roformer.errors import InputError
 from roformer.evaluation.bleu import paired_bootstrap
 from roformer.report.wmt import Comparison, comparison_table, read_translations
+from roformer.report.wmt_bootstrap import bleu_table
 
 
 def compare(folders: list[Path], samples: int, seed: int) -> str:
@@ -33,16 +36,31 @@ def compare(folders: list[Path], samples: int, seed: int) -> str:
     return comparison_table(rows, signature)
 
 
+def compare_arms(folders: list[Path], samples: int, seed: int) -> str:
+    """Return the table of the runs' arms, that of the first run the baseline.
+
+    Raises:
+        ValueError: see `add_bleu_statistics` and `bleu_table`.
+    """
+    from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
+
+    for folder in folders:
+        add_bleu_statistics(folder)
+    return bleu_table(folders, samples=samples, seed=seed).markdown()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("baseline", type=Path, help="folder of a finished translation run")
     parser.add_argument("runs", nargs="+", type=Path, help="folders of the runs to compare with it")
+    parser.add_argument("--seeds", action="store_true", help="runs are the seeds of their arms")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=12345)
     arguments = parser.parse_args()
     folders = [arguments.baseline, *arguments.runs]
     try:
-        print(compare(folders, arguments.samples, arguments.seed))
+        table = compare_arms if arguments.seeds else compare
+        print(table(folders, arguments.samples, arguments.seed))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

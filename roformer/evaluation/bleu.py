@@ -21,6 +21,11 @@ from sacremoses import MosesTokenizer
 
 from roformer.errors import InputError
 
+STATISTICS = (
+    *("hypothesis_length", "reference_length"),
+    *(f"{kind}_{order}" for kind in ("correct", "total") for order in (1, 2, 3, 4)),
+)
+"""What BLEU is made of, a line each, in sacreBLEU's order: tokens, and n-grams right and in all."""
 HYPHEN = re.compile(r"(\S)-(\S)")
 
 
@@ -78,6 +83,20 @@ def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     bleu = BLEU(tokenize="13a")
     value = bleu.corpus_score(hypotheses, [references]).score
     return Score("sacrebleu", value, str(bleu.get_signature()))
+
+
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
+    """Return the `STATISTICS` of each line, of which `sacrebleu` is a function of the sums alone.
+
+    Scores of resampled lines can be computed from them without the texts.
+    """
+    _check(hypotheses, references)
+    bleu = BLEU(tokenize="13a", effective_order=True)  # of which the counts know nothing
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        line = bleu.sentence_score(hypothesis, [reference])
+        found.append([line.sys_len, line.ref_len, *line.counts, *line.totals])
+    return found
 
 
 def compound_tokens(sentences: Sequence[str], language: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from pathlib import Path
@@ -34,6 +33,7 @@ from roformer.evaluation.bleu import sacrebleu, translation_scores
 from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.pipelines.bleu_record import SCORES, fingerprint, write_bleu_statistics
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.pipelines.translating import Translator
 from roformer.training import checkpoint
@@ -203,8 +203,8 @@ def wmt(config: WmtConfig) -> dict[str, Any]:
 def score_test_set(config: WmtConfig, task: TranslationTask, run: Path) -> dict[str, Any]:
     """Translate the test set with the last checkpoint and with the mean of the last; score both.
 
-    Writes `translations/test.{source,reference,single,averaged}.txt`, a sentence a line, and
-    `checkpoints/averaged`.
+    Writes `translations/test.{source,reference,single,averaged}.txt`, a sentence a line,
+    `bleu_statistics.json` and `checkpoints/averaged`.
 
     Returns:
         What the summary says besides: metrics, their signatures, the test set, what was averaged.
@@ -231,16 +231,19 @@ def score_test_set(config: WmtConfig, task: TranslationTask, run: Path) -> dict[
         for metric, score in scores._asdict().items():
             metrics[f"test/{metric}{suffix}"] = score.value
             signatures[metric] = score.signature
+    test_set = {
+        "name": test_set_name(config.data),
+        "lines": len(reference),
+        "fingerprint": fingerprint(reference),
+    }
     write_lines(run / "translations", lines)
+    systems = {name: lines[name] for name in SCORES}
+    write_bleu_statistics(run, systems, reference, test_set, signatures["sacrebleu"])
     return {
         "metrics": metrics,
         "signatures": signatures,
         "averaged": [path.name for path in last],
-        "test_set": {
-            "name": test_set_name(config.data),
-            "lines": len(reference),
-            "fingerprint": hashlib.sha256("\n".join(reference).encode()).hexdigest(),
-        },
+        "test_set": test_set,
     }
 
 

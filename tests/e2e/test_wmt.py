@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,6 +14,7 @@ import roformer
 from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
 from roformer.pipelines.translating import load_translator
+from roformer.report.bleu import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, assert_same, results, weights
@@ -72,6 +74,12 @@ def test_it_learns_and_records(trained):
     for name, score in scores.items():
         assert metrics[f"test/{name}"] == pytest.approx(score.value)
         assert summary["signatures"][name] == score.signature
+    counts = json.loads((folder / "bleu_statistics.json").read_text())
+    assert counts["test_set"] == summary["test_set"]
+    assert counts["signature"] == summary["signatures"]["sacrebleu"]
+    for name, metric in (("averaged", "test/sacrebleu"), ("single", "test/sacrebleu_single")):
+        lines = counts["systems"][name]
+        assert len(lines) == 15 and bleu(np.array(lines).sum(0)) == metrics[metric]
     last = results(folder)[-1]
     assert last["step"] == 400 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
     assert summary == json.loads((folder / "summary.json").read_text())

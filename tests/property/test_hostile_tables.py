@@ -12,14 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roformer.report.convergence import convergence_tables
 from roformer.report.curves import compare, read_curve, steps_to
 from roformer.report.glue import glue_tables
+from roformer.report.paired import paired_glue_table
 from roformer.report.records import RecordError
 from roformer.report.speed import speed_table
 from roformer.report.tables import code, escaped, markdown
 from roformer.report.wmt import Comparison, comparison_table, read_translations, wmt_tables
+from roformer.report.wmt_bootstrap import bleu_table
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+from tests.unit.test_convergence import FAST, SLOW
+from tests.unit.test_convergence import record as pretraining_record
 from tests.unit.test_glue_report import record as glue_record
+from tests.unit.test_wmt_bootstrap import REFERENCES, translated
+from tests.unit.test_wmt_bootstrap import run as scored_record
 from tests.unit.test_wmt_report import record as wmt_record
 
 ROWS = [
@@ -51,7 +58,15 @@ def records(tmp_path_factory):
     (speed := folder / "speed").mkdir()
     row = {"what": "all", "ratio": 1.5, "goal": None, "deviations": "none"}
     (speed / "like.json").write_text(json.dumps({"rows": [row]}))
+    seeds = [pretraining_record(folder, "rotary", seed, FAST[seed]) for seed in (0, 1)]
+    seeds += [pretraining_record(folder, "none", seed, SLOW[seed]) for seed in (0, 1)]
+    bert = glue_record(folder, 0, 2e-5, 0.7, model="bert")
+    systems = {"scored": ("rotary", translated(0.2, 0)), "perfect": ("none", REFERENCES)}
+    scored = [scored_record(folder, n, 0, t, position=p) for n, (p, t) in systems.items()]
     return {
+        "seeds": (seeds[1], lambda: as_text(convergence_tables(seeds))),
+        "paired": (glue, lambda: as_text([paired_glue_table([glue, bert])])),
+        "bleu": (scored[1], lambda: as_text([bleu_table(scored, samples=10)])),
         "curve": (curve, lambda: compare([read_curve(curve, "valid/mlm_loss")] * 2, "x")),
         "glue": (glue, lambda: glue_tables([glue, glue])),
         "wmt": (wmt, lambda: wmt_tables([wmt])),
@@ -60,7 +75,18 @@ def records(tmp_path_factory):
     }
 
 
+def as_text(tables):
+    return "\n\n".join(table.markdown() for table in tables)
+
+
 READ = [
+    ("seeds", "metrics.jsonl"),
+    ("seeds", "summary.json"),
+    ("seeds", "config.yaml"),
+    ("seeds", "env.json"),
+    ("paired", "summary.json"),
+    ("bleu", "summary.json"),
+    ("bleu", "bleu_statistics.json"),
     ("curve", "metrics.jsonl"),
     ("curve", "summary.json"),
     ("glue", "summary.json"),
@@ -132,6 +158,16 @@ def test_names_out_of_records_cannot_break_a_table(tmp_path):
     assert well_formed(wmt_tables([wmt, failed]))
     rows = [Comparison(EVIL, 1.0, 0.1, None), Comparison(EVIL, 1.0, 0.1, 0.5)]
     assert well_formed(comparison_table(rows, EVIL))
+    seeds = [pretraining_record(tmp_path / "seeds", arm, 0, FAST[0]) for arm in ("a", "b")]
+    seeds += [pretraining_record(tmp_path / "seeds", "c", 1, (), status="failed", error=EVIL)]
+    change(seeds[0] / "summary.json", model=EVIL, status=EVIL)
+    assert well_formed(as_text(convergence_tables(seeds, baseline="(b)")))
+    other = glue_record(tmp_path / "glue", 0, 3e-5, 0.8, model="bert")
+    change(other / "summary.json", task=EVIL, headline=f"{EVIL}/f1", metrics={f"{EVIL}/f1": 0.5})
+    assert well_formed(as_text([paired_glue_table([glue, other])]))
+    scored = scored_record(tmp_path / "scored", EVIL.replace("/", ""), 0, REFERENCES)
+    change(scored / "summary.json", model=EVIL, status=EVIL)
+    assert well_formed(as_text([bleu_table([scored], samples=10)]))
     (tmp_path / "speed").mkdir()
     row = {"what": EVIL, "ratio": 1.5, "goal": None, "deviations": EVIL}
     (tmp_path / "speed" / "like.json").write_text(json.dumps({"rows": [row]}))

@@ -6,15 +6,22 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roformer.errors import InputError
 from roformer.evaluation.bleu import (
+    STATISTICS,
+    bleu_statistics,
     compound_tokens,
     paired_bootstrap,
     sacrebleu,
     translation_scores,
 )
+from roformer.report.bleu import COLUMNS, bleu, draw_lines, resampled_bleu
+from roformer.report.statistics import two_sided_p
 
 REFERENCES = [
     "Der schnelle braune Fuchs springt über den faulen Hund.",
@@ -164,3 +171,64 @@ def test_a_comparison_takes_two_systems_and_a_seed():
         paired_bootstrap({"one": ["a"]}, ["a"])
     with pytest.raises(InputError, match="give 1 or more"):
         paired_bootstrap({"one": ["a"], "two": ["a"]}, ["a"], seed=0)
+
+
+WORDS = st.sampled_from(["der", "die", "Hund", "Katze,", "sieht", "25-jährige", "„so“", "."])
+TEXTS = st.lists(WORDS, max_size=9).map(" ".join)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_the_sums_of_the_statistics_are_sacrebleus_score(pairs):
+    """Exactly, with empty translations and references, and where no 4-gram is right."""
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    found = np.array(bleu_statistics(hypotheses, references))
+    assert found.shape == (len(pairs), len(STATISTICS))
+    assert bleu(found.sum(0)) == sacrebleu(hypotheses, references).value
+
+
+def test_the_statistics_by_hand():
+    """`a b c d` of `a b x d`: three of four words, one of three pairs, nothing longer."""
+    assert bleu_statistics(["a b c d"], ["a b x d e"]) == [[4, 5, 3, 1, 0, 0, 4, 3, 2, 1]]
+    assert bleu_statistics(["", "a"], ["a b", ""]) == [
+        [0, 2] + [0] * 8,
+        [1, 0, *[0] * 4, 1, 0, 0, 0],
+    ]
+    assert tuple(COLUMNS) == STATISTICS
+    with pytest.raises(InputError, match="cannot be scored"):
+        bleu_statistics(["a"], [])
+
+
+def test_the_bootstrap_of_the_statistics_is_sacrebleus():
+    """The same draws, so the same scores: its half interval and its p, which is of one side."""
+    references, good, _ = garbled(0.2, 3, sentences=60)
+    other = [text.replace("aa", "y") for text in good]
+    statistics = [np.array(bleu_statistics(texts, references)) for texts in (good, other)]
+    draws = draw_lines(60, 400, 12345)
+    ours, theirs = (resampled_bleu(counts, draws) for counts in statistics)
+    found = paired_bootstrap({"good": good, "other": other}, references, samples=400).systems
+    for scores, system in zip((ours, theirs), found, strict=True):
+        ordered = np.sort(scores)
+        assert system.half_width == pytest.approx(
+            (ordered[-11] - ordered[10]) / 2, rel=1e-6
+        )  # of float32
+    differences, difference = theirs - ours, found[1].bleu - found[0].bleu
+    assert (differences < 0).all()  # else its absolute values are of both sides
+    above = np.sum(np.abs(differences) - np.abs(differences).mean() > abs(difference))
+    assert found[1].p_value == pytest.approx((above + 1) / 401)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_two_sided_p_is_twice_sacrebleus(seed):
+    """Within the error of a thousand samples, where the difference is clear of 0."""
+    references, first, _ = garbled(0.15, seed, sentences=120)
+    draw = random.Random(seed)
+    second = [
+        " ".join("z" if draw.random() < 0.012 else word for word in text.split()) for text in first
+    ]
+    found = paired_bootstrap({"first": first, "second": second}, references).systems[1]
+    counts = [np.array(bleu_statistics(texts, references)) for texts in (first, second)]
+    draws = draw_lines(120, 1000, 7)
+    one, two = (resampled_bleu(each, draws) for each in counts)
+    p = two_sided_p(two - one, bleu(counts[1].sum(0)) - bleu(counts[0].sum(0)))
+    assert p == pytest.approx(2 * found.p_value, abs=0.02)

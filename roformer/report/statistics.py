@@ -1,0 +1,214 @@
+"""What a few seeds can and cannot say: means, paired differences, exact tests, bootstrap intervals.
+
+Small pure functions; each names its formula, what it assumes and its source. A value that is not
+finite is never left out: it makes the mean NaN and takes the interval and the p-value away.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+EXACT = 12
+"""Pairs up to which all 2ⁿ signs are tried; more are drawn."""
+DRAWS = 9999
+"""Of signs, and of resamples, where there are too many to try all."""
+ROUNDING = 1e-12
+"""What of the largest value counts as nothing: the rounding of sums and differences."""
+
+
+class Interval(NamedTuple):
+    """From `low` to `high`; an infinite end is open."""
+
+    low: float
+    high: float
+
+
+class Spread(NamedTuple):
+    """Values of several seeds."""
+
+    mean: float
+    std: float | None
+    """With n - 1; None of fewer than two values."""
+    n: int
+
+
+class Paired(NamedTuple):
+    """Differences within pairs."""
+
+    difference: float
+    """The mean of the differences."""
+    std: float | None
+    interval: Interval | None
+    """Of the mean difference, by Student's t, 95 %."""
+    t_p: float | None
+    """Two-sided, of the paired t test."""
+    permutation_p: float | None
+    """Two-sided, of the sign-flip test; at best `smallest_p(n)`."""
+    n: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return mean, standard deviation (over n - 1) and number of values.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("no values have no mean")
+    if not all(map(math.isfinite, values)):
+        return Spread(math.nan, math.nan if len(values) > 1 else None, len(values))
+    n, mean = len(values), math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return Spread(mean, math.sqrt(squares / (n - 1)) if n > 1 else None, n)
+
+
+def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
+    """Return Student's interval of the mean: mean ± t(n - 1) · std / √n.
+
+    Assumes independent values of a normal distribution (Student 1908); with three values that cannot
+    be checked. None where it says nothing: of one value, of values all the same, or not finite.
+    """
+    mean, std, n = spread(values)
+    if std is None or not std > _nothing(values):
+        return None
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * std / math.sqrt(n)
+    return Interval(mean - half, mean + half)
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) -> Paired:
+    """Return what the differences ours - theirs say, value by value of the same seed.
+
+    Pairing takes out what the seed gives to both. The t test is t = mean / (std / √n) with n - 1
+    degrees of freedom, and assumes normal differences; the sign-flip test does not. Of one pair
+    there is no test; of differences that are all the same no interval and no t test.
+
+    Raises:
+        ValueError: not as many values on both sides, or none.
+    """
+    differences = [our - their for our, their in zip(ours, theirs, strict=True)]
+    mean, std, n = spread(differences)
+    if math.isnan(mean) or n == 1:
+        return Paired(mean, std, None, None, None, n)
+    nothing = _nothing([*ours, *theirs])
+    interval = t_p = None
+    if std is not None and std > nothing:
+        interval = t_interval(differences, level)
+        t_p = float(2 * stats.t.sf(abs(mean) / (std / math.sqrt(n)), n - 1))
+    return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
+
+
+def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int = 0) -> float | None:
+    """Return the two-sided p-value of the permutation test of paired samples (Fisher 1935).
+
+    If neither side is better, each difference is as likely with the other sign: p is the share of
+    all 2ⁿ choices of signs whose |mean| is at least the one found. Assumes no more than that. It is
+    exact up to `EXACT` pairs; of more, `DRAWS` choices are drawn and p = (c + 1) / (DRAWS + 1).
+
+    Args:
+        differences: one a pair.
+        rounding: differences of the mean that count as none.
+        seed: of the draws.
+
+    Returns:
+        At least `smallest_p(n)`: 0.25 of three pairs, however far apart. None where a difference is
+        not finite, or there is none.
+    """
+    found = np.asarray(differences, dtype=np.float64)
+    n = len(found)
+    if n == 0 or not np.isfinite(found).all():
+        return None
+    threshold = abs(found.sum()) - n * max(rounding, ROUNDING * np.abs(found).max())
+    if n <= EXACT:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+        return float(np.mean(np.abs(signs @ found) >= threshold))
+    signs = np.random.default_rng(seed).choice((1.0, -1.0), size=(DRAWS, n))
+    return float((np.sum(np.abs(signs @ found) >= threshold) + 1) / (DRAWS + 1))
+
+
+def smallest_p(n: int) -> float:
+    """Return the least two-sided p that the sign-flip test of n pairs can give: 2 / 2ⁿ, or drawn."""
+    return max(2.0 ** (1 - n), 1 / (DRAWS + 1))
+
+
+def bootstrap_interval(
+    n: int, statistic: Callable[[NDArray[np.intp]], float], level: float = 0.95, seed: int = 0
+) -> Interval | None:
+    """Return the percentile bootstrap interval of a statistic over n seeds (Efron 1979).
+
+    n seeds are drawn with replacement; the interval goes from the (1 - level) / 2 quantile of the
+    statistic to the (1 + level) / 2 quantile, without interpolation, so that an infinite value is an
+    open end. Where all nⁿ draws are no more than `DRAWS` (n ≤ 5) all are tried, else as many are
+    drawn. It assumes that the seeds stand for all seeds, which few cannot: of three there are
+    `distinct_resamples(3)` = 10 resamples, and the interval is from the least to the greatest value
+    of a mean, since the same seed thrice comes in 1 of 27. It is too narrow rather than too wide.
+
+    Args:
+        n: how many seeds.
+        statistic: of the numbers of the seeds drawn, of which some come more than once.
+        level: of confidence.
+        seed: of the draws.
+
+    Returns:
+        None of one seed, or where a resample has no number.
+    """
+    if n < 2:
+        return None
+    if n**n <= DRAWS:
+        draws = np.array(list(itertools.product(range(n), repeat=n)))
+    else:
+        draws = np.random.default_rng(seed).integers(n, size=(DRAWS, n))
+    draws, counts = np.unique(np.sort(draws, axis=1), axis=0, return_counts=True)
+    values = np.array([statistic(draw) for draw in draws])
+    return None if np.isnan(values).any() else percentiles(np.repeat(values, counts), level)
+
+
+def percentiles(values: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """Return the middle part of resampled values; its ends are among them."""
+    tail = round((1 - level) / 2, 9)  # 0.025 and not the number above it
+    ends = np.quantile(values, (tail, 1 - tail), method="inverted_cdf")
+    return Interval(float(ends[0]), float(ends[1]))
+
+
+def distinct_resamples(n: int) -> int:
+    """Return how many resamples of n values differ: C(2n - 1, n)."""
+    return math.comb(2 * n - 1, n)
+
+
+def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:
+    """Return the two-sided p-value of a difference out of its bootstrap (Koehn 2004, shifted).
+
+    The resampled differences, moved to a mean of 0, stand for systems equally good: p = (c + 1) /
+    (draws + 1), where c of them are at least as far from 0 as the one found. sacreBLEU takes the
+    absolute value before it moves them, so that of a clear difference it counts one side alone: its
+    p is then half of this one.
+    """
+    moved = np.abs(resampled - resampled.mean())
+    count = np.sum(moved >= abs(found) - ROUNDING * max(abs(found), 1.0))
+    return float((count + 1) / (len(resampled) + 1))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values adjusted for being several (Holm 1979).
+
+    Of m in ascending order the k-th becomes the greatest of (m - j + 1) · p_j over j ≤ k, at most 1.
+    It bounds the chance of one false alarm among them, and assumes nothing of how they depend on
+    each other. None is no test and not counted.
+    """
+    order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    least = 0.0
+    for rank, (p, place) in enumerate(order):
+        least = max(least, min(1.0, (len(order) - rank) * p))
+        adjusted[place] = least
+    return adjusted
+
+
+def _nothing(values: Sequence[float]) -> float:
+    return ROUNDING * max(map(abs, values), default=0.0)

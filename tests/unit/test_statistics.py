@@ -1,0 +1,212 @@
+"""Statistics of a few seeds: scipy's where scipy has them, by hand where it has not."""
+
+import itertools
+import math
+import statistics as stdlib
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from roformer.report.statistics import (
+    Interval,
+    bootstrap_interval,
+    distinct_resamples,
+    holm,
+    paired,
+    percentiles,
+    sign_flip_p,
+    smallest_p,
+    spread,
+    t_interval,
+    two_sided_p,
+)
+
+VALUES = st.floats(-100, 100).map(lambda value: round(value, 3))
+SAMPLES = st.lists(VALUES, min_size=2, max_size=8)
+PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=8)
+FEW = settings(max_examples=80, deadline=None, derandomize=True)
+
+
+def varies(values):
+    """Tell whether a t test has something to divide by."""
+    return stdlib.pstdev(values) > 1e-6
+
+
+@given(SAMPLES)
+@FEW
+def test_the_interval_of_a_mean_is_scipys(values):
+    assume(varies(values))
+    mean, std, n = spread(values)
+    assert (mean, std, n) == pytest.approx((np.mean(values), np.std(values, ddof=1), len(values)))
+    for level in (0.9, 0.95):
+        ends = stats.t.interval(level, n - 1, loc=np.mean(values), scale=stats.sem(values))
+        assert t_interval(values, level) == pytest.approx(ends)
+
+
+@given(PAIRS)
+@FEW
+def test_the_paired_t_test_is_scipys(pairs):
+    ours, theirs = map(list, zip(*pairs, strict=True))
+    assume(varies([our - their for our, their in pairs]))
+    found, expected = paired(ours, theirs), stats.ttest_rel(ours, theirs)
+    assert found.t_p == pytest.approx(expected.pvalue, rel=1e-6)
+    ends = expected.confidence_interval(0.95)
+    assert found.interval == pytest.approx((ends.low, ends.high), abs=1e-9)
+    assert found.difference == pytest.approx(np.mean(ours) - np.mean(theirs), abs=1e-9)
+
+
+@given(st.lists(VALUES, min_size=2, max_size=7))
+@FEW
+def test_the_sign_flip_test_is_scipys(differences):
+    assume(all(differences))
+    expected = stats.permutation_test(
+        (np.array(differences),), np.mean, permutation_type="samples", n_resamples=np.inf
+    )
+    assert sign_flip_p(differences) == pytest.approx(expected.pvalue)
+
+
+def test_the_sign_flip_test_by_hand():
+    """The sums of ±1 ±2 ±4 are 1, 3, 5 and 7 away from 0, each of them twice of eight."""
+    assert sign_flip_p([1.0, 2.0, 4.0]) == 2 / 8 == smallest_p(3)
+    assert sign_flip_p([1.0, 2.0, -4.0]) == 8 / 8
+    assert sign_flip_p([1.0, -2.0, 4.0]) == 6 / 8
+
+
+@pytest.mark.parametrize("n", range(1, 13))
+def test_no_p_is_smaller_than_the_smallest(n):
+    assert sign_flip_p([1.0 + i / 7 for i in range(n)]) == smallest_p(n)
+
+
+def test_rounding_breaks_no_tie():
+    """0.1 + 0.2 - 0.3 and its like: the differences are the same, so are their sums."""
+    assert sign_flip_p([0.1 + 0.2, 0.3, 0.3]) == smallest_p(3)
+    assert sign_flip_p([0.3, 0.3, 0.1 + 0.2, -0.3]) == 10 / 16
+
+
+def test_of_many_pairs_the_signs_are_drawn_and_always_the_same():
+    differences = np.random.default_rng(1).normal(0.5, 1, 20)
+    found = sign_flip_p(differences)
+    expected = stats.ttest_1samp(differences, 0).pvalue
+    assert found == sign_flip_p(differences) and 0.3 * expected < found < 3 * expected
+    assert sign_flip_p([1.0] * 30) == 1 / 10_000
+
+
+@given(st.lists(st.sampled_from([0.001, 0.01, 0.04, 0.2, 0.7, 1.0]), min_size=1, max_size=6))
+@FEW
+def test_holm_rejects_step_by_step(p_values):
+    """At any level the adjusted values reject what Holm's procedure rejects in its own words."""
+    adjusted = holm(p_values)
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    for level in (0.01, 0.05, 0.1, 0.25):
+        rejected = set()
+        for rank, i in enumerate(order):
+            if p_values[i] > level / (len(p_values) - rank):
+                break
+            rejected.add(i)
+        assert {i for i, p in enumerate(adjusted) if p <= level} == rejected
+
+
+def test_holm_by_hand_and_without_what_was_not_tested():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([None, 0.04, None, 0.03]) == [None, 0.06, None, 0.06]
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+@given(st.lists(VALUES, min_size=6, max_size=9))
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_the_bootstrap_of_a_mean_is_scipys(values):
+    """Both are drawn: they agree within a fraction of the standard error."""
+    assume(varies(values))
+    array = np.array(values)
+    ours = bootstrap_interval(len(array), lambda draw: float(array[draw].mean()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = stats.bootstrap(
+            (array,), np.mean, n_resamples=9999, method="percentile", rng=np.random.default_rng(3)
+        ).confidence_interval
+    assert ours == pytest.approx(tuple(theirs), abs=0.25 * stats.sem(values))
+
+
+def test_all_resamples_of_three_seeds_by_hand():
+    """1, 2, 6 thrice each come in 1 of 27 draws, 3.7 %, so the 95 % interval ends there."""
+    values = np.array([1.0, 2.0, 6.0])
+    seen = []
+
+    def mean(draw):
+        seen.append(tuple(draw))
+        return float(values[draw].mean())
+
+    assert bootstrap_interval(3, mean) == (1.0, 6.0)
+    assert len(seen) == len(set(seen)) == distinct_resamples(3) == 10
+    means = sorted(np.mean(draw) for draw in itertools.product(values, repeat=3))
+    assert bootstrap_interval(3, mean, level=0.8) == (means[2], means[24])
+
+
+def test_the_bootstrap_is_seeded_and_keeps_open_ends():
+    values = np.array([1.0, 2.0, math.inf, 3.0, 4.0, 5.0, 6.0])
+
+    def mean(draw):
+        return float(values[draw].mean())
+
+    found = bootstrap_interval(7, mean)
+    assert found == bootstrap_interval(7, mean) and found.low < 3 and found.high == math.inf
+    finite = np.random.default_rng(0).normal(size=12)
+    first, second = (
+        bootstrap_interval(12, lambda draw: float(finite[draw].mean()), seed=seed)
+        for seed in (0, 1)
+    )
+    assert first != second and first == pytest.approx(second, abs=0.05)
+    assert bootstrap_interval(1, mean) is None
+    assert bootstrap_interval(3, lambda draw: math.nan) is None
+
+
+def test_percentiles_are_values_that_were_drawn():
+    assert percentiles(np.arange(1.0, 1001.0)) == (25.0, 975.0)
+
+
+def test_what_is_not_finite_is_never_left_out():
+    for bad in (math.nan, math.inf):
+        found = paired([1.0, bad, 3.0], [1.0, 1.0, 1.0])
+        assert math.isnan(found.difference) and found[2:] == (None, None, None, 3)
+        assert math.isnan(spread([bad, 1.0]).mean) and t_interval([bad, 1.0]) is None
+        assert sign_flip_p([1.0, bad]) is None
+
+
+def test_one_pair_has_no_interval_and_no_test():
+    assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1)
+    assert spread([3.0]) == (3.0, None, 1) and t_interval([3.0]) is None
+
+
+def test_differences_all_the_same_have_no_t_test():
+    """Also where rounding makes them differ: 0.7 - 0.1 is not 0.8 - 0.2."""
+    found = paired([0.7, 0.8, 0.9], [0.1, 0.2, 0.3])
+    assert found.difference == pytest.approx(0.6)
+    assert (found.interval, found.t_p, found.permutation_p) == (None, None, 0.25)
+    same = paired([5.0, 4.0], [5.0, 4.0])
+    assert (same.difference, same.interval, same.permutation_p) == (0.0, None, 1.0)
+    assert t_interval([0.1 + 0.2, 0.3]) is None
+
+
+def test_pairing_takes_out_what_the_seed_gives():
+    """The same values in another order are the same means, and no longer a difference."""
+    ours, theirs = [1.1, 2.1, 3.2, 4.1], [1.0, 2.0, 3.0, 4.0]
+    assert paired(ours, theirs).t_p < 0.02 and paired(ours, theirs[::-1]).t_p > 0.5
+    with pytest.raises(ValueError, match="shorter"):
+        paired([1.0, 2.0], [1.0])
+    with pytest.raises(ValueError, match="no values"):
+        paired([], [])
+
+
+def test_the_shifted_bootstrap_p_by_hand():
+    """Around their mean of 2 the draws lie 2, 1, 0, 1, 2 away; 2 or more are two of five."""
+    assert two_sided_p(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2.0) == (2 + 1) / (5 + 1)
+    assert two_sided_p(np.zeros(9), 0.0) == 1.0
+    assert two_sided_p(np.array([5.0, 5.5, 6.0]), -5.5) == 1 / 4
+
+
+def test_an_interval_is_a_pair():
+    assert Interval(1.0, 2.0) == (1.0, 2.0)
