@@ -24,7 +24,7 @@ from roformer.report.records import (
     read_config,
     read_summary,
 )
-from roformer.report.tables import arm_names, markdown
+from roformer.report.tables import Table, arm_names, markdown
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
@@ -154,10 +154,11 @@ def glue_tables(folders: Iterable[Path]) -> str:
         ValueError: see `read_cells`.
     """
     rows = rows_of(read_cells(folders))
-    return f"{headline_table(rows)}\n\n{cell_table(rows)}"
+    headlines = markdown(headline_table(rows).lines, text_columns=1)
+    return f"{headlines}\n\n{cell_table(rows)}"
 
 
-def headline_table(rows: Sequence[Row]) -> str:
+def headline_table(rows: Sequence[Row]) -> Table:
     """Return one line an arm: mean ± standard deviation (n) of the headline metrics, in percent."""
     best = chosen(rows)
     tasks = sorted({row.task for row in rows}, key=_place)
@@ -176,7 +177,8 @@ def headline_table(rows: Sequence[Row]) -> str:
             row = best.get((arm, task))
             cells += [_mean(row.values(m)) if row else "" for m in metrics[task]]
         lines.append([str(arm), *cells])
-    return markdown(lines, text_columns=1)
+    note = "Mean ± standard deviation (n seeds) at the learning rate chosen on this validation set."
+    return Table("GLUE, validation, in percent", lines, notes=[note])
 
 
 def cell_table(rows: Sequence[Row]) -> str:

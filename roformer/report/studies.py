@@ -29,6 +29,8 @@ class _Study(TypedDict):
     claim: Name
     scale: str
     outcome: str
+    data: NotRequired[str]
+    baseline: NotRequired[str]
     pipeline: NotRequired[PipelineName]
     common: NotRequired[list[str]]
     arms: NotRequired[dict[Name, _Arm]]
@@ -61,6 +63,10 @@ class Study(NamedTuple):
     """What the numbers were measured on, in a few words."""
     outcome: str
     """What came out, in a sentence."""
+    data: str
+    """What tables call its data, where the records' word, `files`, says too little."""
+    baseline: str | None
+    """The control: an arm's name in tables, or a part of it that no other has."""
 
     @property
     def runs(self) -> list[Path]:
@@ -108,7 +114,9 @@ def read_study(folder: Path) -> Study:
         raise RecordError(f"{file} is not the plan of a study: {error}") from error
     differ = tuple(content.get("differ", ()))
     about = (content["title"], content["claim"])
-    return Study(folder, *about, arms, differ, content["scale"], content["outcome"])
+    came_out = (content["scale"], content["outcome"])
+    named = (content.get("data", ""), content.get("baseline"))
+    return Study(folder, *about, arms, differ, *came_out, *named)
 
 
 def read_studies(experiments: Path) -> list[Study]:

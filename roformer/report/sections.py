@@ -1,0 +1,124 @@
+"""The tables of a report under their headings: claims, the paper beside ours, studies, runs of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from roformer.report.convergence import convergence_tables
+from roformer.report.glue import headline_table, read_cells, rows_of
+from roformer.report.ours import Ours, glue_ours, pretraining_ours, wmt_ours
+from roformer.report.paired import paired_glue_table
+from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
+from roformer.report.records import Pipeline, RecordError, read_config, read_summary
+from roformer.report.studies import Study, read_studies
+from roformer.report.tables import Table
+from roformer.report.wmt_bootstrap import bleu_table
+
+Sections = dict[str, list[Table]]
+HERE = "Runs of this machine"
+PAPER = {"pretrain": "figure_3_left", "glue": "table_2", "wmt": "table_1"}
+"""Pipeline → the table or figure of the paper that its runs stand beside."""
+
+
+def sections_of(experiments: Path, runs: Path) -> Sections:
+    """Return all tables of the dashboard.
+
+    Args:
+        experiments: the folder of recorded studies with paper.yaml.
+        runs: the folder of this machine's runs; those that are not finished are left out.
+
+    Raises:
+        RecordError: a study or its records are damaged. Damaged runs of this machine are told of in
+            the section's notes instead.
+    """
+    paper, studies = read_paper(experiments / "paper.yaml"), read_studies(experiments)
+    found: Sections = {"Claims": [claims(paper, studies)]}
+    found["The paper's numbers and ours"] = paper_sections(paper, studies)
+    for study in studies:
+        if tables := study_tables(study):
+            found[study.title] = tables
+    if tables := run_tables(finished(runs)):
+        found[HERE] = tables
+    return found
+
+
+def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
+    """Return each table of the paper's beside what our studies of it recorded."""
+    pretraining = [run for study in studies for run in _of(study, "pretrain")]
+    ours: dict[str, list[Ours]] = {}
+    for study in studies:
+        if study.claim in PAPER.values():
+            ours.setdefault(study.claim, []).extend(_ours(study, pretraining))
+    keys = [*paper["tables"], "figure_3_left"]
+    return [*(against_paper(paper, key, ours.get(key, [])) for key in keys), others_table(paper)]
+
+
+def study_tables(study: Study) -> list[Table]:
+    """Return what a study's recorded runs came to; none if it has none."""
+    tables = run_tables(study.runs, study.baseline)
+    again = f"python scripts/sweep.py experiments/{study.folder.name}"
+    return [table._replace(command=table.command or again) for table in tables]
+
+
+def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]:
+    """Return the tables of finished runs of any pipeline.
+
+    Pre-trainings are compared where they share data and budget, model and encoding aside.
+
+    Args:
+        runs: their folders.
+        baseline: the arm from which differences are taken; None: the first.
+    """
+    by_pipeline: dict[str, list[Path]] = {}
+    for run in runs:
+        by_pipeline.setdefault(read_summary(run, Pipeline)["pipeline"], []).append(run)
+    tables: list[Table] = []
+    for group in comparable(by_pipeline.get("pretrain", [])):
+        tables += convergence_tables(group, baseline=baseline)
+    if cells := by_pipeline.get("glue"):
+        rows = rows_of(read_cells(cells))
+        tables.append(headline_table(rows))
+        if len({row.arm for row in rows}) > 1:
+            tables.append(paired_glue_table(cells, baseline))
+    if translations := by_pipeline.get("wmt"):
+        tables.append(bleu_table(translations, baseline))
+    return tables
+
+
+def comparable(runs: Sequence[Path]) -> list[list[Path]]:
+    """Return runs in groups that differ in model and seed alone."""
+    groups: dict[str, list[Path]] = {}
+    for run in runs:
+        config = read_config(run)
+        free = ("model", "seed", "runtime", "tracker", "resume")
+        shared = {key: value for key, value in config.items() if key not in free}
+        groups.setdefault(repr(sorted(shared.items())), []).append(run)
+    return list(groups.values())
+
+
+def finished(runs: Path) -> list[Path]:
+    """Return the folders below `runs` that have a summary of a pipeline that has tables."""
+    found = (path.parent for path in sorted(runs.glob("*/*/summary.json")))
+    return [run for run in found if _pipeline(run) in PAPER]
+
+
+def _pipeline(run: Path) -> str:
+    try:
+        return str(read_summary(run, Pipeline)["pipeline"])
+    except RecordError:  # the dashboard's list of runs says what is wrong with it
+        return ""
+
+
+def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:
+    """Return a study's rows beside the paper's table that it is about."""
+    data: dict[str, Any] = {"data": study.data}
+    if study.claim == "table_2":
+        return glue_ours(_of(study, "glue"), pretraining=pretraining, **data)
+    make = wmt_ours if study.claim == "table_1" else pretraining_ours
+    return make(_of(study, "wmt" if study.claim == "table_1" else "pretrain"), **data)
+
+
+def _of(study: Study, pipeline: str) -> list[Path]:
+    return [run for run in study.runs if read_summary(run, Pipeline)["pipeline"] == pipeline]
