@@ -19,6 +19,7 @@ from roformer.report.tables import Table, arm_names
 BOUND_SHOWN = (0, 10, 50, 100, 150, 200, 250)
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)
 """Distances of the tables."""
+SPREAD = "mean ± standard deviation over seeds (n)"
 QUANTITIES = {
     "score": "score before the softmax",
     "centred": "centred score",
@@ -205,7 +206,8 @@ def trend_table(record: dict[str, Any]) -> Table:
             f"Of the mean over layers, heads and sequences with the distances 0 to "
             f"{record['length'] - 1}, all counting alike: -1 falls at every step. It says how "
             "steadily something falls, not how much. Inner: without the first and the last token "
-            f"([CLS], [SEP]), which most far pairs hold; to {record['length'] - 3}.",
+            f"([CLS], [SEP]), which most far pairs hold; to {record['length'] - 3}. "
+            f"{SPREAD[0].upper()}{SPREAD[1:]}.",
             scale(record),
         ],
     )
@@ -231,14 +233,18 @@ def scale(record: dict[str, Any]) -> str:
     return (
         f"Mean over layers and heads ({', '.join(heads)}) and {record['sequences']} validation "
         f"sequences of {record['length']} tokens without masks, both directions together; "
-        f"{seeds} seed{'s' if seeds > 1 else ''}, ± standard deviation over seeds (n)."
+        f"{seeds} seed{'s' if seeds > 1 else ''}."
     )
 
 
 def _notes(quantity: str) -> list[str]:
     if quantity == "centred":
-        return ["Score q·k/√H with its bias, minus the mean of its query's scores; in nats."]
-    return ["Softmax of the scores. Even attention would be 1 / tokens at every distance."]
+        return [
+            f"Score q·k/√H with its bias, minus the mean of its query's scores, in nats; {SPREAD}."
+        ]
+    return [
+        f"Softmax of the scores; {SPREAD}. Even attention would be 1 / tokens at every distance."
+    ]
 
 
 def _mean(values: Sequence[float], *, percent: bool = False) -> str:
