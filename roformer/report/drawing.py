@@ -165,8 +165,7 @@ def bar_of(look: Look) -> Patch:
 def legend_below(figure: Figure, samples: Iterable[tuple[Any, str]]) -> None:
     """Put a legend under the axes, with as many columns as the names leave room for."""
     handles, names = zip(*samples, strict=True)
-    # A name that begins with an underscore would be left out.
-    labels = [f" {text}" if text.startswith("_") else text for text in map(shown, names)]
+    labels = list(map(shown, names))
     # In letters: 13 of this size are an inch, and a sample with its gaps takes the room of 6.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
     room = figure.get_figwidth() * 13.3

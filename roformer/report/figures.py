@@ -95,6 +95,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             axes.set_xlim(0, None)
         panels[0].set(xlabel="updates", ylabel="masked-LM loss (nats)")
         panels[0].locator_params(axis="x", nbins=5)
+        panels[0].xaxis.set_major_formatter("{x:,.0f}")
         panels[1].set(xlabel="tokens (millions)")
         samples = [(line_of(look), name) for name, look in style.items()]
         dotted = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from roformer.pipelines import decay
 from roformer.pipelines.loading import load_model
 from roformer.report.decay import arms_of, decay_tables, read_decay, trend
 from roformer.report.records import RecordError
+from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none", "shaw", "t5", "alibi")
@@ -322,3 +326,31 @@ def test_texts_are_not_mixed(runs, monkeypatch):
     monkeypatch.setattr(decay, "open_run", other)
     with pytest.raises(InputError, match="trained on different texts: measure them apart"):
         decay.measure(runs, sequences=2)
+
+
+@pytest.mark.slow
+def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
+    def script(*words):
+        return subprocess.run(
+            [sys.executable, REPOSITORY / "scripts" / "decay.py", *map(str, words)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+
+    file = tmp_path / "records" / "decay.json"
+    brief = ("--sequences", 2, "--threads", 1, "--control", "initial", "--output", file)
+    printed = script(*runs, *brief)
+    assert printed.returncode == 0, printed.stderr
+    tables = "\n\n".join(table.markdown() for table in decay_tables(read_decay(file)))
+    assert tables in printed.stdout
+    assert script(file, "--table").stdout.strip() == tables
+    for words, message in (
+        ([tmp_path], "is no pre-training run"),
+        ([tmp_path / "none.json", "--table"], "cannot be read"),
+        ([runs[0], "--length", 4], "give at least 8"),
+    ):
+        refused = script(*words)
+        assert refused.returncode == 2
+        (line,) = refused.stderr.strip().split("\n")
+        assert line.startswith("error: ") and message in line
