@@ -74,7 +74,7 @@ function runTraces(runs, metric, axis) {
   return runs.map((run) => {
     const { x, y } = pointsOf(run, metric, axis);
     const dash = DASHES[seeds.get(run.id) % DASHES.length];
-    return lineTrace(run.id, names.get(run.id), x, y, { color: colours.get(run.arm), dash, width: 2 }, axis);
+    return lineTrace(run.key, names.get(run.id), x, y, { color: colours.get(run.arm), dash, width: 2 }, axis, run.id);
   });
 }
 
@@ -122,10 +122,11 @@ function pointsOf(run, metric, axis) {
   return { updates: pick(amounts.updates), x: pick(amounts[axis]), y: pick(values) };
 }
 
-function lineTrace(uid, name, x, y, line, axis) {
+/** A curve; plotly.js makes selectors of `uid`, which is therefore no name. */
+function lineTrace(uid, name, x, y, line, axis, meta = uid) {
   const few = x.length <= 40;
   return {
-    uid, x, y, line, type: "scatter", name: plain(name), mode: few ? "lines+markers" : "lines",
+    uid, meta, x, y, line, type: "scatter", name: plain(name), mode: few ? "lines+markers" : "lines",
     marker: { size: 6 }, hovertemplate: `%{x:,} ${axis}<br>%{y:.5g}`,
   };
 }

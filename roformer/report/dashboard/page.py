@@ -119,6 +119,7 @@ def thinned(points: Sequence[Point], longest: int = LONGEST_CURVE) -> list[Point
 def _run(run: RunRecord) -> dict[str, Any]:
     return {
         "id": run.folder,
+        "key": hashlib.sha256(run.folder.encode()).hexdigest()[:12],
         "name": run.name,
         "study": run.study,
         "pipeline": run.pipeline,
