@@ -251,7 +251,7 @@ def _run(folder: Path, study: str) -> RunRecord:
         reason=damage[0] if damage else _reason(folder, status, summary),
         pipeline=pipeline,
         task=str(task),
-        headline=_headline(summary, curves),
+        headline=_headline(summary, {} if ended else curves),
         summary=summary,
         config=flat,
         environment=environment,

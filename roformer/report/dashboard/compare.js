@@ -41,11 +41,12 @@ function renderCompare() {
 
 function compareRow(part, key, one, another) {
   const differs = one !== another;
-  const mark = element("span", { class: "mark", "aria-label": differs ? "differs: " : null }, differs ? "≠" : "");
+  const mark = element("span", { class: "mark" }, differs ? "≠" : "");
   const cell = (value) => value === undefined
     ? element("td", { class: "muted" }, "not there")
     : element("td", {}, element("code", {}, value));
-  const head = element("th", { scope: "row" }, mark, element("code", {}, key));
+  const words = key.split(/(?<=\.)/).flatMap((word, at) => (at ? [element("wbr"), word] : [word]));
+  const head = element("th", { scope: "row" }, mark, element("code", {}, ...words));
   return element("tr", { "data-part": part, "data-key": key, class: differs ? "differs" : null },
     head, cell(one), cell(another));
 }

@@ -28,7 +28,7 @@ function renderCurves() {
   Plotly.react(byId("plot"), traces, layoutOf(metric, axis, traces), {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
     toImageButtonOptions: { filename: "curves", scale: 2 },
   });
   renderDrawn(drawn, metric);
@@ -39,7 +39,8 @@ function renderCurves() {
 function chosenRuns() {
   const withCurves = (run) => Object.keys(run.curves).length > 0;
   if (page.checked.size) {
-    return { runs: page.data.runs.filter((run) => page.checked.has(run.id)), why: "The checked runs." };
+    const runs = page.data.runs.filter((run) => page.checked.has(run.id));
+    return { runs, why: runs.length === 1 ? "One checked run." : `${runs.length} checked runs.` };
   }
   if (isFiltered()) {
     const found = filteredRuns().filter(withCurves);
@@ -145,12 +146,17 @@ function traceNames(runs, { seed = true } = {}) {
     for (const run of alike) {
       const settings = differing.map((key) => `, ${key.split(".").pop()}=${run.config[key] ?? "none"}`);
       const short = title + settings.join("") + (seed && run.seed !== null ? `, seed ${run.seed}` : "");
-      names.set(run.id, differing.length > 2 ? run.name : short);
+      const name = seed ? run.name : run.name.replace(/-s-?\d+$/, "");
+      names.set(run.id, differing.length > (isNarrow() ? 0 : 3) ? name : short);
     }
   }
   const counts = groupBy([...names.values()], (name) => name);
   for (const run of runs) if (counts.get(names.get(run.id)).length > 1) names.set(run.id, `${run.study}: ${run.name}`);
   return names;
+}
+
+function isNarrow() {
+  return window.matchMedia("(max-width: 60rem)").matches;
 }
 
 function differingKeys(runs) {
@@ -182,10 +188,11 @@ function colour(name) {
 }
 
 function layoutOf(metric, axis, traces) {
-  const narrow = window.matchMedia("(max-width: 60rem)").matches;
+  const narrow = isNarrow();
+  const long = traces.some(({ name }) => name?.length > 48);
   const [text, muted, line] = [colour("--text"), colour("--muted"), colour("--line")];
   const scale = { gridcolor: line, linecolor: line, zeroline: false, automargin: true, tickfont: { color: muted } };
-  const below = { orientation: "h", x: 0, y: -0.24, yanchor: "top" };
+  const below = { orientation: narrow ? "h" : "v", x: 0, y: -0.2, yanchor: "top" };
   const log = byId("log").checked;
   return {
     xaxis: { ...scale, title: { text: axis, font: { size: 13, color: muted } }, rangemode: "tozero", tickformat: "~s" },
@@ -197,9 +204,9 @@ function layoutOf(metric, axis, traces) {
     plot_bgcolor: "rgba(0,0,0,0)",
     hoverlabel: { namelength: -1 },
     margin: { l: 60, r: 16, t: 36, b: 48 },
-    height: narrow ? 400 + 22 * Math.min(traces.length, 12) : 480,
+    height: (narrow ? 400 : 480) + (narrow || long ? 22 * Math.min(traces.length, 12) : 0),
     showlegend: true,
-    legend: { bgcolor: "rgba(0,0,0,0)", ...(narrow ? below : { x: 1.02, y: 1 }) },
+    legend: { bgcolor: "rgba(0,0,0,0)", ...(narrow || long ? below : { x: 1.02, y: 1 }) },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: text },
     dragmode: narrow ? false : "zoom",
   };

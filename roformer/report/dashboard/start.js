@@ -38,7 +38,7 @@ function startTheme() {
 /** Ask the server for the records as long as somebody looks; filters, zoom and checks stay. */
 function startLive() {
   if (page.data.poll === null) return;
-  byId("live").textContent = `Live: asks every ${page.data.poll} s.`;
+  tell(`Live: asks every ${page.data.poll} s.`);
   setInterval(poll, page.data.poll * 1000);
   document.addEventListener("visibilitychange", poll);
 }
@@ -49,10 +49,15 @@ async function poll() {
     const response = await fetch("records.json", { cache: "no-store" });
     if (!response.ok) throw new Error(response.statusText);
     take(await response.json());
-    byId("live").textContent = "Live.";
+    tell(`Live: asks every ${page.data.poll} s.`);
   } catch {
-    byId("live").textContent = "The server does not answer; these are its last records.";
+    tell("The server does not answer; these are its last records.");
   }
+}
+
+/** Say how the asking goes, once: the line is read out whenever it is written. */
+function tell(text) {
+  if (byId("live").textContent !== text) byId("live").textContent = text;
 }
 
 function take(data) {
