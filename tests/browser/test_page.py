@@ -148,12 +148,11 @@ def watched_quietly(opened):
 def test_filters_leave_the_rows_that_match(page, records):
     page.select_option("#filter-pipeline", "wmt")
     expected = [run.folder for run in records if run.pipeline == "wmt"]
-    assert sorted(rows(page)) == sorted(expected) and len(expected) == 6
+    assert sorted(rows(page)) == sorted(expected) and 6 <= len(expected) < len(records)
     page.fill("#filter-text", "Multi30K shaw")
-    assert [run.split("/")[-1] for run in rows(page)] == [
-        "transformer-shaw-wmt_multi30k-bf1159fa-s0"
-    ]
-    assert page.inner_text("#shown") == f"1 of {len(records)} runs"
+    expected = [run for run in expected if "multi30k" in run and "shaw" in run]
+    assert rows(page) == expected != []
+    assert page.inner_text("#shown") == f"{len(expected)} of {len(records)} runs"
     page.click("#reset")
     assert len(rows(page)) == len(records)
     page.select_option("#filter-status", "damaged")
@@ -383,7 +382,8 @@ def test_commands_are_copied(page):
 
 @pytest.mark.slow
 def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
-    one, another = study(records, "pretraining_builtin")[:2]
+    """The added one comes before the hidden one."""
+    another, one = study(records, "pretraining_builtin")[:2]
     box(page, one).check()
     before = page.evaluate(f"{PLOT}._fullLayout.xaxis.range")
     page.locator("#plot").scroll_into_view_if_needed()
@@ -399,7 +399,7 @@ def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
     until(page, f"{PLOT}._fullData[0].visible === 'legendonly'")
     box(page, another).check()
     assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range") == zoomed
-    assert page.evaluate(f"{PLOT}._fullData.map(t => t.visible)") == ["legendonly", True]
+    assert page.evaluate(f"{PLOT}._fullData.map(t => t.visible)") == [True, "legendonly"]
     page.select_option("#axis", "tokens")
     assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range")[1] > 1e6
 

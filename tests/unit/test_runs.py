@@ -44,7 +44,8 @@ def test_all_recorded_runs_are_read():
     assert len(records) == len(summaries) > 90
     for record in records:
         assert record.status == record.summary["status"], record.reason
-        assert record.headline and record.curves and record.config and record.command
+        assert record.config and record.environment and record.command
+        assert record.status == "failed" or (record.headline and record.curves)
         assert record.label == f"{record.summary['model']} ({record.summary['position']})"
 
 
@@ -182,12 +183,11 @@ def test_a_config_is_flattened_to_texts():
 
 # --- the page's data -----------------------------------------------------------------------------
 
-VALUES = st.floats(-1e6, 1e6) | st.just(math.nan)
 
-
-@given(st.lists(VALUES, min_size=1, max_size=1500), st.sampled_from([500, 50, 10]))
+@given(st.randoms(use_true_random=True), st.integers(1, 1500), st.sampled_from([500, 50, 10]))
 @fuzz(60)
-def test_a_thinned_curve_keeps_ends_and_extremes(values, longest):
+def test_a_thinned_curve_keeps_ends_and_extremes(random, length, longest):
+    values = [math.nan if random.random() < 0.01 else random.gauss(0, 1) for _ in range(length)]
     points = [Point(step, None, None, value) for step, value in enumerate(values)]
     kept = thinned(points, longest)
     assert len(kept) <= longest or len(kept) == len(points) <= longest
