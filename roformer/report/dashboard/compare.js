@@ -45,8 +45,7 @@ function compareRow(part, key, one, another) {
   const cell = (value) => value === undefined
     ? element("td", { class: "muted" }, "not there")
     : element("td", {}, element("code", {}, value));
-  const words = key.split(/(?<=\.)/).flatMap((word, at) => (at ? [element("wbr"), word] : [word]));
-  const head = element("th", { scope: "row" }, mark, element("code", {}, ...words));
+  const head = element("th", { scope: "row" }, mark, element("code", {}, ...breakable(key)));
   return element("tr", { "data-part": part, "data-key": key, class: differs ? "differs" : null },
     head, cell(one), cell(another));
 }

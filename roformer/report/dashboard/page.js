@@ -20,6 +20,11 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Text that may be broken after its dots and underscores. */
+function breakable(text) {
+  return text.split(/(?<=[._])/).flatMap((word, at) => (at ? [element("wbr"), word] : [word]));
+}
+
 /** Give a select these [value, text] options; keep what is chosen where it is still there. */
 function setOptions(select, options, chosen = select.value) {
   select.replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));

@@ -127,7 +127,7 @@ function runRow(run) {
 
 function plainCell(run, { key, value, number }) {
   const found = value(run);
-  if (!number) return element("td", { "data-column": key }, found);
+  if (!number) return element("td", { "data-column": key }, ...breakable(found));
   if (found === null) return element("td", { "data-column": key, class: "number muted" }, "–");
   return element("td", { "data-column": key, "data-value": found, title: found, class: "number" }, number(found));
 }
