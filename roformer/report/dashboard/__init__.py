@@ -1,0 +1,1 @@
+"""The dashboard of run records: one HTML page that needs nothing besides itself."""

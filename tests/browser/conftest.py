@@ -1,0 +1,113 @@
+"""The system's browser, and a page of recorded and made-up runs in it."""
+
+import shutil
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from roformer.report.dashboard.page import build_page
+from roformer.report.runs import read_runs
+from roformer.report.tables import Table
+from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
+from tests.conftest import REPOSITORY
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SECTIONS = {
+    "Against the paper": [
+        Table(
+            "Headlines",
+            [["model", "mrpc/f1"], ["roformer (rotary)", "86.4 ± 0.5 (5)"], [HOSTILE, "NaN"]],
+            notes=["In percent.", HOSTILE],
+            command='make glue-table RUNS="runs/glue/*"',
+        )
+    ],
+    HOSTILE: [Table(HOSTILE, [[f"{name} {HOSTILE}" * 8 for name in "abcdef"]] * 2)],
+}
+
+
+@pytest.fixture(scope="session")
+def browser():
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"needs a browser: one of {', '.join(BROWSERS)}")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def roots(tmp_path_factory):
+    """The repository's recorded runs, and runs of every other kind."""
+    made = tmp_path_factory.mktemp("roots")
+    experiments, runs = made / "experiments", made / "runs"
+    seeds = {0: [4.0, 3.0], 1: [4.5, 3.25], 2: [5.0, 3.75]}
+    for seed, losses in seeds.items():
+        folder = experiments / "seeds" / "runs" / f"roformer-rotary-mini-0000-s{seed}"
+        write_run(folder, losses=dict(zip((10, 20), losses, strict=True)), seed=seed)
+    write_run(runs / "pretrain" / "still-running-s0", losses={10: 4.5, 20: 4.25}, status=None)
+    damaged = write_run(runs / "pretrain" / "damaged-s0", losses={10: 4.5})
+    (damaged / "summary.json").write_text("{")
+    write_hostile_run(experiments)
+    return [REPOSITORY / "experiments", experiments, runs]
+
+
+@pytest.fixture(scope="session")
+def records(roots):
+    return read_runs(roots)
+
+
+@pytest.fixture(scope="session")
+def page_file(records, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "dashboard.html"
+    file.write_text(build_page(records, SECTIONS))
+    return file
+
+
+@contextmanager
+def watched(browser, address, **settings):
+    """Yield a page with what it asked for and complained of; it may do neither more than expected."""
+    context = browser.new_context(**{"color_scheme": "light", **settings})
+    page = context.new_page()
+    seen = SimpleNamespace(requests=[], complaints=[], dialogs=[])
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on("console", lambda message: seen.complaints.append(message.text))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+    page.goto(address)
+    page.wait_for_selector("#plot .main-svg")
+    page.seen = seen
+    try:
+        yield page
+    finally:
+        context.close()
+    assert seen.complaints == [] and seen.dialogs == []
+    assert {url for url in seen.requests if not url.startswith(("data:", "blob:"))} <= {
+        address,
+        f"{address}records.json",
+    }
+
+
+def until(page, condition):
+    """Wait for a condition in the page; the driver's own way of waiting is what the policy forbids."""
+    for _ in range(200):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"it never came true: {condition}")
+
+
+@pytest.fixture
+def page(browser, page_file):
+    """The page, just opened."""
+    with watched(browser, page_file.as_uri(), viewport={"width": 1440, "height": 900}) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def opened(browser, page_file):
+    """The page, opened once for tests that only look."""
+    with watched(browser, page_file.as_uri(), viewport={"width": 1440, "height": 900}) as opened:
+        yield opened

@@ -1,0 +1,408 @@
+"""The written page in a browser: numbers are the records', controls work, nothing is executed or asked."""
+
+import json
+import math
+import statistics
+
+import pytest
+
+from roformer.report.runs import read_runs
+from tests.browser.conftest import SECTIONS, until, watched
+from tests.browser.synthetic import HOSTILE, HOSTILE_NAME
+
+PLOT = "document.getElementById('plot')"
+TRACES = f"{PLOT}.data.map(t => ({{run: t.meta, name: t.name, x: t.x, y: t.y}}))"
+
+
+def rows(page):
+    """Return the ids of the runs that the table shows, in its order."""
+    return page.eval_on_selector_all("#runs-body tr", "rows => rows.map(row => row.dataset.run)")
+
+
+def box(page, run):
+    return page.locator(f"#runs-body tr[data-run={json.dumps(run.folder)}] input")
+
+
+def study(records, name):
+    return [run for run in records if run.study == name]
+
+
+# --- looked at -----------------------------------------------------------------------------------
+
+
+def test_it_opens_without_a_complaint_and_asks_nothing(opened, page_file, records):
+    """What was asked and logged is checked when it is closed, too."""
+    assert opened.seen.complaints == []
+    assert [url for url in opened.seen.requests if not url.startswith("data:")] == [
+        page_file.as_uri()
+    ]
+    assert sorted(rows(opened)) == sorted(run.folder for run in records)
+
+
+def test_every_number_of_the_table_is_the_summarys(opened, records):
+    """Read again from the files, not from what the page was made of."""
+    script = """rows => rows.map(row => [row.dataset.run,
+        Object.fromEntries([...row.querySelectorAll('[data-value]')].map(
+            cell => [cell.dataset.column ?? cell.dataset.metric, JSON.parse(cell.dataset.value)])),
+        Object.fromEntries([...row.querySelectorAll('[data-value]')].map(
+            cell => [cell.dataset.column ?? cell.dataset.metric, cell.innerText]))])"""
+    found = {
+        run: (values, shown)
+        for run, values, shown in opened.eval_on_selector_all("#runs-body tr", script)
+    }
+    names = {
+        "steps": "steps",
+        "tokens": "tokens",
+        "seconds": "wall_seconds",
+        "speed": "tokens_per_second",
+        "parameters": "parameters",
+        "seed": "seed",
+    }
+    ended = [run for run in records if run.status in ("done", "degenerate")]
+    assert len(ended) > 90
+    for run in ended:
+        with open(f"{run.folder}/summary.json") as file:
+            summary = json.load(file)
+        values, shown = found[run.folder]
+        for column, key in names.items():
+            assert values.pop(column) == summary[key], (run.name, column)
+            assert abs(float(shown[column].replace(",", "")) - summary[key]) <= 0.5
+        assert values and summary.get("headline", next(iter(values))) in values
+        for metric, value in values.items():
+            assert value == summary["metrics"][metric], (run.name, metric)
+            text = shown[metric].split()[-1]
+            if value is None:
+                assert text == "NaN"
+            else:
+                assert math.isclose(float(text), value, rel_tol=1e-3, abs_tol=1e-4)
+
+
+def test_headers_count_the_runs(opened, records):
+    shown = opened.inner_text("#counts").split()
+    count = {s: sum(run.status == s for run in records) for s in ("done", "degenerate", "damaged")}
+    assert shown[:2] == [str(len(records)), "runs"]
+    for status, number in count.items():
+        assert shown[shown.index(status) - 1] == str(number) != "0"
+
+
+def test_why_a_run_is_not_done_can_be_read(opened, records):
+    for run in records:
+        if run.status in ("failed", "degenerate", "damaged", "running"):
+            row = opened.locator(f"#runs-body tr[data-run={json.dumps(run.folder)}]")
+            assert run.reason and row.locator(".reason").text_content() == run.reason
+
+
+def test_hostile_names_are_text(opened):
+    """In the table, the filters, the sections, the configs and the plot."""
+    assert opened.locator("#runs-body code", has_text="<img src=x").count() == 1
+    assert opened.locator("#runs-body .reason", has_text=HOSTILE).count() == 1
+    assert opened.locator(f"#filter-model option[value={json.dumps(HOSTILE)}]").count() == 1
+    assert opened.locator("#sections h2").all_text_contents() == list(SECTIONS)
+    assert opened.locator("#sections code").text_content() == 'make glue-table RUNS="runs/glue/*"'
+    assert opened.locator("img, main script, #plot a, b b").count() == 0
+    assert opened.evaluate("document.scripts.length") == 4
+
+
+def test_the_policy_executes_nothing_else(opened):
+    """Neither a script that found its way in, nor a handler, nor a request."""
+    content = opened.get_attribute("meta[http-equiv=Content-Security-Policy]", "content")
+    assert content.startswith("default-src 'none'; script-src 'sha256-")
+    script_sources = content.split(";")[1]
+    assert "unsafe" not in script_sources and "connect-src 'none'" in content
+    with watched_quietly(opened) as page:
+        page.evaluate(
+            """() => {
+                const script = document.createElement("script");
+                script.textContent = "window.executed = true";
+                document.body.append(script);
+                const button = document.createElement("button");
+                button.setAttribute("onclick", "window.executed = true");
+                document.body.append(button);
+                button.click();
+            }"""
+        )
+        assert page.evaluate("window.executed") is None
+        refused = "fetch('https://example.org').then(() => 'asked', () => 'refused')"
+        assert page.evaluate(refused) == "refused"
+
+
+def watched_quietly(opened):
+    """Return the same page in a context of its own, in which complaints are meant."""
+
+    class Quiet:
+        def __enter__(self):
+            self.context = opened.context.browser.new_context()
+            page = self.context.new_page()
+            page.goto(opened.url)
+            return page
+
+        def __exit__(self, *_):
+            self.context.close()
+
+    return Quiet()
+
+
+# --- used ----------------------------------------------------------------------------------------
+
+
+def test_filters_leave_the_rows_that_match(page, records):
+    page.select_option("#filter-pipeline", "wmt")
+    expected = [run.folder for run in records if run.pipeline == "wmt"]
+    assert sorted(rows(page)) == sorted(expected) and 6 <= len(expected) < len(records)
+    page.fill("#filter-text", "Multi30K shaw")
+    expected = [run for run in expected if "multi30k" in run and "shaw" in run]
+    assert rows(page) == expected != []
+    assert page.inner_text("#shown") == f"{len(expected)} of {len(records)} runs"
+    page.click("#reset")
+    assert len(rows(page)) == len(records)
+    page.select_option("#filter-status", "damaged")
+    assert [run.split("/")[-1] for run in rows(page)] == ["damaged-s0"]
+
+
+def test_overlaid_runs_are_their_records_points(page, records):
+    one, another = study(records, "pretraining_builtin")[:2]
+    box(page, one).check()
+    box(page, another).check()
+    page.select_option("#metric", "train/loss")
+    traces = {trace["run"]: trace for trace in page.evaluate(TRACES)}
+    assert set(traces) == {one.folder, another.folder}
+    for run in (one, another):
+        with open(f"{run.folder}/metrics.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        points = [(line["step"], line["train/loss"]) for line in lines if "train/loss" in line]
+        assert list(zip(traces[run.folder]["x"], traces[run.folder]["y"], strict=True)) == points
+        page.select_option("#axis", "tokens")
+        tokens = [line["data/tokens"] for line in lines if "train/loss" in line]
+        (trace,) = [t for t in page.evaluate(TRACES) if t["run"] == run.folder]
+        assert trace["x"] == tokens
+        page.select_option("#axis", "updates")
+    page.check("#log")
+    assert page.evaluate(f"{PLOT}.layout.yaxis.type") == "log"
+    page.click("#clear-curves")
+    assert page.locator("#runs-body input:checked").count() == 0
+    assert "No run is checked" in page.inner_text("#curves-note")
+
+
+@pytest.mark.slow
+def test_hostile_names_are_text_in_the_plot(page, records):
+    """plotly.js reads tags in names: they are printed."""
+    (hostile,) = [run for run in records if run.name.startswith("<img")]
+    box(page, hostile).check()
+    assert page.locator("#metric option").all_text_contents() == sorted(hostile.curves)
+    for metric in hostile.curves:
+        page.select_option("#metric", metric)
+        assert page.evaluate(TRACES)[0]["y"] == [hostile.curves[metric][0].value]
+        assert page.locator("#plot .ytitle").text_content() == metric
+    assert page.locator("#plot .legendtext").text_content() == (
+        f"{HOSTILE} ({HOSTILE}), {HOSTILE}, seed 0"
+    )
+    page.select_option("#one", hostile.folder)
+    page.check("#all-keys")
+    row = page.locator("#compare-table tr[data-key=commit] td").first
+    assert row.text_content() == HOSTILE
+    assert page.inner_text("#compare-one").startswith(HOSTILE_NAME[:10])
+    assert page.locator("img, main script, #plot a").count() == 0
+
+
+@pytest.mark.slow
+def test_the_band_is_mean_and_standard_deviation_over_the_seeds(page, records):
+    for run in study(records, "seeds"):
+        box(page, run).check()
+    page.check("#band")
+    low, high, mean = page.evaluate(TRACES)
+    curves = [[4.0, 3.0], [4.5, 3.25], [5.0, 3.75]]
+    for at, values in enumerate(zip(*curves, strict=True)):
+        middle, spread = statistics.fmean(values), statistics.stdev(values)
+        assert mean["y"][at] == pytest.approx(middle, rel=1e-12)
+        assert low["y"][at] == pytest.approx(middle - spread, rel=1e-12)
+        assert high["y"][at] == pytest.approx(middle + spread, rel=1e-12)
+    assert mean["x"] == [10, 20] and mean["name"] == "roformer (rotary), mean of 3 seeds"
+
+
+@pytest.mark.slow
+def test_two_configs_differ_where_they_do(page, records):
+    one, another = study(records, "glue_builtin")[0], study(records, "wmt_multi30k")[1]
+    page.select_option("#one", one.folder)
+    page.select_option("#another", another.folder)
+    script = """rows => rows.map(row => [row.dataset.part, row.dataset.key,
+        ...[...row.querySelectorAll('td')].map(
+            cell => cell.className === 'muted' ? null : cell.textContent)])"""
+
+    def shown():
+        return page.eval_on_selector_all("#compare-table tr[data-key]", script)
+
+    def compared(differing):
+        for part in ("config", "environment"):
+            a, b = getattr(one, part), getattr(another, part)
+            if part == "environment":
+                a, b = a | {"command": one.command}, b | {"command": another.command}
+            for key in sorted(a.keys() | b.keys()):
+                if not differing or a.get(key) != b.get(key):
+                    yield [part, key, a.get(key), b.get(key)]
+
+    assert shown() == list(compared(True))
+    page.check("#all-keys")
+    assert shown() == list(compared(False))
+    assert len(shown()) > len(list(compared(True))) > 20
+
+
+@pytest.mark.slow
+def test_the_table_is_sorted_by_the_keyboard_alone(page, records):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
+        if page.evaluate("document.activeElement.textContent") == "Updates":
+            break
+    assert {"theme", "filter-text", "filter-status", "reset", "Table of runs"} <= reached
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    by_name = {run.folder: run for run in records}
+    for direction in ("ascending", "descending"):
+        page.keyboard.press("Enter")
+        assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 1
+        sort = "document.activeElement.closest('th').getAttribute('aria-sort')"
+        assert page.evaluate(sort) == direction
+        steps = [by_name[run].steps for run in rows(page) if by_name[run].steps is not None]
+        assert steps == sorted(steps, reverse=direction == "descending") and len(set(steps)) > 3
+        assert by_name[rows(page)[-1]].steps is None  # the one that was not counted
+
+
+@pytest.mark.slow
+def test_the_theme_is_the_systems_until_another_is_chosen_and_is_remembered(browser, page_file):
+    background = "getComputedStyle(document.body).backgroundColor"
+    plot_text = f"{PLOT}.layout.font.color"
+    with watched(browser, page_file.as_uri(), color_scheme="dark") as page:
+        dark = [page.evaluate(background), page.evaluate(plot_text)]
+        assert page.get_attribute("#theme", "aria-pressed") == "true"
+        page.emulate_media(color_scheme="light")
+        light = [page.evaluate(background), page.evaluate(plot_text)]
+        page.click("#theme")
+        assert [page.evaluate(background), page.evaluate(plot_text)] == dark
+        assert dark[0] != light[0] and dark[1] != light[1]
+        page.reload()
+        page.wait_for_selector("#plot .main-svg")
+        assert [page.evaluate(background), page.evaluate(plot_text)] == dark
+
+
+CONTRAST = """() => {
+    const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(
+        v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+    ).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const parts = text => text.match(/[\\d.]+/g).map(Number);
+    const behind = element => {
+        const own = parts(getComputedStyle(element).backgroundColor);
+        return own.length === 4 && own[3] === 0 ? behind(element.parentElement) : own;
+    };
+    const ratios = [];
+    for (const element of document.querySelectorAll("body *:not(script):not(:disabled)")) {
+        const own = [...element.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+        if (!own || element.closest("svg, [hidden]") || !element.checkVisibility()) continue;
+        const [a, b] = [light(parts(getComputedStyle(element).color)), light(behind(element))];
+        ratios.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]);
+    }
+    return ratios.sort((a, b) => a[0] - b[0]);
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_background(browser, page_file, scheme):
+    """WCAG's 4.5 for text; 3 for the colours of curves."""
+    with watched(browser, page_file.as_uri(), color_scheme=scheme) as page:
+        ratios = page.evaluate(CONTRAST)
+        assert len(ratios) > 500 and ratios[0][0] >= 4.5, ratios[0]
+        colours = [page.evaluate(f"colour('--curve-{number}')") for number in range(1, 9)]
+        assert len(set(colours)) == 8
+        luminance = [contrast_to(page, colour) for colour in colours]
+        assert min(luminance) >= 3, luminance
+
+
+def contrast_to(page, colour):
+    """Return a colour's contrast to the page."""
+
+    def light(text):
+        parts = [int(part) / 255 for part in text.removeprefix("rgb(").removesuffix(")").split(",")]
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return sum(v * w for v, w in zip(linear, (0.2126, 0.7152, 0.0722), strict=True)) + 0.05
+
+    pair = sorted([light(colour), light(page.evaluate("colour('--page')"))])
+    return pair[1] / pair[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_the_page_does_not_scroll_sideways_but_its_tables_do(browser, page_file, width):
+    viewport = {"width": width, "height": 740}
+    with watched(browser, page_file.as_uri(), viewport=viewport) as page:
+        page.check("#all-keys")
+        page.click("summary")
+        root = "document.documentElement"
+        assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
+        page.evaluate("window.scrollTo(500, 0)")
+        assert page.evaluate("window.scrollX") == 0
+        regions = page.locator(".region").all()
+        assert len(regions) == 3 + sum(map(len, SECTIONS.values()))
+        for region in regions:
+            assert region.get_attribute("tabindex") == "0" and region.get_attribute("aria-label")
+            assert region.get_attribute("role") == "region"
+            assert region.bounding_box()["width"] <= width
+        runs = page.locator(".region").first
+        if width == 360:
+            runs.focus()
+            page.keyboard.press("ArrowRight")
+            until(page, "document.activeElement.scrollLeft > 0")
+
+
+@pytest.mark.slow
+def test_tables_are_marked_up_for_screen_readers(page):
+    for table in page.locator("table").all():
+        assert table.locator("caption").count() == 1
+        assert table.locator("th:not([scope])").count() == 0
+    unnamed = (
+        """all => all.filter(one => !one.labels?.length && !one.ariaLabel).map(one => one.id)"""
+    )
+    assert page.eval_on_selector_all("input, select", unnamed) == []
+    assert page.locator("h1").count() == 1
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+@pytest.mark.slow
+def test_commands_are_copied(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click(".command button")
+    until(page, "document.querySelector('.command button').textContent !== 'Copy'")
+    command = SECTIONS["Against the paper"][0].command
+    assert page.evaluate("getSelection().toString()") == command
+    assert page.inner_text(".command button") == "Copied"
+    assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+@pytest.mark.slow
+def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
+    """The added one comes before the hidden one."""
+    another, one = study(records, "pretraining_builtin")[:2]
+    box(page, one).check()
+    before = page.evaluate(f"{PLOT}._fullLayout.xaxis.range")
+    page.locator("#plot").scroll_into_view_if_needed()
+    area = page.locator("#plot .nsewdrag").bounding_box()
+    middle = area["y"] + area["height"] / 2
+    page.mouse.move(area["x"] + area["width"] * 0.25, middle)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * 0.75, middle, steps=5)
+    page.mouse.up()
+    until(page, f"{PLOT}._fullLayout.xaxis.range[0] > {before[0]} + 100")
+    zoomed = page.evaluate(f"{PLOT}._fullLayout.xaxis.range")
+    page.locator("#plot .legendtoggle").click()
+    until(page, f"{PLOT}._fullData[0].visible === 'legendonly'")
+    box(page, another).check()
+    assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range") == zoomed
+    assert page.evaluate(f"{PLOT}._fullData.map(t => t.visible)") == [True, "legendonly"]
+    page.select_option("#axis", "tokens")
+    assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range")[1] > 1e6
+
+
+def test_the_roots_are_read_as_the_page_shows_them(roots, records):
+    assert read_runs(roots) == records

@@ -1,0 +1,169 @@
+"""The served page: this machine alone is answered, and an open page learns of what a run wrote."""
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import pytest
+
+from roformer.report.dashboard.page import build_page, data_json
+from roformer.report.dashboard.server import DashboardServer
+from roformer.report.runs import RunReader
+from tests.browser.conftest import until, watched
+from tests.browser.synthetic import append_row, write_run
+from tests.conftest import REPOSITORY
+
+PLOT = "document.getElementById('plot')"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    write_run(tmp_path / "runs/pretrain/running-s0", losses={10: 5.0, 20: 4.5}, status=None)
+    write_run(tmp_path / "runs/pretrain/ended-s0", losses={10: 4.5, 20: 4.25}, model="bert")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def server(runs):
+    reader = RunReader([runs])
+    made = DashboardServer(
+        8600,
+        lambda: build_page(reader.read(), {}, live=True),
+        lambda: data_json(reader.read(), {}, live=True),
+    )
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def ask(server, path="/", *, method="GET", host=None):
+    """Return the response to a request, whose Host may be another."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection.putrequest(method, path, skip_host=True)
+    for name in [f"127.0.0.1:{server.server_port}"] if host is None else host:
+        connection.putheader("Host", name)
+    connection.endheaders()
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_the_page_and_its_data_are_all_there_is(server):
+    response, body = ask(server, "/records.json")
+    assert response.status == 200 and b"running-s0" in body
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    response, body = ask(server)
+    assert response.status == 200 and b"connect-src &#x27;self&#x27;" in body
+    response, body = ask(server, method="HEAD")
+    assert response.status == 200 and body == b""
+    for path in ("/x", "/../README.md", "/%2e%2e/README.md", "/?x", "http://x/", "/runs/"):
+        response, body = ask(server, path)
+        assert response.status == 404 and len(body) < 20, path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(server, method=method)[0].status == 501
+
+
+def test_another_host_is_refused(server):
+    """A name that points to 127.0.0.1 makes a browser ask for a site of somebody else's."""
+    port = server.server_port
+    assert ask(server, host=[f"localhost:{port}"])[0].status == 200
+    strange = (
+        [],
+        ["example.org"],
+        [f"example.org:{port}"],
+        ["127.0.0.1"],
+        [f"127.0.0.1:{port + 1}"],
+    )
+    for host in (*strange, [f"127.0.0.1:{port}", "example.org"]):
+        for path in ("/", "/records.json", "/x"):
+            response, body = ask(server, path, host=host)
+            assert response.status == 403 and b"running" not in body, host
+
+
+def test_only_this_machine_is_listened_to_and_a_taken_port_is_passed_over(server):
+    assert server.server_address[0] == "127.0.0.1"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with DashboardServer(port, str, str) as other:
+            assert port < other.server_port < port + 20
+
+
+def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
+    """Without a reload: filters, checks and the order stay."""
+    with watched(browser, server.address) as page:
+        page.evaluate("window.notReloaded = true")
+        page.fill("#filter-text", "running")
+        page.check("#runs-body input")
+        page.click("th button:has-text('Updates')")
+        steps = page.locator("#runs-body [data-column=steps]")
+        assert steps.all_text_contents() == ["20"]
+        append_row(runs / "pretrain/running-s0", 30, 4.125)
+        with (runs / "pretrain/running-s0/metrics.jsonl").open("a") as file:
+            file.write('{"step": 40, "valid/mlm_')
+        page.evaluate("poll()")
+        until(page, f"{PLOT}.data[0].x.length === 3")
+        assert steps.all_text_contents() == ["30"]
+        assert page.evaluate(f"[...{PLOT}.data[0].y]") == [5.0, 4.5, 4.125]
+        assert page.locator("#runs-body input:checked").count() == 1
+        assert page.locator("th[aria-sort=ascending]").count() == 1
+        assert page.evaluate("window.notReloaded") is True
+
+
+@pytest.mark.slow
+def test_an_open_page_asks_by_itself_unless_it_is_hidden(browser, server, runs):
+    with watched(browser, server.address) as page:
+        hide = "Object.defineProperty(document, 'hidden', {get: () => %s, configurable: true})"
+        page.evaluate(hide % "true")
+        write_run(runs / "pretrain/new-s0", losses={10: 4.0})
+        asked = len(page.seen.requests)
+        page.wait_for_timeout(11_000)
+        assert len(page.seen.requests) == asked
+        page.evaluate(hide % "false")
+        page.wait_for_selector("#runs-body code:has-text('new-s0')", timeout=15_000)
+
+
+@pytest.mark.slow
+def test_a_page_whose_server_ended_says_so(browser, server):
+    with watched(browser, server.address) as page:
+        server.answers.clear()
+        page.evaluate("poll()")
+        until(page, "document.getElementById('live').textContent.includes('not answer')")
+        assert page.locator("#runs-body tr").count() == 2
+        page.seen.complaints.clear()  # the browser's own, of an answer that is an error
+
+
+@pytest.mark.slow
+def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(runs, tmp_path):
+    command = [sys.executable, str(REPOSITORY / "scripts" / "dashboard.py"), str(runs)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        line = run.stdout.readline()
+        with urllib.request.urlopen(line.split()[0]) as response:
+            assert b"running-s0" in response.read()
+        run.send_signal(signal.SIGINT)
+        output, errors = run.communicate(timeout=30)
+    assert (output.strip(), errors, run.returncode) == ("stopped", "", 0)
+    file = tmp_path / "page.html"
+    done = subprocess.run([*command, "--output", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0 and "running-s0" in file.read_text()
+    assert "connect-src &#x27;none&#x27;" in file.read_text()
+    for wrong in (
+        ["--output", str(tmp_path / "none" / "x.html")],
+        ["--port", "70000"],
+        ["nowhere"],
+    ):
+        done = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
