@@ -15,6 +15,7 @@ from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.runs import RunReader
+from roformer.report.sections import sections_of
 from roformer.report.tables import Table
 from roformer.training.records import write_atomically
 
@@ -78,5 +79,22 @@ def serve(reader: RunReader, sections: Callable[[], Sections], port: int) -> Non
         print("\nstopped")
 
 
+class FreshSections:
+    """The tables of the records below experiments/ and runs/, made again when a summary changed."""
+
+    def __init__(self) -> None:
+        self.state: list[tuple[str, int]] = []
+        self.sections: Sections = {}
+
+    def __call__(self) -> Sections:
+        experiments, runs = DEFAULT_ROOTS
+        files = [*experiments.glob("*.yaml"), *experiments.glob("*/study.yaml")]
+        files += [*experiments.glob("*/runs/*/summary.json"), *runs.glob("*/*/summary.json")]
+        state = sorted((str(file), file.stat().st_mtime_ns) for file in files)
+        if state != self.state:
+            self.sections, self.state = sections_of(experiments, runs), state
+        return self.sections
+
+
 if __name__ == "__main__":
-    main()
+    main(FreshSections())

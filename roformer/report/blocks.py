@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from typing_extensions import TypedDict
 
 from roformer.report.curves import compare, read_curve
+from roformer.report.decay import decay_tables, read_decay
+from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_measured_decay
 from roformer.report.extension import Record, extension_tables
+from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.glue import glue_tables
 from roformer.report.pages import Block, matching
-from roformer.report.records import Pipeline, read_json, read_summary
+from roformer.report.paper import claims, read_paper
+from roformer.report.records import Pipeline, RecordError, read_json, read_summary
+from roformer.report.sections import paper_sections, run_tables
 from roformer.report.speed import speed_table
 from roformer.report.studies import read_studies, read_study, statuses
-from roformer.report.tables import code, escaped, markdown
+from roformer.report.tables import Table, code, escaped, markdown
 from roformer.report.wmt import wmt_tables
+from roformer.report.wmt_bootstrap import bleu_intervals
+
+Figure = Callable[[Path, Path, list[str]], str]
+"""From the page's folder, the file to draw and what to draw it from to the caption."""
 
 
 class Facts(Pipeline):
@@ -84,12 +94,76 @@ def extension_block(folder: Path, words: list[str]) -> str:
     return extension_tables(record)
 
 
+def tables_block(folder: Path, words: list[str]) -> str:
+    """`tables [RUN …]`: what the study's runs, or these, came to, with its baseline."""
+    study = read_study(folder)
+    runs = matching(folder, words) if words else study.runs
+    return markdown_of(run_tables(runs, study.baseline))
+
+
+def paper_block(folder: Path, words: list[str]) -> str:
+    """`paper`: the tables of paper.yaml below the page's folder, with ours in columns of their own."""
+    paper = read_paper(folder / "paper.yaml")
+    return markdown_of(paper_sections(paper, read_studies(folder)))
+
+
+def claims_block(folder: Path, words: list[str]) -> str:
+    """`claims`: every claim of the paper, and the studies of it."""
+    return claims(read_paper(folder / "paper.yaml"), read_studies(folder)).markdown()
+
+
+def decay_block(folder: Path, words: list[str]) -> str:
+    """`decay FILE`: the bound and the measured scores by distance."""
+    return markdown_of(decay_tables(read_decay(folder / words[0])))
+
+
+def figure_block(folder: Path, words: list[str]) -> str:
+    """`figure KIND PNG FROM …`: draws the file if its data changed; the picture and its caption."""
+    kind, name, *sources = words
+    if kind not in FIGURES:
+        raise RecordError(f"no figure {kind!r}: choose of {', '.join(FIGURES)}")
+    caption = escaped(FIGURES[kind](folder, folder / name, sources))
+    return f"![{caption.partition('.')[0]}]({name})\n\n{caption}"
+
+
+def markdown_of(tables: Iterable[Table]) -> str:
+    """Return tables one below the other."""
+    return "\n\n".join(table.markdown() for table in tables)
+
+
+def _of_file(draw: Callable[[Path, Path], str]) -> Figure:
+    return lambda folder, output, sources: draw(folder / sources[0], output)
+
+
+def _of_runs(draw: Callable[[Sequence[Path], Path], str]) -> Figure:
+    return lambda folder, output, sources: draw(matching(folder, sources), output)
+
+
+def _bleu(runs: Sequence[Path], output: Path) -> str:
+    known = {name: found for name, found in bleu_intervals(runs).arms.items() if found}
+    return draw_bleu(runs, output, known or None)
+
+
+FIGURES: dict[str, Figure] = {
+    "bleu": _of_runs(_bleu),
+    "bound": _of_file(draw_bound),
+    "convergence": _of_runs(draw_convergence),
+    "decay": _of_file(draw_measured_decay),
+    "decay_by_layer": _of_file(draw_decay_by_layer),
+    "glue": _of_runs(draw_glue),
+    "speed": _of_file(draw_speed),
+}
 BLOCKS: dict[str, Block] = {
+    "claims": claims_block,
     "compare": compare_block,
+    "decay": decay_block,
     "extension": extension_block,
     "facts": facts_block,
+    "figure": figure_block,
     "glue": lambda folder, words: glue_tables(matching(folder, words)),
     "index": index_block,
+    "paper": paper_block,
     "speed": lambda folder, words: speed_table(folder / words[0]),
+    "tables": tables_block,
     "wmt": lambda folder, words: wmt_tables(matching(folder, words)),
 }

@@ -1,8 +1,9 @@
-"""The tables of a report under their headings: claims, the paper beside ours, studies, runs of this machine."""
+"""The tables of a report under their headings: claims, the paper and ours, studies, this machine's runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from roformer.report.ours import Ours, glue_ours, pretraining_ours, wmt_ours
 from roformer.report.paired import paired_glue_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
 from roformer.report.records import Pipeline, RecordError, read_config, read_summary
-from roformer.report.studies import Study, read_studies
+from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt_bootstrap import bleu_table
 
@@ -25,23 +26,27 @@ PAPER = {"pretrain": "figure_3_left", "glue": "table_2", "wmt": "table_1"}
 def sections_of(experiments: Path, runs: Path) -> Sections:
     """Return all tables of the dashboard.
 
-    Args:
-        experiments: the folder of recorded studies with paper.yaml.
-        runs: the folder of this machine's runs; those that are not finished are left out.
+    What cannot be made, because a record is damaged, is a table that says so.
 
-    Raises:
-        RecordError: a study or its records are damaged. Damaged runs of this machine are told of in
-            the section's notes instead.
+    Args:
+        experiments: the folder of recorded studies with paper.yaml; without it only `runs` is told of.
+        runs: the folder of this machine's runs; those that are not finished are left out.
     """
-    paper, studies = read_paper(experiments / "paper.yaml"), read_studies(experiments)
-    found: Sections = {"Claims": [claims(paper, studies)]}
-    found["The paper's numbers and ours"] = paper_sections(paper, studies)
-    for study in studies:
-        if tables := study_tables(study):
-            found[study.title] = tables
-    if tables := run_tables(finished(runs)):
-        found[HERE] = tables
-    return found
+    found: Sections = {}
+    if (experiments / "paper.yaml").is_file():
+        found["Claims"] = _or_problem(lambda: [claims(*_read(experiments))])
+        found["The paper's numbers and ours"] = _or_problem(
+            lambda: paper_sections(*_read(experiments))
+        )
+        for file in sorted(experiments.glob("*/study.yaml")):
+            found.update(_study_section(file.parent))
+    by_pipeline: dict[str, list[Path]] = {}
+    for run in finished(runs):
+        by_pipeline.setdefault(_pipeline(run), []).append(run)
+    tables = [
+        table for group in by_pipeline.values() for table in _or_problem(partial(run_tables, group))
+    ]
+    return found | ({HERE: tables} if tables else {})
 
 
 def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
@@ -99,9 +104,36 @@ def comparable(runs: Sequence[Path]) -> list[list[Path]]:
 
 
 def finished(runs: Path) -> list[Path]:
-    """Return the folders below `runs` that have a summary of a pipeline that has tables."""
+    """Return the folders below `runs` that have a summary of a pipeline that has tables.
+
+    Attempts that were set aside, `<run>.before-1`, are left out.
+    """
     found = (path.parent for path in sorted(runs.glob("*/*/summary.json")))
-    return [run for run in found if _pipeline(run) in PAPER]
+    return [run for run in found if "." not in run.name and _pipeline(run) in PAPER]
+
+
+def _read(experiments: Path) -> tuple[Paper, list[Study]]:
+    return read_paper(experiments / "paper.yaml"), read_studies(experiments)
+
+
+def _study_section(folder: Path) -> Sections:
+    try:
+        study = read_study(folder)
+    except RecordError as error:
+        return {folder.name: [_problem(error)]}
+    tables = _or_problem(lambda: study_tables(study))
+    return {study.title: tables} if tables else {}
+
+
+def _or_problem(make: Callable[[], list[Table]]) -> list[Table]:
+    try:
+        return make()
+    except RecordError as error:
+        return [_problem(error)]
+
+
+def _problem(error: RecordError) -> Table:
+    return Table("Not made", [["what is wrong"], [str(error)]])
 
 
 def _pipeline(run: Path) -> str:
