@@ -18,13 +18,13 @@ from roformer.report.tables import Table
 from roformer.report.wmt_bootstrap import bleu_table
 
 Sections = dict[str, list[Table]]
-HERE = "Runs of this machine"
+HERE = "Here: runs of this machine"
 PAPER = {"pretrain": "figure_3_left", "glue": "table_2", "wmt": "table_1"}
 """Pipeline → the table or figure of the paper that its runs stand beside."""
 
 
 def sections_of(experiments: Path, runs: Path) -> Sections:
-    """Return all tables of the dashboard.
+    """Return all tables of the dashboard by heading; its links are what stands before a colon.
 
     What cannot be made, because a record is damaged, is a table that says so.
 
@@ -34,8 +34,10 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
     """
     found: Sections = {}
     if (experiments / "paper.yaml").is_file():
-        found["Claims"] = _or_problem(lambda: [claims(*_read(experiments))])
-        found["The paper's numbers and ours"] = _or_problem(
+        found["Claims: what the paper says, and what came out"] = _or_problem(
+            lambda: [claims(*_read(experiments))]
+        )
+        found["Paper: its numbers and ours"] = _or_problem(
             lambda: paper_sections(*_read(experiments))
         )
         for file in sorted(experiments.glob("*/study.yaml")):
@@ -121,8 +123,8 @@ def _study_section(folder: Path) -> Sections:
         study = read_study(folder)
     except RecordError as error:
         return {folder.name: [_problem(error)]}
-    tables = _or_problem(lambda: study_tables(study))
-    return {study.title: tables} if tables else {}
+    tables = _or_problem(partial(study_tables, study))
+    return {f"{folder.name}: {study.title}": tables} if tables else {}
 
 
 def _or_problem(make: Callable[[], list[Table]]) -> list[Table]:

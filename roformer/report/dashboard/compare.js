@@ -56,7 +56,8 @@ function renderSections() {
   const last = byId("nav").lastElementChild;
   const made = page.data.sections.map(({ heading, tables }, number) => {
     const id = `section-${number}`;
-    last.before(element("li", { class: "made" }, element("a", { href: `#${id}` }, heading)));
+    const short = heading.split(":")[0];
+    last.before(element("li", { class: "made" }, element("a", { href: `#${id}` }, short)));
     const title = element("h2", { id: `${id}-heading` }, heading);
     return element("section", { id, "aria-labelledby": `${id}-heading`, tabindex: "-1" }, title, ...tables.map(tableOf));
   });
