@@ -1,0 +1,91 @@
+"""The report as a whole: sections of tables, and what `make report` writes."""
+
+import json
+import shutil
+
+import pytest
+
+from roformer.report.sections import comparable, finished, run_tables, sections_of
+from scripts.report import report, tables
+from tests.conftest import REPOSITORY
+
+EXPERIMENTS = REPOSITORY / "experiments"
+
+
+@pytest.fixture
+def experiments(tmp_path):
+    """Return a copy of two studies, of the paper's numbers and of an index page."""
+    copy = tmp_path / "experiments"
+    for study in ("pretraining_builtin", "wmt_builtin"):
+        shutil.copytree(EXPERIMENTS / study, copy / study)
+    shutil.copy(EXPERIMENTS / "paper.yaml", copy)
+    shutil.copy(EXPERIMENTS / "README.md", copy)
+    return copy
+
+
+def tables_under(sections, beginning):
+    (heading,) = [heading for heading in sections if heading.startswith(beginning)]
+    return sections[heading]
+
+
+def test_sections_of_the_recorded_studies(experiments, tmp_path):
+    sections = sections_of(experiments, tmp_path / "none")
+    assert [heading.partition(":")[0] for heading in sections] == [
+        "Claims",
+        "Paper",
+        "pretraining_builtin",
+        "wmt_builtin",
+    ]
+    assert len(tables_under(sections, "Paper")) == 8
+    (bleu,) = tables_under(sections, "wmt_builtin")
+    assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
+    assert bleu.command == "python scripts/sweep.py experiments/wmt_builtin"
+
+
+def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
+    (run,) = experiments.glob("wmt_builtin/runs/*sinusoidal*")
+    (run / "summary.json").write_text('{"pipeline": "wmt"')
+    sections = sections_of(experiments, tmp_path / "none")
+    (table,) = tables_under(sections, "wmt_builtin")
+    assert table.title == "Not made" and "summary.json" in table.lines[1][0]
+    assert len(tables_under(sections, "pretraining_builtin")) == 3
+
+
+def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
+    """Another recipe or an attempt that was set aside is no arm of the same comparison."""
+    for run in EXPERIMENTS.glob("pretraining_*/runs/*"):
+        shutil.copytree(run, tmp_path / "pretrain" / run.name)
+    (rotary,) = EXPERIMENTS.glob("pretraining_builtin/runs/*rotary*")
+    shutil.copytree(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
+    runs = finished(tmp_path)
+    assert sorted(len(group) for group in comparable(runs)) == [2, 3]
+    titles = [table.title for table in run_tables(runs)]
+    assert titles.count("valid/mlm_loss at equal updates") == 2
+
+
+def test_a_report_is_made_once(experiments, tmp_path, capsys):
+    """A second one changes no file; a changed record is seen."""
+    (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
+    report(experiments, tmp_path / "runs")
+    assert (experiments / "wmt_builtin" / "plots" / "bleu.png").is_file()
+    page = tmp_path / "runs" / "report" / "dashboard.html"
+    assert page.read_text().startswith("<!doctype html>")
+    before = {path: path.stat().st_mtime_ns for path in experiments.rglob("*")}
+    capsys.readouterr()
+    report(experiments, tmp_path / "runs")
+    assert {path: path.stat().st_mtime_ns for path in experiments.rglob("*")} == before
+    assert "written anew" not in capsys.readouterr().out
+    (run,) = experiments.glob("wmt_builtin/runs/*sinusoidal*")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["metrics"]["test/sacrebleu"] = 12.34
+    (run / "summary.json").write_text(json.dumps(summary))
+    report(experiments, tmp_path / "runs")
+    assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
+
+
+def test_tables_of_runs_name_what_is_left_out(tmp_path, capsys):
+    (rotary,) = EXPERIMENTS.glob("wmt_builtin/runs/*rotary*")
+    tables([rotary, tmp_path], tmp_path / "dashboard.html")
+    shown = capsys.readouterr()
+    assert "96.98" in shown.out and "dashboard:" not in shown.out
+    assert f"left out: {tmp_path} has no summary.json" in shown.err
