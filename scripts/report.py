@@ -1,7 +1,7 @@
 """Make tables, figures and the dashboard from run records: `python scripts/report.py`.
 
-Writes the generated parts of experiments/README.md and of every study's REPORT.md and its figures anew,
-where their records changed, and the dashboard of all records into runs/report/dashboard.html. With
+Writes the generated parts of README.md, experiments/README.md and every study's REPORT.md and its figures
+anew, where their records changed, and the dashboard of all records into runs/report/dashboard.html. With
 --tables the tables of the runs named are printed and nothing is written.
 """
 
@@ -32,8 +32,9 @@ def report(experiments: Path, runs: Path) -> None:
     """
     if not (experiments / "paper.yaml").is_file():
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
-    pages = [experiments / "README.md", *sorted(experiments.glob("*/REPORT.md"))]
-    for page in pages:
+    pages = [experiments.parent / "README.md", experiments / "README.md"]
+    pages += sorted(experiments.glob("*/REPORT.md"))
+    for page in filter(Path.is_file, pages):
         print(f"{page}: {'written anew' if refresh(page, BLOCKS) else 'unchanged'}", flush=True)
     records = read_runs([experiments, runs])
     file = runs / DASHBOARD

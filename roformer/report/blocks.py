@@ -88,6 +88,16 @@ def index_block(folder: Path, words: list[str]) -> str:
     return markdown(lines, text_columns=5)
 
 
+def outcomes_block(folder: Path, words: list[str]) -> str:
+    """`outcomes STUDY …`: what came out of these studies, a line each."""
+    lines = []
+    for word in words:
+        study = read_study(folder / word)
+        title = f"[{escaped(study.title)}]({word}/REPORT.md)"
+        lines.append(f"- {title}: {escaped(study.outcome)} Scale: {escaped(study.scale)}.")
+    return "\n".join(lines)
+
+
 def extension_block(folder: Path, words: list[str]) -> str:
     """`extension FILE`: a run read at several lengths."""
     record: Record = read_json(folder / words[0], Record)
@@ -162,6 +172,7 @@ BLOCKS: dict[str, Block] = {
     "figure": figure_block,
     "glue": lambda folder, words: glue_tables(matching(folder, words)),
     "index": index_block,
+    "outcomes": outcomes_block,
     "paper": paper_block,
     "speed": lambda folder, words: speed_table(folder / words[0]),
     "tables": tables_block,

@@ -4,8 +4,8 @@
     … what the block `glue` makes of these runs of the page's folder …
     <!-- /report -->
 
-`make report` writes the blocks of every page under experiments/ anew; a test does the same and finds
-nothing changed.
+`make report` writes the blocks of README.md and of every page under experiments/ anew; a test does the same
+and finds nothing changed. A mark stands at the beginning of a line; this one, indented, is an example.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from roformer.report.records import RecordError
 
 Block = Callable[[Path, list[str]], str]
 """From the page's folder and the words after the block's name to Markdown."""
-_BLOCK = re.compile(r"(<!-- report: (.+?) -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
-_MARK = re.compile(r"<!-- report: |<!-- /report -->")
+_BLOCK = re.compile(
+    r"^(<!-- report: ([^\n]+?) -->\n)(.*?)^(<!-- /report -->)$", re.DOTALL | re.MULTILINE
+)
+_MARK = re.compile(r"^<!-- (report: |/report -->)", re.MULTILINE)
 
 
 def refreshed(text: str, page: Path, blocks: Mapping[str, Block]) -> str:

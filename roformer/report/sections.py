@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roformer.report.convergence import convergence_tables
+from roformer.report.convergence import Environment, convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.ours import Ours, glue_ours, pretraining_ours, wmt_ours
 from roformer.report.paired import paired_glue_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
-from roformer.report.records import Pipeline, RecordError, read_config, read_summary
+from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
+from roformer.report.wmt import read_runs as read_translation_runs
 from roformer.report.wmt_bootstrap import bleu_table
 
 Sections = dict[str, list[Table]]
@@ -89,20 +91,31 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
         tables.append(headline_table(rows))
         if len({row.arm for row in rows}) > 1:
             tables.append(paired_glue_table(cells, baseline))
-    if translations := by_pipeline.get("wmt"):
+    for translations in equally_scored(by_pipeline.get("wmt", [])):
         tables.append(bleu_table(translations, baseline))
     return tables
 
 
 def comparable(runs: Sequence[Path]) -> list[list[Path]]:
-    """Return runs in groups that differ in model and seed alone."""
+    """Return pre-trainings in groups that differ in model and seed alone, on the same text."""
     groups: dict[str, list[Path]] = {}
     for run in runs:
         config = read_config(run)
         free = ("model", "seed", "runtime", "tracker", "resume")
         shared = {key: value for key, value in config.items() if key not in free}
-        groups.setdefault(repr(sorted(shared.items())), []).append(run)
+        text = read_json(run / "env.json", Environment)["data"]
+        groups.setdefault(json.dumps([text, shared], sort_keys=True), []).append(run)
     return list(groups.values())
+
+
+def equally_scored(runs: Sequence[Path]) -> list[list[Path]]:
+    """Return translation runs in groups with one test set and signature; unscored ones are in each."""
+    read = read_translation_runs(runs)
+    scored: dict[str, list[Path]] = {run.scored_by: [] for run in read if run.has_scores}
+    for run in read:
+        for key in [run.scored_by] if run.has_scores else scored:
+            scored[key].append(run.folder)
+    return list(scored.values())
 
 
 def finished(runs: Path) -> list[Path]:

@@ -22,7 +22,7 @@ PAGES = [
     *sorted(REPOSITORY.glob("docs/*.md")),
     *sorted(REPOSITORY.glob("experiments/**/*.md")),
 ]
-GENERATED = [page for page in PAGES if "<!-- report: " in page.read_text()]
+GENERATED = [page for page in PAGES if "\n<!-- report: " in page.read_text()]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
 CONFIGS = {
@@ -141,7 +141,7 @@ def test_a_changed_number_is_seen(tmp_path):
     ("text", "message"),
     [
         ("<!-- report: index -->\n", "without its <!-- /report -->"),
-        ("<!-- report: tables runs/* -->\n<!-- /report -->", "no block 'tables'"),
+        ("<!-- report: graphs runs/* -->\n<!-- /report -->", "no block 'graphs'"),
         ("<!-- report: glue runs/* -->\n<!-- /report -->", "no run is"),
     ],
 )
@@ -158,8 +158,9 @@ def test_the_length_extension_report_is_the_records(record):
     plot = f"plots/{record.stem}.png"
     assert f"({plot})" in report and (record.parent / plot).is_file()
     assert "beyond the paper" in report.lower()
-    (trained,) = REPOSITORY.glob(f"experiments/*/runs/{content['run']}/env.json")
-    assert json.loads(trained.read_text())["data"] == content["env"]["data"]
+    trained = list(REPOSITORY.glob(f"experiments/*/runs/{content['run']}/env.json"))
+    assert trained
+    assert {json.loads(path.read_text())["data"] for path in trained} == {content["env"]["data"]}
     assert content["env"]["dirty"] is False
     assert " /" not in content["command"] and "=/" not in content["command"]
 
@@ -167,11 +168,13 @@ def test_the_length_extension_report_is_the_records(record):
 def test_the_readme_shows_what_is_recorded():
     """Its table stands in the study's report; its expected output is the record's."""
     readme = (REPOSITORY / "README.md").read_text()
-    study = REPOSITORY / "experiments" / "pretraining_builtin"
+    study = REPOSITORY / "experiments" / "reproduce"
     curves = [line for line in readme.splitlines() if re.match(r"\| \d+ \|", line)]
     report = (study / "REPORT.md").read_text().splitlines()
     assert len(curves) == 6 and set(curves) <= set(report)
-    (record,) = study.glob("runs/roformer-rotary-*/summary.json")
+    stages = re.search(r"```\n(7 stages .*?)```", readme, re.DOTALL)[1].splitlines()
+    assert len(stages) == 9 and set(stages) <= set(report)
+    (record,) = study.glob("runs/roformer-rotary-mini-*/summary.json")
     metrics = json.loads(record.read_text())["metrics"]
     assert (
         f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
@@ -186,7 +189,7 @@ def test_the_readme_shows_the_records_of_runs():
     lines = (REPOSITORY / "README.md").read_text().splitlines()
     shown = [line for line in lines if re.match(r"\| (majority|roformer|bert|transformer) ", line)]
     studies = (REPOSITORY / "experiments").glob("*/REPORT.md")
-    reports = [path for path in studies if path.parent.name.startswith(("glue_", "wmt_"))]
+    reports = [path for path in studies if path.parent.name.startswith(("glue_", "wmt_", "repro"))]
     recorded = {line for report in reports for line in report.read_text().splitlines()}
     assert len(shown) >= 6 and set(shown) <= recorded
 

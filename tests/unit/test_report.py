@@ -63,6 +63,19 @@ def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
     assert titles.count("valid/mlm_loss at equal updates") == 2
 
 
+def test_scores_of_different_test_sets_have_tables_of_their_own(tmp_path):
+    """A run that failed is told of below each; one on other text is no arm beside the others."""
+    for run in [*EXPERIMENTS.glob("wmt_*/runs/*"), *EXPERIMENTS.glob("pretraining_builtin/runs/*")]:
+        shutil.copytree(run, tmp_path / run.parents[1].name / run.name)
+    runs = finished(tmp_path)
+    builtin, multi30k, *others = run_tables([run for run in runs if "wmt" in run.name])
+    assert not others and "500 lines" in builtin.notes[0] and "1,000 lines" in multi30k.notes[0]
+    (rotary,) = tmp_path.glob("pretraining_builtin/*rotary*")
+    environment = json.loads((rotary / "env.json").read_text())
+    (rotary / "env.json").write_text(json.dumps(environment | {"data": "other"}))
+    assert len(comparable([run for run in runs if "wmt" not in run.name])) == 2
+
+
 def test_a_report_is_made_once(experiments, tmp_path, capsys):
     """A second one changes no file; a changed record is seen."""
     (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
