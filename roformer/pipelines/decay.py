@@ -8,8 +8,8 @@ bound is recorded for several head sizes, and beside it what trained models do:
     centred   s minus the mean of s over the keys of its query: a softmax does not see a query's offset
     weight    softmax(s), the share of the attention
 
-each as the mean over all pairs of a query and a key at one distance, for every layer and head, with
-both directions together and, averaged over layers and heads, each by itself. Far pairs are few and
+each as the mean over all pairs of a query and a key at one distance, over the heads of every layer with
+both directions together and, averaged over layers too, each by itself. Far pairs are few and
 mostly hold [CLS] or the last [SEP], which are read unlike words: `inner` leaves those two out.
 
 Shapes: S sequences, L layers, N heads, T tokens of a sequence, H head dimension.
@@ -156,7 +156,9 @@ def bound_by_distance() -> dict[str, Any]:
     return {
         "base": 10000.0,
         "distances": distances.tolist(),
-        "head_sizes": {str(d): rounded(decay_bound(distances, d).numpy()) for d in HEAD_SIZES},
+        "head_sizes": {
+            str(d): rounded(decay_bound(distances, d).numpy(), digits=5) for d in HEAD_SIZES
+        },
     }
 
 
@@ -234,23 +236,14 @@ def summarised(values: Values) -> dict[str, Any]:
         """Return `over_sequences` of (S, 3 quantities, T)."""
         return {name: over_sequences(found[:, i]) for i, name in enumerate(QUANTITIES)}
 
-    layers, heads = values.shape[1:3]
-    everywhere = values.mean(axis=(1, 2))
-    by_layer, by_head = values[..., 0, :].mean(axis=2), values[..., 0, :].mean(axis=0)
+    everywhere, by_layer = values.mean(axis=(1, 2)), values[..., 0, :].mean(axis=2)
     return {
         "mean": {name: each_quantity(everywhere[:, :, i]) for i, name in enumerate(PAIRS)},
-        "by_layer": [each_quantity(by_layer[:, layer]) for layer in range(layers)],
-        "by_head": [
-            [
-                {name: rounded(by_head[layer, head, i]) for i, name in enumerate(QUANTITIES)}
-                for head in range(heads)
-            ]
-            for layer in range(layers)
-        ],
+        "by_layer": [each_quantity(by_layer[:, layer]) for layer in range(values.shape[1])],
     }
 
 
-def rounded(values: NDArray[Any], digits: int = 5) -> list[float]:
+def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
     """Return numbers with no more digits than their standard errors leave: half of the file."""
     return [float(f"{value:.{digits}g}") for value in values]
 
