@@ -63,9 +63,9 @@ class Study(NamedTuple):
     """What the numbers were measured on, in a few words."""
     outcome: str
     """What came out, in a sentence."""
-    data: str
+    data: str = ""
     """What tables call its data, where the records' word, `files`, says too little."""
-    baseline: str | None
+    baseline: str | None = None
     """The control: an arm's name in tables, or a part of it that no other has."""
 
     @property
