@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,18 +33,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from roformer.config import position as encodings
-from roformer.config.build import from_yaml, plain
-from roformer.config.schema import PretrainConfig
+from roformer.config.build import plain
 from roformer.data.mlm import validation_batches
-from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
 from roformer.pipelines.loading import load_model
 from roformer.pipelines.pretrain import MaskedLMTask, start_from
+from roformer.pipelines.pretrained import Pretrained, open_pretrained
 from roformer.training import checkpoint
-from roformer.training.records import RunFolder, command_line, environment
+from roformer.training.records import command_line, environment
 
 HEAD_SIZES = (32, 64, 128, 256)
 FARTHEST = 250
@@ -57,14 +56,6 @@ SEQUENCES_A_PASS = 16
 
 Weights = Literal["trained", "initial"]
 Values = NDArray[np.float64]
-
-
-class Opened(NamedTuple):
-    """A pre-training run whose scores can be measured."""
-
-    folder: Path
-    config: PretrainConfig
-    shards: TextShards
 
 
 class ObservedAttention(SelfAttention):
@@ -248,45 +239,23 @@ def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def open_run(run: Path, cache_dir: str | None) -> Opened:
-    """Return a run with the text that it was trained on.
+def open_run(run: Path, cache_dir: str | None) -> Pretrained:
+    """Return a finished run with the text that it was trained on.
 
     Raises:
         InputError: see `measure`.
     """
-    file = run / "config.yaml"
-    if not file.is_file() or run.resolve().parent.name in ("glue", "wmt"):
-        raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
-    try:
-        config = from_yaml(PretrainConfig, file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, InputError) as error:
-        raise InputError(f"{file} is damaged ({error}): give another run") from error
-    if config.training.documents == "isolate":
+    opened = open_pretrained(run, cache_dir)
+    last, steps = checkpoint.step_of(checkpoint.resolve(run)), opened.config.training.steps
+    if last != steps:
         raise InputError(
-            f"{run} was trained with training.documents=isolate, where tokens of other documents have "
-            "no score: give a run with cross"
+            f"{run}: its last complete checkpoint is of update {last:,} of {steps:,}: let the run end, "
+            "or train it again"
         )
-    shards = prepare_text(
-        config.data,
-        cache_dir or config.runtime.cache_dir,
-        workers=config.runtime.prepare_workers,
-        progress=False,
-    )
-    if shards.fingerprint != (begun_on := RunFolder(run).data()):
-        raise InputError(
-            f"{run} was trained on other text (fingerprint {str(begun_on)[:8]}, now "
-            f"{shards.fingerprint[:8]}): restore it, so that what was held out still is"
-        )
-    last = checkpoint.step_of(checkpoint.resolve(run))
-    if last != config.training.steps:
-        raise InputError(
-            f"{run}: its last complete checkpoint is of update {last:,} of "
-            f"{config.training.steps:,}: let the run end, or train it again"
-        )
-    return Opened(run, config, shards)
+    return opened
 
 
-def one_length(opened: Sequence[Opened]) -> int:
+def one_length(opened: Sequence[Pretrained]) -> int:
     """Return the length that all runs were trained at.
 
     Raises:
@@ -298,7 +267,7 @@ def one_length(opened: Sequence[Opened]) -> int:
     return lengths[0]
 
 
-def validation_sequences(run: Opened, count: int, length: int) -> Tensor:
+def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
     """Return validation sequences without masks, (S, T): the first of the frozen sample.
 
     Raises:
@@ -321,14 +290,14 @@ def validation_sequences(run: Opened, count: int, length: int) -> Tensor:
     return torch.from_numpy(np.stack([sample.blocks[sample.block_of(n)] for n in range(count)]))
 
 
-def load_trained(run: Opened) -> MaskedLM:
+def load_trained(run: Pretrained) -> MaskedLM:
     """Return the run's model with its last weights."""
     model = load_model(run.folder).model
     assert isinstance(model, MaskedLM)
     return model
 
 
-def initial_model(run: Opened) -> MaskedLM:
+def initial_model(run: Pretrained) -> MaskedLM:
     """Return the run's model with the weights that its training began with.
 
     They are drawn from the seed by what the training itself is made of, so they cannot be others.
@@ -342,7 +311,7 @@ def initial_model(run: Opened) -> MaskedLM:
     return task.model.eval()
 
 
-def describe(run: Opened, weights: Weights) -> dict[str, Any]:
+def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
     """Return which network it was."""
     model = run.config.model
     folder = checkpoint.resolve(run.folder)

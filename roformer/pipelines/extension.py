@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from roformer.config import position as encodings
-from roformer.config.build import build, from_yaml, plain
+from roformer.config.build import build, plain
 from roformer.config.schema import EncoderConfig, PretrainConfig
 from roformer.data.mlm import (
     IGNORED,
@@ -40,11 +40,12 @@ from roformer.data.mlm import (
     PackedBlocks,
     random_stream,
 )
-from roformer.data.shards import TextShards, prepare_text
+from roformer.data.shards import TextShards
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
 from roformer.pipelines.loading import load_model
+from roformer.pipelines.pretrained import open_pretrained
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment
 from roformer.training.task import Batch
@@ -184,19 +185,7 @@ def read_at_lengths(
         InputError: the run is no pre-training, was trained with scaling or with isolated documents,
             its text is another one by now, or the lengths do not fit (see `Windows`).
     """
-    config = read_config(run)
-    shards = prepare_text(
-        config.data,
-        cache_dir or config.runtime.cache_dir,
-        workers=config.runtime.prepare_workers,
-        progress=False,
-    )
-    begun_on = json.loads((run / "env.json").read_text())["data"]
-    if shards.fingerprint != begun_on:
-        raise InputError(
-            f"{run} was trained on other text (fingerprint {begun_on[:8]}, now "
-            f"{shards.fingerprint[:8]}): restore it, so that what was held out still is"
-        )
+    config, shards = open_run(run, cache_dir)
     # First, because it notes the time and the state of the repository.
     env = environment(seed=config.seed, data=shards.fingerprint, devices=1, process=process or {})
     model = load_model(run, device=device).model
@@ -253,27 +242,20 @@ def read_at_lengths(
     }
 
 
-def read_config(run: Path) -> PretrainConfig:
-    """Return the config of a pre-training that can be read at other lengths.
+def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, TextShards]:
+    """Return config and text of a pre-training that can be read at other lengths.
 
     Raises:
         InputError: see `read_at_lengths`.
     """
-    if not (run / "config.yaml").is_file() or run.resolve().parent.name in ("glue", "wmt"):
-        raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
-    config = from_yaml(PretrainConfig, (run / "config.yaml").read_text())
-    position = config.model.position
+    opened = open_pretrained(run, cache_dir)
+    position = opened.config.model.position
     if isinstance(position, encodings.Rotary) and position.scaling != encodings.NoScaling():
         raise InputError(
             f"{run} was trained with position.scaling.kind={position.scaling.kind}: give a run "
             "without, which is the control"
         )
-    if config.training.documents == "isolate":
-        raise InputError(
-            f"{run} was trained with training.documents=isolate, where a position is one of its "
-            "document and no longer block has more of them: give a run with cross"
-        )
-    return config
+    return opened.config, opened.shards
 
 
 def beyond_table(position: encodings.Position, length: int) -> bool:
