@@ -6,7 +6,8 @@ copied to.
 
 from __future__ import annotations
 
-from functools import cache
+import json
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,22 +96,28 @@ def read_yaml(file: Path, *, what: str) -> dict[str, Any]:
         RecordError: it cannot be read, is no mapping, or holds what a config or a plan cannot.
     """
     try:
-        text = _bytes(file).decode()
-        # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
-        if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
-            raise ValueError("longer or deeper than it can be")
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("an alias, which it cannot have")
-        content = OmegaConf.to_container(OmegaConf.create(text))
-        check(dict[str, JsonValue], content)
+        content: dict[str, Any] = json.loads(_as_json(_bytes(file).decode()))
     except RecordError:
         raise
     # yaml, OmegaConf and its grammar share no base class; a number may be too long, a date no date.
     except Exception as error:
         line = " ".join(str(error).split()) or type(error).__name__
         raise RecordError(f"{file} is not {what}: {line}") from error
+    return content
+
+
+@lru_cache(maxsize=1024)
+def _as_json(text: str) -> str:
+    """Return YAML as JSON: a config is asked for by several tables, and takes 10 ms to read."""
+    # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
+    if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
+        raise ValueError("longer or deeper than it can be")
+    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        raise ValueError("an alias, which it cannot have")
+    content = OmegaConf.to_container(OmegaConf.create(text))
+    check(dict[str, JsonValue], content)
     assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
+    return json.dumps({str(key): value for key, value in content.items()})
 
 
 def read_lines(file: Path) -> list[str]:
