@@ -29,6 +29,7 @@ from torch.nn import functional
 from roformer.bench.timing import in_child, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
 from roformer.data.classification import Ids, Inputs, epoch_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
@@ -151,7 +152,7 @@ class Epoch:
             hidden_dropout=0.0,
             attention_dropout=0.0,
             position=encodings.Rotary(),
-            attention=schema.SoftmaxAttention(),
+            attention=SoftmaxAttention(),
         )
         self.model: nn.Module = Classifier(config, VOCABULARY, 2, dropout=0.1)
 

@@ -22,6 +22,7 @@ from transformers import RoFormerConfig, RoFormerForMaskedLM
 from roformer.bench.timing import in_child, interleave, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.models.encoder import MaskedLM
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
@@ -206,7 +207,7 @@ def our_step(size: str, name: str) -> Step:
         hidden_dropout=setting.hidden_dropout,
         attention_dropout=setting.attention_dropout,
         position=encodings.Rotary(),
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
     )
     model = MaskedLM(config, VOCABULARY).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

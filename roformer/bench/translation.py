@@ -27,7 +27,8 @@ from torch.nn import functional
 
 from roformer.bench.timing import in_child, interleave, ratio
 from roformer.config import position as encodings
-from roformer.config.schema import OptimizerConfig, SoftmaxAttention
+from roformer.config.attention import SoftmaxAttention
+from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.data.mlm import IGNORED
 from roformer.data.sentences import Pairs, Sentences

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from roformer.config.attention import Attention
 from roformer.config.position import (
     DynamicNtkScaling,
     Learned,
@@ -34,13 +35,6 @@ Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-@schema
-class SoftmaxAttention:
-    """Scaled dot-product attention (Vaswani et al. 2017, Eq. 1)."""
-
-    kind: Literal["softmax"] = "softmax"
 
 
 # --- model ---------------------------------------------------------------------------------------
@@ -61,7 +55,7 @@ class TransformerConfig:
     hidden_dropout: Probability = 0.1
     attention_dropout: Probability = 0.1
     position: Position
-    attention: SoftmaxAttention
+    attention: Attention
 
     @property
     def head_dim(self) -> int:

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from roformer.config.attention import Attention
 from roformer.config.position import DynamicNtkScaling, Learned, Position, Rotary, T5Bias
 from roformer.config.schema import (
     Label,
@@ -127,6 +128,10 @@ class Side:
     @property
     def position(self) -> Position:
         return self.config.position
+
+    @property
+    def attention(self) -> Attention:
+        return self.config.attention
 
     @property
     def init_std(self) -> float:

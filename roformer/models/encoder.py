@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from roformer.config.schema import EncoderConfig
-from roformer.nn.attention import SelfAttention, additive_mask
+from roformer.nn.attention import additive_mask, build_attention
 from roformer.nn.dropout import Dropout
 from roformer.nn.layers import BlockConfig, FeedForward, Residual
 from roformer.nn.linear import Linear, linear
@@ -26,7 +26,7 @@ class Block(nn.Module):
 
     def __init__(self, config: BlockConfig):
         super().__init__()
-        self.attention = SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
+        self.attention = build_attention(config)
         self.attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)

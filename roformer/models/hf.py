@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Learned, Position, Rotary
-from roformer.config.schema import EncoderConfig, SoftmaxAttention
+from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
 from roformer.nn.rotary import Layout, rotary_table
 

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Learned, NoPosition, Rotary, Sinusoidal
-from roformer.config.schema import EncoderConfig, SoftmaxAttention
+from roformer.config.schema import EncoderConfig
 from roformer.models.hf import convert_layout, to_transformers
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Sinusoidal
-from roformer.config.schema import SoftmaxAttention
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.errors import InputError
 from roformer.models.hf_export import NoPeer, Peer, filled, table_length

@@ -21,8 +21,8 @@ from roformer.nn.attention import (
     CrossAttention,
     KeysValues,
     KeyValueCache,
-    SelfAttention,
     additive_mask,
+    build_attention,
 )
 from roformer.nn.dropout import Dropout
 from roformer.nn.layers import FeedForward, Residual
@@ -35,10 +35,11 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, config: Side):
         super().__init__()
-        sizes = (config.hidden_size, config.heads, config.attention_dropout)
-        self.attention = SelfAttention(*sizes)
+        self.attention = build_attention(config)
         self.attention_residual = Residual(config)
-        self.cross_attention = CrossAttention(*sizes)
+        self.cross_attention = CrossAttention(
+            config.hidden_size, config.heads, config.attention_dropout
+        )
         self.cross_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)

@@ -11,6 +11,7 @@ from typing import Protocol
 from torch import Tensor, nn
 from torch.nn import functional
 
+from roformer.config.attention import Attention
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 
@@ -32,6 +33,8 @@ class BlockConfig(Protocol):
     def hidden_dropout(self) -> float: ...
     @property
     def attention_dropout(self) -> float: ...
+    @property
+    def attention(self) -> Attention: ...
     @property
     def layer_norm_eps(self) -> float: ...
 

@@ -6,6 +6,7 @@ import math
 import torch
 
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import plain
 from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
@@ -62,7 +63,7 @@ def encoder_config(position=None, **changes):
             "heads": 2,
             "intermediate_size": 48,
             "position": position or Rotary(),
-            "attention": schema.SoftmaxAttention(),
+            "attention": SoftmaxAttention(),
             **changes,
         }
     )
@@ -179,7 +180,7 @@ def translation_run(folder, position, bpe, *, norm, updates=0, search=None, **ch
         intermediate_size=48,
         norm=norm,
         position=position,
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
         **changes,
     )
     description = {

@@ -23,6 +23,7 @@ from transformers import (
 
 import roformer
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Rotary
 from roformer.errors import InputError
 from roformer.models.classifier import Classifier
@@ -57,7 +58,7 @@ CONFIG = schema.EncoderConfig(
     heads=HEADS,
     intermediate_size=HIDDEN,
     position=Rotary(),
-    attention=schema.SoftmaxAttention(),
+    attention=SoftmaxAttention(),
 )
 each_class = pytest.mark.parametrize("model_class", HOMES, ids=lambda c: c.__name__)
 each_masked_lm = pytest.mark.parametrize("model_class", MASKED_LMS, ids=lambda c: c.__name__)

@@ -6,6 +6,7 @@ from transformers import BertConfig, BertForMaskedLM, RoFormerConfig, RoFormerFo
 
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.models.encoder import MaskedLM
 from roformer.models.hf import from_transformers, to_transformers
 
@@ -45,7 +46,7 @@ def pair(request):
         heads=HEADS,
         intermediate_size=4 * HIDDEN,
         position=position,
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
     )
     ours = MaskedLM(config, VOCABULARY).eval()
     ours.load_state_dict(from_transformers(theirs.state_dict(), prefix))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.nn.attention import softmax
 from roformer.nn.position import Positions, RotaryPosition
 
@@ -86,7 +87,7 @@ def value_error(attention=softmax) -> float:
         heads=2,
         intermediate_size=32,
         position=encodings.Rotary(),
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
     )
     encoding = RotaryPosition(sizes.position, sizes)
     layer = attention.SelfAttention(32, 2, 0.0)

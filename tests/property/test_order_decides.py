@@ -5,6 +5,7 @@ import torch
 
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.data.builtin.grammars import GROUP, TASKS, bags, builtin_examples
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
@@ -39,7 +40,7 @@ def answers(task: str, position: str) -> list[torch.Tensor]:
         attention_dropout=0.0,
         init_std=0.2,
         position=ENCODINGS[position],
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
     )
     model = Classifier(config, tokenizer.size, 3, dropout=0.0).eval()
     with torch.no_grad():

@@ -11,6 +11,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.models.encoder import MaskedLM
 from roformer.nn import position as nn_position
 from roformer.nn.position import ENCODINGS, Positions, build_position
@@ -36,7 +37,7 @@ def model(position, **changes) -> MaskedLM:
     torch.manual_seed(0)
     sizes = SIZES | changes
     config = schema.EncoderConfig(
-        name="test", size="test", position=position, attention=schema.SoftmaxAttention(), **sizes
+        name="test", size="test", position=position, attention=SoftmaxAttention(), **sizes
     )
     return MaskedLM(config, VOCABULARY).eval()
 

@@ -7,6 +7,7 @@ import torch
 
 from roformer.config import position as encodings
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.nn import rotary
 from roformer.nn.position import Positions, RotaryPosition
 from roformer.nn.rotary_scaling import (
@@ -202,7 +203,7 @@ def test_the_config_reaches_the_layer(kind):
         heads=2,
         intermediate_size=32,
         position=encodings.Rotary(scaling=scaling, base=500.0, layout="half", fraction=0.5),
-        attention=schema.SoftmaxAttention(),
+        attention=SoftmaxAttention(),
     )
     layer = RotaryPosition(sizes.position, sizes)
     q, positions = torch.randn(1, 2, 600, 16), torch.arange(600)

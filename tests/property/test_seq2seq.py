@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from roformer.config import position as encodings
-from roformer.config.schema import SoftmaxAttention
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import roformer
 from roformer.config import schema
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import plain
 from roformer.config.position import Alibi, Rotary
 from roformer.config.wmt import Seq2SeqConfig
@@ -29,7 +30,7 @@ SIZES = {
     "hidden_size": 32,
     "heads": 4,
     "intermediate_size": 64,
-    "attention": schema.SoftmaxAttention(),
+    "attention": SoftmaxAttention(),
 }
 TASK = {
     "task": "rte",
