@@ -34,6 +34,8 @@ from roformer.report.tables import Table, arm_names
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Of the updates: where arms are compared besides at the end."""
+FALLING = ("loss", "bits_per_byte", "perplexity")
+"""In the names of metrics of which lower is better."""
 
 
 class Summary(TypedDict):
@@ -92,7 +94,7 @@ def convergence_tables(
 
     Args:
         folders: of runs, finished or not.
-        metric: a loss, lower is better; of others there is no table of updates.
+        metric: of those that are not `FALLING` there is no table of updates.
         baseline: the arm compared with the others, or a part of its name; None: that of the first
             folder.
 
@@ -109,7 +111,7 @@ def convergence_tables(
     tables = [_values(arms, metric, steps, told)]
     if len(arms) > 1:
         tables.append(_differences(arms, metric, steps))
-        if "loss" in metric:
+        if any(word in metric for word in FALLING):
             tables.append(_updates(arms, metric))
     if told:
         lines = [["run", "arm", "what of it"], *map(list, told)]

@@ -1,6 +1,6 @@
 """The figures of the report, out of records alone; each function draws one and returns its caption.
 
-    draw_convergence   the paper's Fig. 3, left: loss by updates and tokens   pre-training runs
+    draw_convergence   the paper's Fig. 3: loss by updates and tokens         runs of one pipeline
     draw_glue          headline metrics by task and arm                       fine-tuning runs
     draw_bleu          sacreBLEU by arm                                       translation runs
     draw_speed         ratios against the peers, and the goals                records of the benchmark
@@ -39,22 +39,21 @@ from roformer.report.drawing import (
     shown,
 )
 from roformer.report.glue import ORDER, chosen, read_cells, rows_of
+from roformer.report.losses import loss_of
 from roformer.report.records import RecordError, printable, read_config, read_json
 from roformer.report.speed import SUITES
 from roformer.report.speed import Record as SpeedRecord
 from roformer.report.tables import arm_names
 from roformer.report.wmt import Run, read_runs
 
-LOSS, ENTROPY = "valid/mlm_loss", "valid/unigram_entropy"
 PEERS = tuple(suite for suite in SUITES if suite != "kernels")
 """Suites that compare with other software; kernels compares choices of our own."""
 
 
 def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     """Draw the validation loss against updates and against tokens, by arm."""
-    if not folders:
-        raise RecordError("none of these runs is finished: give folders like runs/pretrain/*")
-    read = [(read_curve(folder, LOSS), read_config(folder)) for folder in folders]
+    loss = loss_of(folders)
+    read = [(read_curve(folder, loss.metric), read_config(folder)) for folder in folders]
     settings = [_settings(config) for _, config in read]
     labels = [f"{curve.summary['model']} ({curve.summary['position']})" for curve, _ in read]
     names = arm_names(zip(labels, settings, strict=True))
@@ -67,16 +66,16 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             raise RecordError(f"{folder} has the settings and seed of another: leave one out")
         kinds[names[own]] = curve.summary["position"]
         seeds[seed] = {
-            step: (curve.read[step][1] / 1e6, loss)
-            for step, loss in sorted(curve.points.items())
+            step: (curve.read[step][1] / 1e6, value)
+            for step, value in sorted(curve.points.items())
             if step in curve.read
         }
         if not seeds[seed]:
-            raise RecordError(f"{folder / 'metrics.jsonl'} has no data/tokens beside {LOSS}")
+            raise RecordError(f"{folder / 'metrics.jsonl'} has no data/tokens beside {loss.metric}")
     for name, seeds in arms.items():
         if not set.intersection(*map(set, seeds.values())):
             raise RecordError(f"the seeds of {name} have no evaluation at the same update")
-    entropies = sorted({_last(folder, ENTROPY) for folder in folders})
+    entropies = sorted({_last(folder, loss.entropy) for folder in folders})
     style = looks(kinds)
     data = ["convergence", kinds, arms, entropies]
 
@@ -93,10 +92,13 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             for entropy in entropies:
                 axes.axhline(entropy, color=NEUTRAL, linestyle=":", linewidth=1.2)
             axes.set_xlim(0, None)
-        panels[0].set(xlabel="updates", ylabel="masked-LM loss (nats)")
+        panels[0].set(
+            xlabel="updates",
+            ylabel=loss.axis,
+        )
         panels[0].locator_params(axis="x", nbins=5)
         panels[0].xaxis.set_major_formatter("{x:,.0f}")
-        panels[1].set(xlabel="tokens (millions)")
+        panels[1].set(xlabel=f"{loss.read} (millions)")
         samples = [(line_of(look), name) for name, look in style.items()]
         dotted = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
         legend_below(figure, [*samples, (dotted, "unigram entropy")])
@@ -104,8 +106,9 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     draw(output, data, (6.2, 3.4), paint)
     worth = " / ".join(f"{entropy:.3f}" for entropy in entropies)
     return (
-        f"Masked-LM loss on validation text against updates and against tokens; {BAND}. Dotted: the "
-        f"unigram entropy of the predicted tokens, {worth} nats. Seeds: "
+        f"{loss.words[0].upper()}{loss.words[1:]} on validation text against updates and against "
+        f"{loss.read}; {BAND}. Dotted: the unigram entropy of the predicted {loss.read}, {worth} "
+        f"{loss.unit}. Seeds: "
         f"{_counts({name: [len(arms[name])] for name in style})}. "
         f"{_scale(config for _, config in read)}"
     )

@@ -13,9 +13,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from roformer.report.glue import Cell, Row, chosen, read_cells, rows_of
+from roformer.report.losses import loss_of
 from roformer.report.records import (
     Metrics,
-    Pipeline,
     RecordError,
     check,
     read_config,
@@ -63,8 +63,7 @@ class _Scale(TypedDict):
     steps: Annotated[int, Field(ge=0)]
 
 
-class _Pretraining(_Scale):
-    pipeline: str
+class _Trained(_Scale):
     model: str
     position: str
     seed: int
@@ -148,23 +147,26 @@ def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     return ours
 
 
-def pretraining_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
-    """Return one row an arm for Fig. 3 left: the loss on validation after the last update.
+def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+    """Return one row an arm for the figures that are curves: the loss on validation at the end.
 
     Args:
-        folders: of finished pre-training runs; those that did not end well are named in a note.
+        folders: of finished runs of one pipeline; those that did not end well are named in a note.
         data: what to call the data where the record's word, `builtin` or `files`, says too little.
 
     Raises:
-        RecordError: a record is damaged or of another pipeline, or two runs are one seed of an arm.
+        RecordError: a record is damaged, the runs are of several pipelines or of one without curves of
+            a loss, or two runs are one seed of an arm.
     """
+    folders = list(folders)
+    if not folders:
+        return []
+    loss = loss_of(folders)
     groups: dict[str, dict[int, dict[str, Any]]] = {}
     notes = []
     for folder in folders:
-        if (pipeline := read_summary(folder, Pipeline)["pipeline"]) != "pretrain":
-            raise RecordError(f"{folder} is a run of {pipeline}, not of pretrain")
-        summary, config = read_summary(folder, _Pretraining), read_config(folder)
-        if summary["status"] != "done" or "valid/mlm_loss" not in summary["metrics"]:
+        summary, config = read_summary(folder, _Trained), read_config(folder)
+        if summary["status"] != "done" or loss.metric not in summary["metrics"]:
             notes.append(f"Left out: {folder.name} is {summary['status']}.")
             continue
         free = ("seed", "runtime", "tracker", "resume")
@@ -177,14 +179,14 @@ def pretraining_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     for settings, by_seed in groups.items():
         runs = list(by_seed.values())
         updates = " / ".join(sorted({f"{run['steps']:,}" for run in runs}))
-        where = f"{data or runs[0]['data']}, {_trained(runs)} in {updates} updates"
+        where = f"{data or runs[0]['data']}, {_trained(runs, loss.read)} in {updates} updates"
         label = f"{runs[0]['model']} ({runs[0]['position']})"
         arms.append((label, settings, f"{where}, {_size(json.loads(settings))}", runs))
     ours = []
     for name, setting, runs in _named(arms):
-        found = [run["metrics"]["valid/mlm_loss"] for run in runs]
-        value = mean([math.nan if loss is None else loss for loss in found], 3)
-        ours.append(Ours(name, {"masked-LM loss": value}, setting, notes=notes))
+        found = [run["metrics"][loss.metric] for run in runs]
+        value = mean([math.nan if number is None else number for number in found], 3)
+        ours.append(Ours(name, {loss.words: value}, setting, notes=notes))
     return ours
 
 
@@ -230,12 +232,12 @@ def _glue_cell(row: Row, metric: str) -> str:
     return f"{text[:-1]}, {constant} constant)" if constant else text
 
 
-def _trained(runs: Sequence[Mapping[str, Any]]) -> str:
-    return " / ".join(sorted({_tokens(run["tokens"]) for run in runs}))
+def _trained(runs: Sequence[Mapping[str, Any]], read: str = "tokens") -> str:
+    return " / ".join(sorted({_tokens(run["tokens"], read) for run in runs}))
 
 
-def _tokens(count: int) -> str:
-    return f"{count / 1e6:,.1f} M tokens"
+def _tokens(count: int, read: str = "tokens") -> str:
+    return f"{count / 1e6:,.1f} M {read}"
 
 
 def _size(config: Mapping[str, Any]) -> str:

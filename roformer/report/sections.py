@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from roformer.report.convergence import Environment, convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
-from roformer.report.ours import Ours, glue_ours, pretraining_ours, wmt_ours
+from roformer.report.losses import LOSSES
+from roformer.report.ours import Ours, glue_ours, loss_ours, wmt_ours
 from roformer.report.paired import paired_glue_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
 from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
@@ -21,8 +21,14 @@ from roformer.report.wmt_bootstrap import bleu_table
 
 Sections = dict[str, list[Table]]
 HERE = "Here: runs of this machine"
-PAPER = {"pretrain": "figure_3_left", "glue": "table_2", "wmt": "table_1"}
-"""Pipeline → the table or figure of the paper that its runs stand beside."""
+PAPER = {
+    "pretrain": "figure_3_left",
+    "glue": "table_2",
+    "wmt": "table_1",
+    "charlm": "figure_3_right",
+    "clm": "clm",
+}
+"""Pipeline → what of paper.yaml its runs stand beside."""
 
 
 def sections_of(experiments: Path, runs: Path) -> Sections:
@@ -60,7 +66,7 @@ def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
     for study in studies:
         if study.claim in PAPER.values():
             ours.setdefault(study.claim, []).extend(_ours(study, pretraining))
-    keys = [*paper["tables"], "figure_3_left"]
+    keys = [*paper["tables"], *(key for key in PAPER.values() if key not in paper["tables"])]
     return [*(against_paper(paper, key, ours.get(key, [])) for key in keys), others_table(paper)]
 
 
@@ -74,7 +80,7 @@ def study_tables(study: Study) -> list[Table]:
 def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]:
     """Return the tables of finished runs of any pipeline.
 
-    Pre-trainings are compared where they share data and budget, model and encoding aside.
+    Runs with a loss are compared where they share data and budget, model and encoding aside.
 
     Args:
         runs: their folders.
@@ -84,8 +90,9 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
     for run in runs:
         by_pipeline.setdefault(read_summary(run, Pipeline)["pipeline"], []).append(run)
     tables: list[Table] = []
-    for group in comparable(by_pipeline.get("pretrain", [])):
-        tables += convergence_tables(group, baseline=baseline)
+    for pipeline, loss in LOSSES.items():
+        for group in comparable(by_pipeline.get(pipeline, [])):
+            tables += convergence_tables(group, loss.metric, baseline)
     if cells := by_pipeline.get("glue"):
         rows = rows_of(read_cells(cells))
         tables.append(headline_table(rows))
@@ -97,7 +104,7 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
 
 
 def comparable(runs: Sequence[Path]) -> list[list[Path]]:
-    """Return pre-trainings in groups that differ in model and seed alone, on the same text."""
+    """Return runs of a pipeline in groups that differ in model and seed alone, on the same text."""
     groups: dict[str, list[Path]] = {}
     for run in runs:
         config = read_config(run)
@@ -159,12 +166,14 @@ def _pipeline(run: Path) -> str:
 
 
 def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:
-    """Return a study's rows beside the paper's table that it is about."""
-    data: dict[str, Any] = {"data": study.data}
-    if study.claim == "table_2":
-        return glue_ours(_of(study, "glue"), pretraining=pretraining, **data)
-    make = wmt_ours if study.claim == "table_1" else pretraining_ours
-    return make(_of(study, "wmt" if study.claim == "table_1" else "pretrain"), **data)
+    """Return a study's rows beside what of the paper it is about."""
+    (pipeline,) = (pipeline for pipeline, claim in PAPER.items() if claim == study.claim)
+    runs = _of(study, pipeline)
+    if pipeline == "glue":
+        return glue_ours(runs, pretraining=pretraining, data=study.data)
+    if pipeline == "wmt":
+        return wmt_ours(runs, data=study.data)
+    return loss_ours(runs, data=study.data)
 
 
 def _of(study: Study, pipeline: str) -> list[Path]:

@@ -76,7 +76,7 @@ def pretraining(folder, seed, losses, *, model="roformer", position="rotary", to
         for n, loss in enumerate(losses, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = {"model": model, "position": position, "seed": seed}
+    summary = {"pipeline": "pretrain", "model": model, "position": position, "seed": seed}
     (folder / "summary.json").write_text(json.dumps(summary))
     config = {
         "seed": seed,
@@ -379,7 +379,7 @@ def test_names_are_drawn_as_text(figures, tmp_path):
         (lambda t, out: draw_glue([], out), "none of these runs"),
         (lambda t, out: draw_bleu([], out), "none of these runs"),
         (lambda t, out: draw_speed(t, out), "has no rotary.json"),
-        (lambda t, out: draw_convergence([t], out), "metrics.jsonl is missing"),
+        (lambda t, out: draw_convergence([t], out), "summary.json cannot be read"),
         (lambda t, out: draw_glue([t], out), "has no summary.json"),
         (lambda t, out: draw_bleu([t], out), "has no summary.json"),
         (lambda t, out: draw_bound(t / "none.json", out), "cannot be read"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from roformer.report.ours import Ours, glue_ours, pretraining_ours, wmt_ours
+from roformer.report.ours import Ours, glue_ours, loss_ours, wmt_ours
 from roformer.report.paper import (
     against_paper,
     claims,
@@ -469,7 +469,7 @@ def test_translation_rows_are_those_of_the_report(paper):
 
 
 def test_pretraining_rows_tell_loss_and_updates():
-    ours = pretraining_ours([*runs_of("pretraining_builtin"), *runs_of("pretraining_english")])
+    ours = loss_ours([*runs_of("pretraining_builtin"), *runs_of("pretraining_english")])
     found = {(row.row, row.setting): row.values["masked-LM loss"] for row in ours}
     assert found == {
         ("roformer (rotary)", "builtin, 4.9 M tokens in 600 updates, mini"): "3.346 (1)",
@@ -481,7 +481,7 @@ def test_pretraining_rows_tell_loss_and_updates():
 
 
 def test_seeds_of_an_arm_are_one_row():
-    ours = pretraining_ours(runs_of("precision_and_dropout"))
+    ours = loss_ours(runs_of("precision_and_dropout"))
     assert (
         sorted(row.values["masked-LM loss"][-4:] for row in ours)
         == [" (1)", " (1)", " (1)", " (3)"][:4]
@@ -493,7 +493,7 @@ def test_seeds_of_an_arm_are_one_row():
 def test_unfinished_runs_are_named_not_counted(tmp_path):
     (run, *_) = runs_of("pretraining_builtin")
     stopped = copied(run, tmp_path, "stopped", status="failed")
-    (row,) = pretraining_ours([run, stopped])
+    (row,) = loss_ours([run, stopped])
     assert (
         row.notes == ["Left out: stopped is failed."] and row.values["masked-LM loss"][-3:] == "(1)"
     )
@@ -507,11 +507,16 @@ def test_unfinished_runs_are_named_not_counted(tmp_path):
 def test_records_that_are_no_such_runs_are_refused(tmp_path):
     (run, *_) = runs_of("pretraining_builtin")
     with pytest.raises(RecordError, match="same settings and seed"):
-        pretraining_ours([run, copied(run, tmp_path, "again")])
+        loss_ours([run, copied(run, tmp_path, "again")])
     with pytest.raises(RecordError, match="tokens"):
-        pretraining_ours([copied(run, tmp_path, "damaged", tokens="many")])
-    with pytest.raises(RecordError, match="is a run of wmt, not of pretrain"):
-        pretraining_ours(runs_of("wmt_builtin"))
+        loss_ours([copied(run, tmp_path, "damaged", tokens="many")])
+    with pytest.raises(
+        RecordError, match="is a run of wmt: only pretrain, charlm, clm have curves"
+    ):
+        loss_ours(runs_of("wmt_builtin"))
+    (translation, *_) = runs_of("wmt_builtin")
+    with pytest.raises(RecordError, match=r"is a run of pretrain, .* of wmt: give those of one"):
+        loss_ours([run, translation])
     (run, *_) = runs_of("glue_builtin")
     with pytest.raises(RecordError, match="init_from"):
         glue_ours([copied(run, tmp_path, "tuned", init_from=5)])

@@ -36,7 +36,7 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
         "pretraining_builtin",
         "wmt_builtin",
     ]
-    assert len(tables_under(sections, "Paper")) == 8
+    assert len(tables_under(sections, "Paper")) == 10
     (bleu,) = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
     assert bleu.command == "python scripts/sweep.py experiments/wmt_builtin"
