@@ -42,18 +42,19 @@ class Stage(NamedTuple):
     """One command."""
 
     pipeline: str
-    model: str
     minutes: float
     """On two CPU cores at recipe mini."""
+    arm: tuple[str, ...]
+    """Overrides that tell it from the others of its pipeline."""
 
 
 STAGES = (
-    Stage("pretrain", "roformer", 4),
-    Stage("pretrain", "bert", 4),
-    Stage("glue", "roformer", 4.5),
-    Stage("glue", "bert", 4.5),
-    Stage("wmt", "roformer", 5),
-    Stage("wmt", "transformer", 5),
+    Stage("pretrain", 4, ("model=roformer",)),
+    Stage("pretrain", 4, ("model=bert",)),
+    Stage("glue", 4.5, ("model=roformer",)),
+    Stage("glue", 4.5, ("model=bert",)),
+    Stage("wmt", 5, ("model=roformer",)),
+    Stage("wmt", 5, ("model=transformer",)),
 )
 REPORT_MINUTES = 0.5
 
@@ -64,9 +65,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="recipe=…, and Hydra overrides for all stages")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, leave_on_signal)
-    given = dict(word.partition("=")[::2] for word in arguments.overrides)
-    recipe = given.pop("recipe", "mini")
-    shared = [word for word in arguments.overrides if not word.startswith("recipe=")]
+    recipes = [word for word in arguments.overrides if word.startswith("recipe=")]
+    recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
+    shared = [word for word in arguments.overrides if word not in recipes]
     words = {stage: [*overrides_of(stage, recipe), *shared] for stage in STAGES}
     with one_line_errors():  # a mistake is told before anything runs
         folders = {stage: folders_of(stage, words[stage]) for stage in STAGES}
@@ -76,7 +77,7 @@ def main() -> None:
     began, total = time.monotonic(), len(STAGES) + 1
     for number, stage in enumerate(STAGES, 1):
         command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
-        log = runs / "reproduce" / f"{number}-{stage.pipeline}-{stage.model}.log"
+        log = runs / "reproduce" / f"{number}-{name_of(stage)}.log"
         title = f"[{number}/{total}] {stage.pipeline} {' '.join(overrides_of(stage, recipe))}"
         run_stage(title, command, log, partial(outcome, stage, folders[stage]))
     found = [str(folder) for stage in STAGES for folder in folders[stage]]
@@ -154,7 +155,12 @@ def outcome(stage: Stage, folders: list[Path]) -> str:
 def overrides_of(stage: Stage, recipe: str) -> list[str]:
     """Return the overrides of a stage: recipe `mini` is `glue_mini` to fine-tuning."""
     prefix = "" if stage.pipeline == "pretrain" else f"{stage.pipeline}_"
-    return [f"model={stage.model}", f"recipe={prefix}{recipe}"]
+    return [*stage.arm, f"recipe={prefix}{recipe}"]
+
+
+def name_of(stage: Stage) -> str:
+    """Return a stage's name as its log's: `glue-bert`."""
+    return "-".join([stage.pipeline, *(word.partition("=")[2] for word in stage.arm)])
 
 
 def _plan(recipe: str, folders: dict[Stage, list[Path]]) -> str:
