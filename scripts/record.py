@@ -2,7 +2,8 @@
 
 `python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
 
-Of translation runs also the counts of each test line (`bleu_statistics.json`), not the texts.
+Also what further tables are made of, where a run has it: of translations the counts of each test line,
+not the texts; of language models the loss by position; of triplets the scores.
 """
 
 import argparse
@@ -15,6 +16,13 @@ from roformer.pipelines.bleu_record import NAME, add_bleu_statistics
 from roformer.training.records import RunFolder, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
+MORE = {
+    "wmt": (NAME,),
+    "charlm": ("positions.json",),
+    "clm": ("positions.json",),
+    "scm": ("predictions/validation.tsv", "predictions/test.tsv"),
+}
+"""Pipeline → what further tables are made of, where a run has it."""
 
 
 def main() -> None:
@@ -32,9 +40,10 @@ def main() -> None:
                 f"error: {path} is missing: plan first, and record finished runs", file=sys.stderr
             )
             raise SystemExit(2)
+    summaries = {}
     with one_line_errors():  # a damaged record is no record
         for run in arguments.runs:
-            RunFolder(run).summary()
+            summaries[run] = RunFolder(run).summary() or {}
             RunFolder(run).data()
             read_metrics(run / "metrics.jsonl")
             add_bleu_statistics(run)
@@ -43,8 +52,10 @@ def main() -> None:
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copy2(run / name, target / name)
-        if (run / NAME).is_file():
-            shutil.copy2(run / NAME, target / NAME)
+        for name in MORE.get(summaries[run]["pipeline"], ()):
+            if (run / name).is_file():
+                (target / name).parent.mkdir(exist_ok=True)
+                shutil.copy2(run / name, target / name)
         print(target)
 
 

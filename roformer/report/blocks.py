@@ -15,7 +15,9 @@ from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw
 from roformer.report.glue import glue_tables
 from roformer.report.pages import Block, matching
 from roformer.report.paper import claims, read_paper
+from roformer.report.positions import draw_positions
 from roformer.report.records import Pipeline, RecordError, read_json, read_summary
+from roformer.report.scm_figure import draw_triplets
 from roformer.report.sections import paper_sections, run_tables
 from roformer.report.speed import speed_table
 from roformer.report.studies import read_studies, read_study, statuses
@@ -161,7 +163,9 @@ FIGURES: dict[str, Figure] = {
     "decay": _of_file(draw_measured_decay),
     "decay_by_layer": _of_file(draw_decay_by_layer),
     "glue": _of_runs(draw_glue),
+    "positions": _of_runs(draw_positions),
     "speed": _of_file(draw_speed),
+    "triplets": _of_runs(draw_triplets),
 }
 BLOCKS: dict[str, Block] = {
     "claims": claims_block,

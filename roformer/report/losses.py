@@ -21,6 +21,9 @@ class Loss(NamedTuple):
     """The metric that says what knowing the frequencies alone is worth."""
     read: str = "tokens"
     """What a model reads."""
+    whole: str = ""
+    """The metric of the whole validation text after the last update, where there is one: what the
+    others are of is a sample."""
 
     @property
     def axis(self) -> str:
@@ -31,7 +34,12 @@ class Loss(NamedTuple):
 LOSSES = {
     "pretrain": Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
     "charlm": Loss(
-        "valid/bits_per_byte", "bits per byte", "bits", "valid/unigram_bits_per_byte", "bytes"
+        "valid/bits_per_byte",
+        "bits per byte",
+        "bits",
+        "valid/unigram_bits_per_byte",
+        "bytes",
+        "valid/bits_per_byte_whole",
     ),
     "clm": Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
 }

@@ -21,6 +21,7 @@ from roformer.report.records import (
     read_config,
     read_summary,
 )
+from roformer.report.scm import SPLITS, read_arms
 from roformer.report.tables import arm_names
 from roformer.report.wmt import Run, read_runs
 
@@ -162,11 +163,12 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     if not folders:
         return []
     loss = loss_of(folders)
+    metric = loss.whole or loss.metric
     groups: dict[str, dict[int, dict[str, Any]]] = {}
     notes = []
     for folder in folders:
         summary, config = read_summary(folder, _Trained), read_config(folder)
-        if summary["status"] != "done" or loss.metric not in summary["metrics"]:
+        if summary["status"] != "done" or metric not in summary["metrics"]:
             notes.append(f"Left out: {folder.name} is {summary['status']}.")
             continue
         free = ("seed", "runtime", "tracker", "resume")
@@ -184,9 +186,33 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
         arms.append((label, settings, f"{where}, {_size(json.loads(settings))}", runs))
     ours = []
     for name, setting, runs in _named(arms):
-        found = [run["metrics"][loss.metric] for run in runs]
+        found = [run["metrics"][metric] for run in runs]
         value = mean([math.nan if number is None else number for number in found], 3)
         ours.append(Ours(name, {loss.words: value}, setting, notes=notes))
+    return ours
+
+
+def scm_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+    """Return two rows an arm for Table 5: accuracy on validation and on test, times 100.
+
+    Args:
+        folders: of finished runs on triplets.
+        data: what to call the data where the record's word says too little.
+
+    Raises:
+        RecordError: see `roformer.report.scm.read_arms`.
+    """
+    arms, notes = read_arms(folders)
+    notes.append("Our validation accuracies are of the best epoch, chosen on the set they are of.")
+    ours = []
+    for arm in arms:
+        run = next(iter(arm.runs.values()))
+        setting = f"{data or run.summary['data']}, {_size(read_config(run.folder))}"
+        for split, called in SPLITS.items():
+            if values := arm.values(split):
+                ours.append(
+                    Ours(arm.name, {"accuracy": mean(values, 2)}, setting, called, "", notes)
+                )
     return ours
 
 

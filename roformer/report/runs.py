@@ -19,6 +19,7 @@ from pydantic import Field, JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from roformer.report.losses import LOSSES
 from roformer.report.records import (
     Metrics,
     Number,
@@ -36,7 +37,7 @@ FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.tx
 """A folder with one of these is a run's."""
 FREE = ("seed", "runtime", "tracker", "resume")
 """Keys of a config in which the runs of one arm may differ."""
-HEADLINES = ("test/sacrebleu", "valid/mlm_loss", "valid/loss")
+HEADLINES = ("test/sacrebleu", *(loss.metric for loss in LOSSES.values()))
 """What is told first of a run whose summary names no headline."""
 
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -333,8 +334,8 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
     if status == "degenerate":
         return {
             "glue": "it answers always the same",
-            "pretrain": "its loss is not below the unigram entropy",
-            "wmt": "its loss is not below the unigram entropy",
+            "scm": "its validation accuracy is not above that of tossing a coin",
+            **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
         }.get(summary["pipeline"], "the run counts itself as degenerate")
     if status == "running":
         return f"no summary yet; last written {_last_written(folder)}"

@@ -10,10 +10,12 @@ from pathlib import Path
 from roformer.report.convergence import Environment, convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.losses import LOSSES
-from roformer.report.ours import Ours, glue_ours, loss_ours, wmt_ours
+from roformer.report.ours import Ours, glue_ours, loss_ours, scm_ours, wmt_ours
 from roformer.report.paired import paired_glue_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
+from roformer.report.positions import position_tables
 from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
+from roformer.report.scm import scm_tables
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt import read_runs as read_translation_runs
@@ -27,6 +29,7 @@ PAPER = {
     "wmt": "table_1",
     "charlm": "figure_3_right",
     "clm": "clm",
+    "scm": "table_5",
 }
 """Pipeline → what of paper.yaml its runs stand beside."""
 
@@ -93,6 +96,7 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
     for pipeline, loss in LOSSES.items():
         for group in comparable(by_pipeline.get(pipeline, [])):
             tables += convergence_tables(group, loss.metric, baseline)
+            tables += position_tables(group, baseline)
     if cells := by_pipeline.get("glue"):
         rows = rows_of(read_cells(cells))
         tables.append(headline_table(rows))
@@ -100,6 +104,8 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
             tables.append(paired_glue_table(cells, baseline))
     for translations in equally_scored(by_pipeline.get("wmt", [])):
         tables.append(bleu_table(translations, baseline))
+    if triplets := by_pipeline.get("scm"):
+        tables += scm_tables(triplets, baseline)
     return tables
 
 
@@ -173,6 +179,8 @@ def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:
         return glue_ours(runs, pretraining=pretraining, data=study.data)
     if pipeline == "wmt":
         return wmt_ours(runs, data=study.data)
+    if pipeline == "scm":
+        return scm_ours(runs, data=study.data)
     return loss_ours(runs, data=study.data)
 
 

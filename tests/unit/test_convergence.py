@@ -29,7 +29,8 @@ def record(
         for step, loss in zip(STEPS, losses, strict=False)
     ]
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = {"model": "roformer", "position": position, "seed": seed, "status": status}
+    summary = {"pipeline": "pretrain", "model": "roformer", "position": position}
+    summary |= {"seed": seed, "status": status}
     (path / "summary.json").write_text(json.dumps(summary | ({"error": error} if error else {})))
     config = {
         "seed": seed,
