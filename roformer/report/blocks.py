@@ -13,6 +13,7 @@ from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_
 from roformer.report.extension import Record, extension_tables
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.glue import glue_tables
+from roformer.report.linear import draw_linear, linear_table
 from roformer.report.pages import Block, matching
 from roformer.report.paper import claims, read_paper
 from roformer.report.records import Pipeline, RecordError, read_json, read_summary
@@ -161,6 +162,7 @@ FIGURES: dict[str, Figure] = {
     "decay": _of_file(draw_measured_decay),
     "decay_by_layer": _of_file(draw_decay_by_layer),
     "glue": _of_runs(draw_glue),
+    "linear": _of_file(draw_linear),
     "speed": _of_file(draw_speed),
 }
 BLOCKS: dict[str, Block] = {
@@ -172,6 +174,7 @@ BLOCKS: dict[str, Block] = {
     "figure": figure_block,
     "glue": lambda folder, words: glue_tables(matching(folder, words)),
     "index": index_block,
+    "linear": lambda folder, words: linear_table(folder / words[0]),
     "outcomes": outcomes_block,
     "paper": paper_block,
     "speed": lambda folder, words: speed_table(folder / words[0]),
