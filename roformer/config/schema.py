@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from roformer.config.attention import Attention
+from roformer.config.attention import Attention, check_attention, check_documents
 from roformer.config.position import (
     DynamicNtkScaling,
     Learned,
@@ -62,11 +62,16 @@ class TransformerConfig:
         return self.hidden_size // self.heads
 
     @property
+    def rotated_size(self) -> int:
+        """Size of the vectors that rotary positions turn: a head, or the features made of it."""
+        return self.attention.rotated_size(self.head_dim)
+
+    @property
     def rotary_dim(self) -> int:
-        """How many dimensions of each head are rotated; 0 for encodings that do not rotate."""
+        """How many dimensions of these are rotated; 0 for encodings that do not rotate."""
         if not isinstance(self.position, Rotary):
             return 0
-        return round(self.head_dim * self.position.fraction)
+        return round(self.rotated_size * self.position.fraction)
 
     @model_validator(mode="after")
     def _combinations(self) -> TransformerConfig:
@@ -74,6 +79,7 @@ class TransformerConfig:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
             )
+        check_attention(self.attention, self.position, self.attention_dropout)
         if isinstance(self.position, Rotary) and self.rotary_dim % 2:
             raise ValueError(
                 f"rotary positions rotate pairs, but fraction={self.position.fraction} of a head of "
@@ -362,6 +368,7 @@ class PretrainConfig:
                 f"model.position.max_positions={position.max_positions}: raise it, shorten the "
                 "sequences, or choose model/position=rotary, which has no table"
             )
+        check_documents(self.model.attention, self.training.documents)
         check_loop(self.training, self.schedule, self.runtime)
         return self
 

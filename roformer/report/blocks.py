@@ -13,6 +13,7 @@ from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_
 from roformer.report.extension import Record, extension_tables
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.glue import glue_tables
+from roformer.report.linear import draw_linear, linear_table
 from roformer.report.pages import Block, matching
 from roformer.report.paper import claims, read_paper
 from roformer.report.positions import draw_positions
@@ -163,6 +164,7 @@ FIGURES: dict[str, Figure] = {
     "decay": _of_file(draw_measured_decay),
     "decay_by_layer": _of_file(draw_decay_by_layer),
     "glue": _of_runs(draw_glue),
+    "linear": _of_file(draw_linear),
     "positions": _of_runs(draw_positions),
     "speed": _of_file(draw_speed),
     "triplets": _of_runs(draw_triplets),
@@ -176,6 +178,7 @@ BLOCKS: dict[str, Block] = {
     "figure": figure_block,
     "glue": lambda folder, words: glue_tables(matching(folder, words)),
     "index": index_block,
+    "linear": lambda folder, words: linear_table(folder / words[0]),
     "outcomes": outcomes_block,
     "paper": paper_block,
     "speed": lambda folder, words: speed_table(folder / words[0]),

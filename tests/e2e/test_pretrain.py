@@ -94,6 +94,30 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(argumen
     assert_same(killed, whole)
 
 
+def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, stop_at):
+    """Redrawn at updates 4, 8, …, so that those of the checkpoint of 6 are to go on with until 8."""
+    performer = [
+        *DROPOUT[:1],
+        "model/attention=performer",
+        "model.attention.features=16",
+        "model.attention.redraw_interval=4",
+        "training.steps=12",
+    ]
+    _, whole = small_run(arguments, *performer)
+    go_on = stop_at(7)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, *performer, runs="killed")
+    go_on()
+    _, killed = small_run(arguments, *performer, runs="killed")
+    assert_same(killed, whole)
+    drawn = [name for name in weights(whole) if name.endswith("feature_map.vectors")]
+    assert len(drawn) == len(set(drawn)) >= 1
+    _, never = small_run(
+        arguments, *performer, "model.attention.redraw_interval=null", runs="never"
+    )
+    assert not torch.equal(weights(never)[drawn[0]], weights(whole)[drawn[0]])
+
+
 def test_a_finished_run_is_not_run_again(arguments, capsys):
     first, folder = small_run(arguments)
     again, _ = small_run(arguments)

@@ -303,6 +303,8 @@ def test_what_cannot_be_measured_is_told(runs, tmp_path):
     refused("config.yaml is damaged", copy("torn", "config.yaml", lambda text: text[:-9] + b"{["))
     isolate = copy("isolate", "config.yaml", lambda t: t.replace(b": cross", b": isolate"))
     refused("documents=isolate", isolate)
+    elu = copy("elu", "config.yaml", lambda t: t.replace(b"kind: softmax", b"kind: elu"))
+    refused("has elu attention, which has no scores", elu)
     data = json.loads((runs[0] / "env.json").read_text())["data"].encode()
     refused(
         "was trained on other text", copy("o", "env.json", lambda t: t.replace(data, b"0" * 64))

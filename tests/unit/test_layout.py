@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import roformer
 from roformer.config import schema
-from roformer.config.attention import SoftmaxAttention
+from roformer.config.attention import PerformerAttention, SoftmaxAttention
 from roformer.config.build import plain
 from roformer.config.position import Alibi, Rotary
 from roformer.config.wmt import Seq2SeqConfig
@@ -47,9 +47,9 @@ def random_biases(model):
     return model
 
 
-def run_of(folder, position, task=None):
+def run_of(folder, position, task=None, **changes):
     """Write a run of two checkpoints, the better one first."""
-    config = schema.EncoderConfig(**SIZES, position=position)
+    config = schema.EncoderConfig(**SIZES | changes, position=position)
     description = {
         "model": plain(config),
         "vocab_size": TOKENIZER.size,
@@ -132,9 +132,12 @@ def test_both_sides_of_an_encoder_decoder_are_converted():
 def test_what_cannot_be_converted_is_refused(tmp_path):
     run = run_of(tmp_path / "run", Rotary())
     other = run_of(tmp_path / "other", Alibi())
+    performer = {"attention": PerformerAttention(features=8), "attention_dropout": 0.0}
+    linear = run_of(tmp_path / "linear", Rotary(), **performer)
     for path, to, output, message in [
         (run, "interleaved", "out", "is in the layout interleaved already"),
         (other, "half", "out", "has alibi positions: only rotary ones have a layout"),
+        (linear, "half", "out", "has performer attention, whose features are not the rows"),
         (run, "half", "other", "other exists: choose another folder"),
         (tmp_path / "none", "half", "out", "no such run or checkpoint"),
     ]:
