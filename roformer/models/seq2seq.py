@@ -20,7 +20,6 @@ from roformer.models.encoder import Block
 from roformer.nn.attention import (
     CrossAttention,
     KeysValues,
-    KeyValueCache,
     additive_mask,
     build_attention,
 )
@@ -203,7 +202,7 @@ class BeamDecoding:
             for block in self._blocks()
             for k, v in [block.cross_attention.keys_values(source.hidden)]
         ]
-        self.caches = [KeyValueCache() for _ in model.decoder]
+        self.caches = [block.attention.new_cache() for block in self._blocks()]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Feed the next token of every beam, (L, K); return the logits of the one after, (L, K, V)."""

@@ -11,7 +11,7 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.nn.position import RotaryPosition, t5_bucket
+from roformer.nn.position import Positions, RotaryPosition, t5_bucket
 
 VOCABULARY = 40
 POSITIONS = {
@@ -212,3 +212,31 @@ def test_the_loss_is_torchs(rows, size, smoothing, scale, half):
     (2 * loss).backward()
     (2 * wanted).backward()
     assert torch.allclose(ours.grad.float(), theirs.grad.float(), atol=2e-2 if half else 1e-5)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@torch.no_grad()
+def test_a_cache_may_be_filled_with_several_tokens(fused, monkeypatch):
+    """Catches a causal mask that starts at the first key instead of ending at the last."""
+    if fused:
+        monkeypatch.setattr("roformer.nn.attention.softmax.LONGEST_PLAIN", {})
+    attention = build("rotary").decoder[0].attention
+    encoding = build("rotary").decoder_position
+    x, ids = torch.randn(2, 9, 32), torch.arange(9)
+    whole = attention(x, Positions(ids), encoding, None, causal=True)
+    cache, parts = attention.new_cache(), []
+    for here in (slice(0, 4), slice(4, 8), slice(8, 9)):
+        seen = Positions(ids[: here.stop])
+        parts.append(
+            attention(
+                x[:, here],
+                Positions(ids[here]),
+                encoding,
+                None,
+                causal=True,
+                cache=cache,
+                seen=seen,
+            )
+        )
+    assert cache.length == 9
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-4)

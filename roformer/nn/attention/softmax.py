@@ -52,12 +52,16 @@ class Attention(nn.Module):
             k: (B, N, S, H).
             v: (B, N, S, H).
             mask: additive, broadcastable to (B, N, T, S), or None.
-            causal: that a query sees only the keys up to its own place, besides the mask.
+            causal: that a query sees only the keys up to its own place, besides the mask; the last
+                query's place is that of the last key.
         """
         if self.fused(q, k):
             dropout = self.dropout.p if self.training else 0.0
-            if causal and mask is not None:
-                mask, causal = mask + causal_mask(q.shape[-2], q.device), False
+            # The kernel's own causal form lets the first query see the first key alone, also where
+            # keys of a cache come before it.
+            if causal and (mask is not None or q.shape[-2] != k.shape[-2]):
+                later = causal_mask(q.shape[-2], k.shape[-2], q.device)
+                mask, causal = later if mask is None else mask + later, False
             if mask is not None:  # the lowest number must not become infinite in fewer bits
                 mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
             y = functional.scaled_dot_product_attention(
@@ -75,7 +79,7 @@ class Attention(nn.Module):
         if mask is not None:
             logits = logits + mask
         if causal and q.shape[-2] > 1:
-            logits = logits + causal_mask(q.shape[-2], q.device)
+            logits = logits + causal_mask(q.shape[-2], k.shape[-2], q.device)
         return self.dropout(logits.softmax(-1))
 
     def fused(self, q: Tensor, k: Tensor) -> bool:
@@ -94,6 +98,10 @@ class SelfAttention(Attention):
     def __init__(self, hidden_size: int, heads: int, dropout: float):
         super().__init__(hidden_size, heads, dropout)
         self.projection = Linear(hidden_size, 3 * hidden_size)
+
+    def new_cache(self) -> KeyValueCache:
+        """Return an empty cache for `forward`, to read a text token by token."""
+        return KeyValueCache()
 
     def forward(
         self,
@@ -115,7 +123,7 @@ class SelfAttention(Attention):
             mask: additive, broadcastable to (B, N, T, S): 0 where attention is allowed, the type's
                 lowest number where it is not; None allows all.
             causal: that a token sees only itself and those before it.
-            cache: of the tokens before these; the T tokens (one, if causal) are added to it.
+            cache: from `new_cache`, of the tokens before these; the T tokens are added to it.
             seen: with a cache, the positions of its tokens and these.
 
         Returns:
@@ -125,7 +133,6 @@ class SelfAttention(Attention):
         q, k = encoding.rotate(q, k, positions)
         if cache is not None:
             k, v = cache.append(k, v)
-            causal = False
         seen = seen or positions
         bias = encoding.bias(q, positions, seen)
         if bias is not None:
@@ -178,6 +185,6 @@ def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor
     return mask.masked_fill(~allowed.bool(), torch.finfo(dtype).min)
 
 
-def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Return 0 up to the diagonal and -∞ above it, (T, T) fp32."""
-    return torch.full((length, length), -math.inf, device=device).triu(1)
+def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Return 0 up to the diagonal that ends at the last query and key, and -∞ above it, (T, S) fp32."""
+    return torch.full((queries, keys), -math.inf, device=device).triu(keys - queries + 1)
