@@ -98,7 +98,7 @@ class CausalLM(nn.Module):
 
 
 class CausalDecoding:
-    """A model in the middle of B texts: reads a token of each, and keeps what it has read.
+    """A model in the middle of B texts, which keeps what it has read.
 
     Args:
         model: in evaluation mode.
@@ -107,20 +107,27 @@ class CausalDecoding:
     def __init__(self, model: CausalLM):
         self.model = model
         self.read = 0
-        """Tokens read so far."""
+        """Tokens of each text read so far."""
         self.caches = [block.attention.new_cache() for block in self._blocks()]
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Read the next token of every text, (B,); return the logits of the one after it, (B, V)."""
-        model = self.model
-        seen = Positions(torch.arange(self.read + 1, device=tokens.device))
+        """Read on; return the logits of the token after the last one.
+
+        Args:
+            tokens: (B, T) that follow, T at least 1: a prompt at once, or the token that was chosen.
+
+        Returns:
+            (B, V).
+        """
+        model, end = self.model, self.read + tokens.shape[-1]
+        seen = Positions(torch.arange(end, device=tokens.device))
         here = Positions(seen.ids[self.read :])
-        x = model._embed(tokens[:, None], here)
+        x = model._embed(tokens, here)
         for index, (block, cache) in enumerate(zip(self._blocks(), self.caches, strict=True)):
             encoding = model.position.for_layer(index)
-            x = block(x, here, encoding, None, cache=cache, seen=seen)
-        self.read += 1
-        return model._logits(x)[:, 0]
+            x = block(x, here, encoding, None, causal=True, cache=cache, seen=seen)
+        self.read = end
+        return model._logits(x[:, -1])
 
     def _blocks(self) -> Iterator[Block]:
         for block in self.model.blocks:

@@ -41,7 +41,7 @@ class Block(nn.Module):
         mask: Tensor | None,
         **reading: Any,
     ) -> Tensor:
-        """Return (B, T, D); `reading` is how the attention reads: `causal`, or `cache` and `seen`."""
+        """Return (B, T, D); `reading` is how the attention reads: `causal`, `cache` and `seen`."""
         residual = self.attention_residual
         update = self.attention(residual.before(x), positions, encoding, mask, **reading)
         x = residual.after(x, update)

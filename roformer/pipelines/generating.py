@@ -124,15 +124,14 @@ class Generator:
         device = next(self.model.parameters()).device
         generator = torch.Generator().manual_seed(seed)
         decoding = CausalDecoding(self.model)
-        for number in ids[:-1]:
-            decoding.advance(torch.tensor([number], device=device))
-        last = ids[-1]
+        following = ids
         for _ in range(max_tokens):
-            logits = decoding.advance(torch.tensor([last], device=device))
-            last = draw(logits[0], sampling, generator)
-            if last == self.codec.end_id:
+            logits = decoding.advance(torch.tensor([following], device=device))
+            chosen = draw(logits[0], sampling, generator)
+            if chosen == self.codec.end_id:
                 return
-            yield last
+            yield chosen
+            following = [chosen]
 
 
 def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:

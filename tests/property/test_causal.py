@@ -14,6 +14,9 @@ from tests.property.test_seq2seq import POSITIONS
 VOCABULARY = 40
 
 
+POSITIONS = {**POSITIONS, "learned": encodings.Learned(max_positions=200)}
+
+
 def config(position, **changes):
     return CausalConfig(
         **{
@@ -38,18 +41,14 @@ def build(position, seed=0, **changes):
 
 
 def tokens(rows=3, length=12, seed=0):
-    return torch.randint(
-        VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed)
-    )
+    return torch.randint(VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("length", [12, 140])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_prediction_depends_on_what_was_read_and_on_nothing_later(position, length):
     """By gradient; 140 tokens take the fused kernel. Catches a lost or shifted causal mask."""
-    model = build(position, position=encodings.Learned(max_positions=200)) if (
-        position == "learned"
-    ) else build(position)
+    model = build(position)
     embedded = []
     model.tokens.register_forward_hook(lambda _, __, output: embedded.append(output))
     for place in (0, 5, length - 1):
@@ -60,18 +59,21 @@ def test_a_prediction_depends_on_what_was_read_and_on_nothing_later(position, le
         assert seen.tolist() == [i <= place for i in range(length)]
 
 
+@pytest.mark.parametrize("prompt", [1, 5])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("position", POSITIONS)
 @torch.no_grad()
-def test_reading_token_by_token_is_reading_at_once(position, norm):
+def test_reading_a_prompt_and_then_token_by_token_is_reading_at_once(position, norm, prompt):
     """At every token, beyond a cache's first room. Catches a wrong position, bias or value term."""
     model = build(position, norm=norm).eval()
-    ids = tokens(length=32 if position == "learned" else 40)
+    ids = tokens(length=40)
     wanted = model(ids)
     decoding = CausalDecoding(model)
-    for place in range(ids.shape[1]):
-        found = decoding.advance(ids[:, place])
-        assert (found - wanted[:, place]).abs().max() <= 1e-5 * wanted.abs().max()
+    first = 0
+    for end in range(prompt, ids.shape[1] + 1):
+        found = decoding.advance(ids[:, first:end])
+        assert (found - wanted[:, end - 1]).abs().max() <= 1e-5 * wanted.abs().max()
+        first = end
 
 
 def test_weights_differ_in_the_encoding_alone():
