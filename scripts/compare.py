@@ -9,29 +9,30 @@ import sys
 from pathlib import Path
 
 from roformer.report.convergence import convergence_tables
-from roformer.report.curves import compare, read_curve
+from roformer.report.curves import compare, headline, read_curve
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
-    parser.add_argument("--metric", default="valid/mlm_loss")
+    parser.add_argument("--metric", help="default: the loss of the first run's pipeline")
     parser.add_argument("--seeds", action="store_true", help="tables over the seeds of each arm")
     parser.add_argument("--baseline", help="with --seeds: an arm, or a part of its name")
     arguments = parser.parse_args()
     if arguments.baseline is not None and not arguments.seeds:
         parser.error("--baseline is for --seeds")
     try:
+        finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
+        metric = arguments.metric or (headline(finished[0]) if finished else "valid/mlm_loss")
         if arguments.seeds:
-            tables = convergence_tables(arguments.runs, arguments.metric, arguments.baseline)
+            tables = convergence_tables(arguments.runs, metric, arguments.baseline)
             print("\n\n".join(table.markdown() for table in tables))
             return
-        finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
         for run in arguments.runs:
             if run not in finished:
                 print(f"left out: {run} has no summary.json", file=sys.stderr)
-        curves = [read_curve(run, arguments.metric) for run in finished]
-        print(compare(curves, arguments.metric))
+        curves = [read_curve(run, metric) for run in finished]
+        print(compare(curves, metric))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
-from roformer.report.records import RecordError, read_metrics, read_summary
+from roformer.report.records import Pipeline, RecordError, read_metrics, read_summary
 from roformer.report.tables import escaped, row
+
+HEADLINES = {"charlm": "valid/bits_per_byte", "clm": "valid/loss", "wmt": "valid/loss"}
+"""Pipeline → the metric that is compared; of the others it is pre-training's."""
 
 
 class Summary(TypedDict):
@@ -63,6 +66,15 @@ def read_curve(folder: Path, metric: str) -> Curve:
         if all(found.get(amount) is not None for amount in amounts)
     }
     return Curve(folder.name, read_summary(folder, Summary), points, read)
+
+
+def headline(folder: Path) -> str:
+    """Return the metric by which runs of a run's pipeline are compared.
+
+    Raises:
+        RecordError: the folder holds no summary or a damaged one.
+    """
+    return HEADLINES.get(read_summary(folder, Pipeline)["pipeline"], "valid/mlm_loss")
 
 
 def steps_to(curve: Curve, target: float) -> float | None:
