@@ -81,17 +81,19 @@ class CausalBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         return int(self._order[1][place])
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
-        """Return input_ids and labels of these samples, each (B, T)."""
+        """Return the batch of these samples, see `batch_of`."""
         return batch_of(self.blocks, [self.block_of(number) for number in numbers])
 
 
 def batch_of(blocks: CausalBlocks, indices: Sequence[int]) -> dict[str, Tensor]:
-    """Return input_ids and labels of blocks, each (B, T)."""
-    inputs, labels = zip(*(blocks[index] for index in indices), strict=True)
-    return {
-        "input_ids": torch.from_numpy(np.stack(inputs)),
-        "labels": torch.from_numpy(np.stack(labels)),
-    }
+    """Return input_ids and labels of blocks, each (B, T).
+
+    Where one of them is the last, which is not full, also `kept`, true where there is a label.
+    """
+    inputs, labels = (np.stack(rows) for rows in zip(*(blocks[i] for i in indices), strict=True))
+    batch = {"input_ids": torch.from_numpy(inputs), "labels": torch.from_numpy(labels)}
+    kept = labels != IGNORED
+    return batch if kept.all() else {**batch, "kept": torch.from_numpy(kept)}
 
 
 def validation_sample(stream: TokenStream, length: int, count: int, longest: int) -> list[int]:

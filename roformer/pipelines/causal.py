@@ -28,6 +28,7 @@ from roformer.data.shards import TokenStream
 from roformer.errors import InputError
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token
+from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.pipelines.run import Run, first_process, say
 from roformer.training import checkpoint
 from roformer.training.records import write_atomically
@@ -120,13 +121,11 @@ class CausalTask:
         return self.targets(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        logits = model(batch["input_ids"])
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(),
-            batch["labels"].flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-        )
+        logits, labels = model(batch["input_ids"]).flatten(0, 1), batch["labels"].flatten()
+        if "kept" in batch:
+            kept = batch["kept"].flatten()
+            logits, labels = logits[kept], labels[kept]
+        return smoothed_cross_entropy(logits, labels, 0.0)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the metrics of the frozen sample, and what frequencies alone are worth."""
