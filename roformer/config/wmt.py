@@ -83,6 +83,10 @@ class Side:
         return self.config.head_dim
 
     @property
+    def rotated_size(self) -> int:
+        return self.config.rotated_size
+
+    @property
     def rotary_dim(self) -> int:
         return self.config.rotary_dim
 

@@ -63,6 +63,8 @@ class Sizes(Protocol):
     @property
     def head_dim(self) -> int: ...
     @property
+    def rotated_size(self) -> int: ...
+    @property
     def rotary_dim(self) -> int: ...
     @property
     def layers(self) -> int: ...
@@ -88,7 +90,10 @@ class PositionEncoding(nn.Module):
         return x
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        """Return queries and keys (B, N, T, H) with positions applied; never the values."""
+        """Return queries and keys (B, N, T, H) with positions applied; never the values.
+
+        Linear attention may give the M features that it made of each head instead.
+        """
         return q, k
 
     def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor | None:
@@ -133,7 +138,7 @@ class RotaryPosition(PositionEncoding):
     def __init__(self, config: encodings.Rotary, sizes: Sizes):
         super().__init__(config, sizes)
         head: dict[str, Any] = {
-            "head_dim": sizes.head_dim,
+            "head_dim": sizes.rotated_size,
             "rotary_dim": sizes.rotary_dim,
             "base": config.base,
             "layout": config.layout,

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
@@ -47,6 +48,11 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     if not isinstance(config.position, Rotary):
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"
+        )
+    if not isinstance(config.attention, SoftmaxAttention):
+        raise InputError(
+            f"{path} has {config.attention.kind} attention, whose features are not the rows of its "
+            "projection: only softmax attention can change its layout"
         )
     if config.position.layout == to:
         raise InputError(f"{path} is in the layout {to} already")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.shards import TextShards, prepare_text
@@ -31,8 +32,9 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
         cache_dir: where the prepared text is; None: where the run had it.
 
     Raises:
-        InputError: it is no pre-training or its config is damaged; documents were isolated, so that
-            what is measured over whole sequences has no meaning; its text is another one by now.
+        InputError: it is no pre-training or its config is damaged; its attention is not softmax, so
+            that it has no scores; documents were isolated, so that what is measured over whole
+            sequences has no meaning; its text is another one by now.
     """
     file = run / "config.yaml"
     if not file.is_file() or run.resolve().parent.name in OTHERS:
@@ -41,6 +43,11 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
         config = from_yaml(PretrainConfig, file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, InputError) as error:
         raise InputError(f"{file} is damaged ({error}): give another run") from error
+    if not isinstance(config.model.attention, SoftmaxAttention):
+        raise InputError(
+            f"{run} has {config.model.attention.kind} attention, which has no scores to measure or to "
+            "scale: give a run with softmax"
+        )
     if config.training.documents == "isolate":
         raise InputError(
             f"{run} was trained with training.documents=isolate, where a token sees and counts its own "

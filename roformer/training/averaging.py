@@ -22,6 +22,8 @@ from roformer.training.tensors import load_tensors, save_tensors
 AVERAGED = "averaged"
 """Name of a run's averaged checkpoint, in its folder of checkpoints."""
 ACCOUNT = "average.json"
+DRAWN = ".feature_map.vectors"
+"""End of the names of what was drawn, not learnt: the mean of two draws is none."""
 
 
 def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
@@ -43,6 +45,8 @@ def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of complete checkpoints, summed in fp32 and in their types.
+
+    Random vectors of linear attention are those of the last checkpoint.
 
     Raises:
         InputError: a checkpoint is missing, damaged, or of another model or vocabulary.
@@ -69,6 +73,9 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
             raise InputError(f"{path} and {first} do not have the same weights: {names}")
         for name, tensor in tensors.items():
             types[name] = tensor.dtype
+            if name.endswith(DRAWN):
+                total[name] = tensor.float() * len(paths)
+                continue
             total[name] = total[name] + tensor.float() if name in total else tensor.float()
     return {name: (tensor / len(paths)).to(types[name]) for name, tensor in total.items()}
 

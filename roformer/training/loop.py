@@ -41,7 +41,7 @@ from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
 from roformer.training.state import State
 from roformer.training.task import Batch, Settings, Task
 from roformer.training.tracking import Progress, Tracker
-from roformer.training.updates import UpdateKeys, micro_batches, seed_generators
+from roformer.training.updates import UpdateKeys, begin_update, micro_batches
 
 MOST_SKIPPED = 40
 """Updates in a row that fp16's loss scaler may leave out: after so many halvings of its scale it is
@@ -183,7 +183,7 @@ class Loop:
     def _update(self, batches: Iterator[Batch]) -> None:
         """Make one update of the weights, over all micro-batches of all ranks."""
         task, update = self.task, self.state.step + 1
-        seed_generators(self.settings.seed, update, self.rank)
+        begin_update(task.model, self.settings.seed, update, self.rank)
         window = [next(batches) for _ in task.keys(update, self.rank, self.world_size)]
         own = sum(task.targets(batch) for batch in window)
         counts = self._sum_over_ranks(

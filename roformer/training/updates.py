@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Sampler
 
 from roformer.training.task import Batch, Task
@@ -60,7 +61,22 @@ def leave_signals_to_the_parent(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def seed_generators(seed: int, update: int, rank: int) -> None:
-    """Seed torch on all devices for one update of one rank, so that dropout needs no saved state."""
+@runtime_checkable
+class Redrawn(Protocol):
+    """A part of a model that draws random numbers at some updates and keeps them in between."""
+
+    def begin_update(self, seed: int, layer: int, update: int) -> None:
+        """Draw what is due, from these three alone, so that any process draws the same at any time."""
+        ...
+
+
+def begin_update(model: nn.Module, seed: int, update: int, rank: int) -> None:
+    """Seed torch on all devices for one update of one rank, so that dropout needs no saved state.
+
+    The parts of the model that are `Redrawn` draw what is due, the same on all ranks.
+    """
     (state,) = np.random.SeedSequence((seed, update, rank)).generate_state(1, np.uint64)
     torch.manual_seed(int(state) >> 1)
+    redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
+    for layer, module in enumerate(redrawn):
+        module.begin_update(seed, layer, update)

@@ -1,6 +1,8 @@
 """Attention kernels: the only callers of `PositionEncoding.rotate`, `bias` and `value_term`."""
 
-from roformer.nn.attention.cache import KeyValueCache
+from roformer.config.attention import SoftmaxAttention
+from roformer.nn.attention.cache import KeyValueCache, RunningSums
+from roformer.nn.attention.linear import LinearSelfAttention
 from roformer.nn.attention.softmax import CrossAttention, KeysValues, SelfAttention, additive_mask
 from roformer.nn.layers import BlockConfig
 
@@ -8,12 +10,16 @@ __all__ = [
     "CrossAttention",
     "KeyValueCache",
     "KeysValues",
+    "LinearSelfAttention",
+    "RunningSums",
     "SelfAttention",
     "additive_mask",
     "build_attention",
 ]
 
 
-def build_attention(config: BlockConfig) -> SelfAttention:
+def build_attention(config: BlockConfig) -> SelfAttention | LinearSelfAttention:
     """Return the self-attention of one block, of the kind that the config names."""
-    return SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
+    if isinstance(config.attention, SoftmaxAttention):
+        return SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
+    return LinearSelfAttention(config.attention, config.hidden_size, config.heads)

@@ -1,11 +1,17 @@
-"""Keys and values of tokens that were read already, so that a decoder reads each token once.
+"""What attention keeps of the tokens that were read already, so that each is read once.
 
-Rows are sentences × beams. Memory grows by doubling; a search moves only the rows that change.
+    KeyValueCache   softmax: keys and values of all; memory grows by doubling
+    RunningSums     linear attention: sums over all, of one size however many there are
 
-Shapes: R rows, N heads, T tokens so far, H head dimension.
+`SelfAttention.new_cache` and its like say which one a layer needs. Rows are sentences × beams; a
+search moves only the rows that change.
+
+Shapes: R rows, N heads, T tokens so far, H head dimension, M features.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -59,3 +65,37 @@ class KeyValueCache:
         """Drop all rows but these (n,)."""
         if self._keys is not None and self._values is not None:
             self._keys, self._values = self._keys[rows], self._values[rows]
+
+
+class Sums(NamedTuple):
+    """What a causal query needs of all keys before it."""
+
+    context: Tensor
+    """Σ φ(k) vᵀ with positions applied, (R, N, M, H)."""
+    total: Tensor
+    """Σ φ(k), (R, N, M, 1)."""
+    level: Tensor
+    """ln of what both were divided by, (R, N or 1, 1, 1)."""
+
+
+class RunningSums:
+    """Of one linear attention layer."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.sums: Sums | None = None
+
+    def append(self, sums: Sums, tokens: int) -> None:
+        """Replace the sums by those over some tokens more."""
+        self.sums = sums
+        self.length += tokens
+
+    def move(self, to: Tensor, origin: Tensor) -> None:
+        """Overwrite the rows `to` (n,) by what the rows `origin` (n,) hold."""
+        for held in self.sums or ():
+            held[to] = held[origin]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these (n,)."""
+        if self.sums is not None:
+            self.sums = Sums(*(held[rows] for held in self.sums))

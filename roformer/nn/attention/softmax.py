@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from roformer.nn.attention.cache import KeyValueCache
+from roformer.nn.attention.heads import MultiHead
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
@@ -27,20 +28,12 @@ LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
 KeysValues = tuple[Tensor, Tensor]
 
 
-class Attention(nn.Module):
-    """What both kinds share: heads, dropout of the probabilities, the output projection."""
+class Attention(MultiHead):
+    """What both kinds share: the softmax of the logits and the dropout of the probabilities."""
 
     def __init__(self, hidden_size: int, heads: int, dropout: float):
-        super().__init__()
-        self.heads = heads
-        self.head_dim = hidden_size // heads
-        self.output = Linear(hidden_size, hidden_size)
+        super().__init__(hidden_size, heads)
         self.dropout = Dropout(dropout)
-
-    def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Return the (B, N, T, H) tensors that a (B, T, parts·D) projection holds."""
-        by_head = projected.unflatten(-1, (parts, self.heads, self.head_dim))
-        return tuple(part.transpose(1, 2) for part in by_head.unbind(-3))
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
@@ -69,7 +62,7 @@ class Attention(nn.Module):
             )
         else:
             y = self.probabilities(q, k, mask, causal=causal).to(v.dtype) @ v
-        return self.output(y.transpose(1, 2).flatten(-2))
+        return self.join(y)
 
     def probabilities(
         self, q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool = False
@@ -142,7 +135,7 @@ class SelfAttention(Attention):
         probabilities = self.probabilities(q, k, mask, causal=causal)
         y = probabilities.to(v.dtype) @ v
         y = y + encoding.value_term(probabilities, positions, seen)
-        return self.output(y.transpose(1, 2).flatten(-2))
+        return self.join(y)
 
 
 class CrossAttention(Attention):

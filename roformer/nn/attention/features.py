@@ -1,0 +1,183 @@
+"""The feature maps of linear attention: φ(q)·φ(k) in place of exp(q·k/√H).
+
+    FavorFeatures   positive random features of the softmax kernel (Choromanski et al. 2021, Eq. 5)
+    EluFeatures     elu(x) + 1 (Katharopoulos et al. 2020, Eq. 7)
+    random_vectors  the w of the former, drawn
+
+Exponentials of random features differ by many orders of magnitude, so each is taken relative to a
+level: of a query, its own largest product w·q, of the keys, the largest w·k of all. Levels cancel
+between numerator and denominator, but for the eps that is added to every feature. Causal attention
+may not look ahead for it: a key's level is the largest w·k up to that key, and `LinearAttention`
+brings keys of different levels together.
+
+Shapes: B batch, N heads, T tokens, H head dimension, M features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config.attention import EluAttention, PerformerAttention
+
+LOWEST_LEVEL = -80.0
+"""Level where no key was seen yet; its exponential is still a number."""
+
+
+class EluFeatures(nn.Module):
+    """elu(x) + 1: as many features as dimensions, none random, all at level 0."""
+
+    def queries(self, q: Tensor) -> Tensor:
+        return functional.elu(q) + 1
+
+    def keys(
+        self, k: Tensor, allowed: Tensor | None, before: Tensor | None, *, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        features = functional.elu(k) + 1
+        level = k.new_zeros(()).expand(len(k), 1, k.shape[-2], 1)
+        return (features if allowed is None else features * allowed), level
+
+
+class FavorFeatures(nn.Module):
+    """exp(w·x - |x|²/2) for M random vectors w, with x scaled by H^(-1/4): never negative.
+
+    Its mean over w ~ N(0, 1) is the softmax kernel. The vectors are saved with the weights.
+
+    Args:
+        config: number and kind of the vectors.
+        head_dim: H.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, config: PerformerAttention, head_dim: int):
+        super().__init__()
+        self.config = config
+        with torch.random.fork_rng(devices=[]):  # so that weights are those of softmax attention
+            seed = int(torch.randint(2**63 - 1, (), device="cpu"))
+        self.register_buffer("vectors", self._draw(seed, head_dim).to(torch.get_default_device()))
+        self._drawn: tuple[int, ...] | None = None
+
+    def begin_update(self, seed: int, layer: int, update: int) -> None:
+        """Draw the vectors of an update; a function of (seed, layer, update // interval) alone.
+
+        Args:
+            seed: of the run.
+            layer: which of the model's maps this is, from 0.
+            update: 1, 2, …
+        """
+        if self.config.redraw_interval is None:
+            return
+        key = (seed, layer, update // self.config.redraw_interval)
+        if key != self._drawn:
+            (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
+            self.vectors.copy_(self._draw(int(state) >> 1, self.vectors.shape[1]))
+            self._drawn = key
+
+    def _draw(self, seed: int, head_dim: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return random_vectors(
+            self.config.features, head_dim, generator, orthogonal=self.config.orthogonal
+        )
+
+    def queries(self, q: Tensor) -> Tensor:
+        """Return the features (B, N, T, M) of queries (B, N, T, H)."""
+        features, _ = self._features(q, lambda products: products.amax(-1, keepdim=True))
+        return features
+
+    def keys(
+        self, k: Tensor, allowed: Tensor | None, before: Tensor | None, *, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the features of keys, and the levels that they are relative to.
+
+        Args:
+            k: (B, N, T, H).
+            allowed: (B, 1, T, 1), 1 for keys that may be attended to and 0 for others; None is all 1.
+            before: (B, N, 1, 1), level of the keys before these; None where there are none.
+            causal: a level for each key, (B, N, T, 1), of those up to it; else one, (B, N, 1, 1).
+        """
+        if allowed is not None:  # the exponential of an excluded key must be a number
+            k = k * allowed
+
+        def level(products: Tensor) -> Tensor:
+            largest = products.amax(-1, keepdim=True)
+            if allowed is not None:
+                largest = largest.masked_fill(allowed == 0, LOWEST_LEVEL)
+            largest = largest.cummax(-2).values if causal else largest.amax(-2, keepdim=True)
+            return largest.clamp(min=LOWEST_LEVEL) if before is None else largest.maximum(before)
+
+        features, levels = self._features(k, level)
+        return (features if allowed is None else features * allowed), levels
+
+    def _features(self, x: Tensor, level: Any) -> tuple[Tensor, Tensor]:
+        scaled = x * x.shape[-1] ** -0.25
+        result: tuple[Tensor, Tensor] = _PositiveFeatures.apply(
+            scaled, self.vectors.float(), level, self.config.feature_eps
+        )
+        return result
+
+
+class _PositiveFeatures(torch.autograd.Function):
+    """(exp(w·x - |x|²/2 - level) + eps)/√M, in one buffer, which is all the backward pass needs.
+
+    Levels count as constants: they would cancel, were it not for eps.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, vectors: Tensor, level: Any, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        features = x @ vectors.T
+        levels = level(features)
+        eps = eps / math.sqrt(len(vectors))
+        half_norms = x.square().sum(-1, keepdim=True) / 2
+        features.sub_(half_norms + (levels + math.log(len(vectors)) / 2)).exp_().add_(eps)
+        ctx.save_for_backward(x, vectors, features)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(levels)
+        return features, levels
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        x, vectors, features = ctx.saved_tensors
+        of_exponents = (features - ctx.eps).mul_(gradients[0])
+        of_x = of_exponents @ vectors - x * of_exponents.sum(-1, keepdim=True)
+        return of_x, None, None, None
+
+
+def random_vectors(
+    count: int, size: int, generator: torch.Generator, *, orthogonal: bool
+) -> Tensor:
+    """Return vectors (count, size) whose directions are uniform and lengths those of N(0, 1)^size.
+
+    Args:
+        count: M.
+        size: H.
+        generator: of the CPU.
+        orthogonal: `size` at a time are orthogonal to each other, which lowers the variance
+            (section 3.1), the last group in part; else all are independent.
+    """
+
+    def normal(rows: int) -> Tensor:
+        return torch.randn(rows, size, generator=generator, dtype=torch.float64, device="cpu")
+
+    if not orthogonal:
+        return normal(count).float()
+    groups = []
+    for _ in range(math.ceil(count / size)):
+        q, r = torch.linalg.qr(normal(size))
+        groups.append((q * r.diagonal().sign()).T)  # so that all rotations are as likely
+    lengths = normal(count).norm(dim=1, keepdim=True)
+    return cast(Tensor, (lengths * torch.cat(groups)[:count]).float())
+
+
+def build_features(config: PerformerAttention | EluAttention, head_dim: int) -> nn.Module:
+    """Return the map that `config` names, for heads of this size."""
+    if isinstance(config, PerformerAttention):
+        return FavorFeatures(config, head_dim)
+    return EluFeatures()

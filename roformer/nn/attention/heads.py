@@ -1,0 +1,31 @@
+"""What all kinds of attention share: heads, and the projection of what they give.
+
+Shapes: B batch, N heads, T tokens, H head dimension, D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from roformer.nn.linear import Linear
+
+
+class MultiHead(nn.Module):
+    """N heads of D/N dimensions, and the output projection."""
+
+    def __init__(self, hidden_size: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.head_dim = hidden_size // heads
+        self.output = Linear(hidden_size, hidden_size)
+
+    def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Return the (B, N, T, H) tensors that a (B, T, parts·D) projection holds."""
+        by_head = projected.unflatten(-1, (parts, self.heads, self.head_dim))
+        return tuple(part.transpose(1, 2) for part in by_head.unbind(-3))
+
+    def join(self, y: Tensor) -> Tensor:
+        """Return the output (B, T, D) of what the heads give (B, N, T, H)."""
+        return cast(Tensor, self.output(y.transpose(1, 2).flatten(-2)))
