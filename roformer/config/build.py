@@ -99,8 +99,9 @@ def read_yaml(text: str) -> dict[str, Any]:
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
-    A fine-tuning's begins with its task; attention that is not softmax stands after the position. The hash covers everything that changes the result but the
-    seed, so that runs that differ in the seed alone stand side by side.
+    A fine-tuning's begins with its task; attention that is not softmax stands after the position. The
+    hash covers everything that changes the result but the seed, so that runs that differ in the seed
+    alone stand side by side.
     """
     content = {k: v for k, v in plain(config).items() if k not in (*NOT_IN_RESULT, "seed")}
     text = json.dumps(content, sort_keys=True)

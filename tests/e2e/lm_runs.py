@@ -26,7 +26,14 @@ COMMON = [
     "runtime.tune_process=false",
 ]
 SMALL = {
-    "charlm": ["recipe=charlm_smoke", "data=bytes_files", "data.max_bytes=40000", *COMMON],
+    "charlm": [
+        "recipe=charlm_smoke",
+        "data=bytes_files",
+        "data.max_bytes=40000",
+        "model.attention.features=32",
+        "model.attention.redraw_interval=10",
+        *COMMON,
+    ],
     "clm": [
         "recipe=clm_smoke",
         "data=files",

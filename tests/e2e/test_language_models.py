@@ -35,7 +35,8 @@ from tests.e2e.conftest import small_run as pretrain
 from tests.e2e.lm_runs import PIPELINES, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
 
-DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+DROPOUT = ["model.hidden_dropout=0.1"]
+ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", PIPELINES)
 
 
@@ -85,14 +86,15 @@ def test_it_learns_more_than_frequencies_and_records_it(pipeline, trained):
         "clm": ("valid/loss", "valid/unigram_entropy"),
     }[pipeline]
     assert metrics[monitor] < 0.9 * metrics[entropy]
-    assert summary["status"] == "done" and summary["attention"] == "softmax"
+    assert summary["status"] == "done" and summary["attention"] == ATTENTION[pipeline]
     assert summary.keys() == SUMMARY_KEYS | {"attention"}
     assert summary == json.loads((folder / "summary.json").read_text())
     assert 0 <= 60 * 8 * 32 - summary["tokens"] < 64  # the last block of an epoch is not full
     rows = results(folder)
     assert all(rows[-1][name] == value for name, value in metrics.items())
     assert [row["step"] for row in rows if monitor in row] == [20, 40, 60]
-    assert folder.name.startswith(f"roformer-rotary-{pipeline}_smoke-")
+    name = "roformer-rotary-performer-charlm" if pipeline == "charlm" else "roformer-rotary-clm"
+    assert folder.name.startswith(f"{name}_smoke-")
     assert (folder / "tokenizer").is_dir() and (folder / "positions.json").is_file()
 
 
@@ -193,8 +195,10 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(pipeline, where, stop_at):
 
 @both
 def test_micro_batches_change_nothing(pipeline, where):
-    _, whole = small_run(pipeline, where)
-    _, cut = small_run(pipeline, where, "runtime.micro_batch_size=3", runs="cut")
+    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
+    slow = "optimizer.learning_rate=1e-4"
+    _, whole = small_run(pipeline, where, slow)
+    _, cut = small_run(pipeline, where, slow, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, whole)
 
 
@@ -284,9 +288,8 @@ def test_a_learned_table_ends_a_text(where):
         generator.generate("x", Sampling(), max_tokens=0)
 
 
-@both
-def test_a_run_in_the_other_layout_says_the_same(pipeline, trained, tmp_path):
-    _, folder = trained(pipeline)
+def test_a_run_in_the_other_layout_says_the_same(trained, tmp_path):
+    _, folder = trained("clm")
     convert_run_layout(folder, "half", tmp_path / "half")
     ids = torch.arange(20)[None]
     first, second = (load_generator(path).model for path in (folder, tmp_path / "half"))
