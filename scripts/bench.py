@@ -1,4 +1,4 @@
-"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning translation`.
+"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning translation linear`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from roformer.bench.finetuning import bench_finetuning, measure_finetuning
 from roformer.bench.kernels import bench_kernels
+from roformer.bench.linear import bench_linear, measure_linear
 from roformer.bench.rotary import bench_rotary
 from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure_training
 from roformer.bench.translation import (
@@ -29,6 +30,7 @@ SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
+    "linear": lambda rounds: bench_linear(rounds=rounds),
 }
 DECODING = "decoding"
 """The suite that needs a run, and is left out where none is given."""
@@ -37,6 +39,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "finetuning": measure_finetuning,
     "translation": measure_translation,
     "decoding": measure_decoding,
+    "linear": measure_linear,
 }
 """What a child process may be asked for."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from roformer.config.position import Alibi, Position, Rotary, Shaw, T5Bias, YarnScaling
 from roformer.config.typed import schema
 
 
@@ -74,3 +75,46 @@ class EluAttention(LinearAttention):
 Attention = Annotated[
     SoftmaxAttention | PerformerAttention | EluAttention, Field(discriminator="kind")
 ]
+
+
+def check_attention(attention: Attention, position: Position, dropout: float) -> None:
+    """Raise ValueError where linear attention does not go with positions or dropout.
+
+    It has no logits to add to and no probabilities to drop.
+    """
+    if not isinstance(attention, LinearAttention):
+        return
+    kind = attention.kind
+    if isinstance(position, Shaw | T5Bias | Alibi):
+        raise ValueError(
+            f"model/attention={kind} has no matrix of logits for model/position={position.kind} to "
+            "add to: choose rotary, sinusoidal, learned or none"
+        )
+    if dropout > 0:
+        raise ValueError(
+            f"model/attention={kind} has no probabilities to drop: set model.attention_dropout=0, "
+            f"not {dropout}"
+        )
+    if not isinstance(position, Rotary) or attention.rope_position == "pre":
+        return
+    if isinstance(position.scaling, YarnScaling):
+        raise ValueError(
+            "position.scaling.kind=yarn sharpens the softmax by longer queries and keys, but after a "
+            "feature map longer ones scale the output: choose ntk or linear"
+        )
+    if isinstance(attention, PerformerAttention):
+        turned = round(attention.features * position.fraction)
+        if turned % 2:
+            raise ValueError(
+                f"rotary positions turn pairs of features, but position.fraction={position.fraction} "
+                f"of attention.features={attention.features} are {turned}: choose an even number"
+            )
+
+
+def check_documents(attention: Attention, documents: str) -> None:
+    """Raise ValueError where packed documents are to be isolated, which linear attention cannot do."""
+    if documents == "isolate" and isinstance(attention, LinearAttention):
+        raise ValueError(
+            "training.documents=isolate needs a mask for every query, but linear attention sums the "
+            "keys up once for all of them: choose training.documents=cross"
+        )

@@ -17,18 +17,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from roformer.config.attention import Attention, LinearAttention
+from roformer.config.attention import Attention, check_attention, check_documents
 from roformer.config.position import (
-    Alibi,
     DynamicNtkScaling,
     Learned,
     NtkScaling,
     Position,
     Rotary,
-    Shaw,
     Sinusoidal,
     T5Bias,
-    YarnScaling,
 )
 from roformer.config.typed import schema
 
@@ -82,13 +79,8 @@ class TransformerConfig:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
             )
+        check_attention(self.attention, self.position, self.attention_dropout)
         if isinstance(self.position, Rotary) and self.rotary_dim % 2:
-            if self.rotated_size != self.head_dim:
-                raise ValueError(
-                    f"rotary positions rotate pairs of features, but position.fraction="
-                    f"{self.position.fraction} of attention.features={self.rotated_size} is "
-                    f"{self.rotary_dim} of them: choose an even number"
-                )
             raise ValueError(
                 f"rotary positions rotate pairs, but fraction={self.position.fraction} of a head of "
                 f"{self.head_dim} is {self.rotary_dim} dimensions: choose hidden_size, heads or "
@@ -114,30 +106,6 @@ class TransformerConfig:
         if isinstance(self.position, Sinusoidal) and self.hidden_size % 2:
             raise ValueError(
                 f"sinusoidal positions need an even hidden_size, not {self.hidden_size}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _no_logits(self) -> TransformerConfig:
-        """Refuse what needs the logits or the probabilities, which linear attention never has."""
-        if not isinstance(self.attention, LinearAttention):
-            return self
-        kind, position = self.attention.kind, self.position
-        if isinstance(position, Shaw | T5Bias | Alibi):
-            raise ValueError(
-                f"model/attention={kind} has no matrix of logits that model/position="
-                f"{position.kind} could add to: choose rotary, sinusoidal, learned or none"
-            )
-        if self.attention_dropout > 0:
-            raise ValueError(
-                f"model/attention={kind} has no probabilities to drop: set model.attention_dropout=0, "
-                f"not {self.attention_dropout}"
-            )
-        yarn = isinstance(position, Rotary) and isinstance(position.scaling, YarnScaling)
-        if yarn and self.attention.rope_position == "post":
-            raise ValueError(
-                "position.scaling.kind=yarn sharpens the softmax by longer queries and keys; after a "
-                "feature map this would scale the output: choose ntk or linear"
             )
         return self
 
@@ -400,13 +368,7 @@ class PretrainConfig:
                 f"model.position.max_positions={position.max_positions}: raise it, shorten the "
                 "sequences, or choose model/position=rotary, which has no table"
             )
-        if self.training.documents == "isolate" and isinstance(
-            self.model.attention, LinearAttention
-        ):
-            raise ValueError(
-                "training.documents=isolate needs a mask for every query, but linear attention sums "
-                "the keys up once for all of them: choose training.documents=cross"
-            )
+        check_documents(self.model.attention, self.training.documents)
         check_loop(self.training, self.schedule, self.runtime)
         return self
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
-from roformer.nn.attention import softmax
-from roformer.nn.position import Positions, RotaryPosition
+from roformer.nn.attention import additive_mask, linear, softmax
+from roformer.nn.position import Positions, RotaryPosition, build_position
 
 
 def rotation_matrix(position: float, dim: int, base: float, layout: str) -> Tensor:
@@ -98,3 +98,82 @@ def value_error(attention=softmax) -> float:
         layer(x, Positions(ids), encoding, None) for ids in (torch.arange(8), torch.arange(8) * 3)
     ]
     return (outputs[0] - outputs[1]).abs().max().item()
+
+
+def linear_layer(config, *, heads=2, position=None, linear=linear):
+    """A linear attention layer of 16 dimensions a head, and its encoding."""
+    sizes = schema.EncoderConfig(
+        name="test",
+        size="test",
+        layers=1,
+        hidden_size=16 * heads,
+        heads=heads,
+        intermediate_size=32,
+        attention_dropout=0.0,
+        position=position or encodings.Rotary(),
+        attention=config,
+    )
+    layer = linear.LinearSelfAttention(config, sizes.hidden_size, heads)
+    layer.projection.weight.data.mul_(3)
+    return layer, build_position(sizes.position, sizes)
+
+
+def explicit_linear_attention(
+    layer, encoding, x: Tensor, ids: Tensor, keep, causal: bool
+) -> Tensor:
+    """RoFormer's Eq. 19 with every query's weight on every key written down, in float64.
+
+    FAVOR+ as in Choromanski et al. 2021, Eq. 5, without any division by a level but that by which
+    eps is multiplied: a query's own largest product, and the largest product of the keys it may know.
+    """
+    config, heads = layer.config, layer.heads
+    q, k, v = (part.double() for part in layer.split(layer.projection(x), 3))
+    where = Positions(ids)
+    if config.rope_position == "pre":
+        q, k = encoding.rotate(q, k, where)
+    length = q.shape[-2]
+    allowed = torch.ones(len(x), length, dtype=torch.bool) if keep is None else keep
+    level_q = level_k = torch.zeros(len(x), heads, length, 1, dtype=torch.float64)
+    if config.kind == "elu":
+        q, k = (torch.where(t > 0, t + 1, t.exp()) for t in (q, k))
+    else:
+        w = layer.feature_map.vectors.double()
+        q, k = (t * t.shape[-1] ** -0.25 for t in (q, k))
+        products = [t @ w.T for t in (q, k)]
+        level_q = products[0].detach().max(-1, keepdim=True).values
+        largest = products[1].detach().max(-1, keepdim=True).values
+        largest = largest.masked_fill(~allowed[:, None, :, None], -80.0)
+        ends = [n + 1 if causal else length for n in range(length)]
+        level_k = torch.stack([largest[:, :, :end].max(2).values for end in ends], dim=2)
+        q, k = (
+            (p - t.square().sum(-1, keepdim=True) / 2).exp() + config.feature_eps * level.exp()
+            for p, t, level in zip(products, (q, k), (level_q, level_k), strict=True)
+        )
+        q, k = q / len(w) ** 0.5, k / len(w) ** 0.5
+    turned = (q, k) if config.rope_position == "pre" else encoding.rotate(q, k, where)
+    seen = allowed[:, None, None].expand(-1, 1, length, -1)
+    seen = seen & torch.ones(length, length, dtype=torch.bool).tril() if causal else seen
+    numerator = (turned[0] @ turned[1].mT * seen) @ v
+    eps = config.denominator_eps * level_k.exp() * q.sum(-1, keepdim=True)
+    denominator = (q @ k.mT * seen).sum(-1, keepdim=True)
+    denominator = denominator + eps if causal else denominator.maximum(eps)
+    return layer.join((numerator / denominator).float())
+
+
+def linear_error(config, *, length=23, causal=False, keep=None, linear=linear) -> float:
+    """Largest difference to `explicit_linear_attention`, of outputs and of the input's gradient."""
+    torch.manual_seed(length)
+    layer, encoding = linear_layer(config, linear=linear)
+    ids, x = torch.arange(length) + 3, torch.randn(2, length, 32, requires_grad=True)
+    weight = torch.randn(2, length, 32)
+    if keep is not None:  # what an excluded token itself reads is of no use to anyone
+        weight = weight * keep[..., None]
+    mask = None if keep is None else additive_mask(keep)
+    y = layer(x, Positions(ids), encoding, mask, causal=causal) * (weight != 0)
+    expected = explicit_linear_attention(layer, encoding, x, ids, keep, causal) * (weight != 0)
+    (actual_x,) = torch.autograd.grad((y * weight).sum(), x)
+    (expected_x,) = torch.autograd.grad((expected * weight).sum(), x)
+    scale = max(1.0, expected_x.abs().max().item())
+    return max(
+        (y - expected).abs().max().item(), (actual_x - expected_x).abs().max().item() / scale
+    )

@@ -7,6 +7,7 @@ import types
 import pytest
 import torch
 
+from roformer.config.attention import EluAttention, PerformerAttention
 from tests.property import laws
 
 
@@ -75,3 +76,43 @@ def test_rotated_values_are_seen():
         "roformer.nn.attention.softmax", call, f"{call}; v, _ = encoding.rotate(v, v, positions)"
     )
     assert laws.value_error(wrong) > 0.01
+
+
+LINEAR = "roformer.nn.attention.linear"
+ROTATION = "turned = encoding.rotate(q, k, positions)"
+
+
+@pytest.mark.parametrize(
+    ("original", "replacement", "causal"),
+    [
+        (ROTATION, "turned = (q, k)", False),
+        (ROTATION, "turned = q, k = encoding.rotate(q, k, positions)", False),
+        (ROTATION, f"{ROTATION}; v, _ = encoding.rotate(v, v, positions)", False),
+        ('rope_position == "pre"', 'rope_position != "pre"', False),
+        (".exp().tril()", ".exp()", True),
+        ("if same else (q @ k.mT)", "if True else (q @ k.mT)", True),
+        ("since * (turned_q @ before.context)", "turned_q @ before.context", True),
+        ("kept * before.total", "before.total", True),
+        ("k = k * fading", "k = k * 1.0", True),
+        ("turned_k * fading", "turned_k", True),
+    ],
+    ids=[
+        "deleted rotation",
+        "rotated denominator",
+        "rotated values",
+        "rotation before the map",
+        "keys to come",
+        "denominator of rotated weights",
+        "context of another level",
+        "total of another level",
+        "keys of another level",
+        "rotated keys of another level",
+    ],
+)
+def test_wrong_linear_attention_is_seen_by_the_explicit_form(original, replacement, causal):
+    right, wrong = importlib.import_module(LINEAR), mutant(LINEAR, original, replacement)
+    config = PerformerAttention(features=16, chunk_length=5)
+    if "rotate(v" in replacement:  # as many features as dimensions, so that values can be turned
+        config = EluAttention(chunk_length=5)
+    errors = [laws.linear_error(config, causal=causal, linear=module) for module in (right, wrong)]
+    assert errors[0] < 1e-4 and errors[1] > 1e-3

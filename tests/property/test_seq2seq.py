@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from roformer.config import position as encodings
-from roformer.config.attention import SoftmaxAttention
+from roformer.config.attention import EluAttention, PerformerAttention, SoftmaxAttention
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
@@ -23,7 +23,17 @@ POSITIONS = {
     "t5": encodings.T5Bias(buckets=8, max_distance=12),
     "alibi": encodings.Alibi(),
     "none": encodings.NoPosition(),
+    "rotary-performer": encodings.Rotary(),
+    "rotary-elu": encodings.Rotary(),
+    "none-elu": encodings.NoPosition(),
 }
+PERFORMER = PerformerAttention(features=32, feature_eps=1e-6, chunk_length=7)
+ATTENTION = {
+    "rotary-performer": PERFORMER,
+    "rotary-elu": EluAttention(chunk_length=7),
+    "none-elu": EluAttention(),
+}
+"""Of the names above whose attention is not softmax."""
 
 
 def config(position, **changes):
@@ -38,7 +48,8 @@ def config(position, **changes):
             "intermediate_size": 48,
             "norm": "post",
             "position": POSITIONS[position],
-            "attention": SoftmaxAttention(),
+            "attention": ATTENTION.get(position, SoftmaxAttention()),
+            **({"attention_dropout": 0.0} if position in ATTENTION else {}),
             **changes,
         }
     )
