@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roformer.report.curves import compare, read_curve, steps_to
+from roformer.report.curves import compare, headline, read_curve, steps_to
 
 
 def record(folder, losses, model="roformer"):
@@ -33,6 +33,20 @@ def test_comparison(tmp_path):
     assert "| 100 | 100 | 1,000 | 5.000 | 6.000 |" in text
     assert "| 4.000 | roformer (rotary), seed 0 | 200 | not reached |" in text
     assert "| 5.000 | bert (rotary), seed 0 | 100 | 200 |" in text
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "metric"),
+    [
+        ("pretrain", "valid/mlm_loss"),
+        ("charlm", "valid/bits_per_byte"),
+        ("clm", "valid/loss"),
+        ("wmt", "valid/loss"),
+    ],
+)
+def test_a_pipeline_is_compared_by_its_own_metric(tmp_path, pipeline, metric):
+    (tmp_path / "summary.json").write_text(json.dumps({"pipeline": pipeline}))
+    assert headline(tmp_path) == metric
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -57,3 +57,8 @@ def test_draws_follow_the_distribution_and_the_seed():
 def test_what_is_out_of_range_is_one_line(given):
     with pytest.raises(InputError, match=f"{next(iter(given))}=.* must be"):
         Sampling(**given)
+
+
+def test_a_share_that_is_reached_exactly_takes_no_token_more():
+    found = probabilities(torch.zeros(4), Sampling(top_p=0.5))
+    assert found.tolist() == [0.5, 0.5, 0, 0]
