@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce report dashboard sweep pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce report dashboard sweep pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -25,7 +25,7 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…) GPUS=8 PROCESSES=2 (CPU)'
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base) GPUS=8 PROCESSES=2 (CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 
 setup: $(STAMP)  ## the environment alone, in .venv
@@ -77,6 +77,15 @@ wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare
 
 translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
 	@$(BIN)/python scripts/translate.py $(RUN) $(ARGS)
+
+charlm: $(STAMP)  ## byte-level language model: make charlm ARGS="model/position=none"
+	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=charlm_$(RECIPE:charlm_%=%) $(ARGS)
+
+clm: $(STAMP)  ## causal language model on the text of pre-training
+	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=clm_$(RECIPE:clm_%=%) $(ARGS)
+
+generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--prompt 'The' --seed 1"
+	@$(BIN)/python scripts/generate.py $(RUN) $(ARGS)
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
 	$(BIN)/python scripts/average.py $(RUN) $(or $(ARGS),--last 5)

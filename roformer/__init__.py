@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
 
 if TYPE_CHECKING:
+    from roformer.pipelines.generating import Generator, load_generator
     from roformer.pipelines.layout import convert_run_layout
     from roformer.pipelines.loading import TrainedModel, load_model
     from roformer.pipelines.translating import Translator, load_translator
 
 __all__ = [
+    "Generator",
     "RotaryEmbedding",
     "TrainedModel",
     "Translator",
     "apply_rotary",
     "convert_run_layout",
     "decay_bound",
+    "load_generator",
     "load_model",
     "load_translator",
     "rotary_angles",
@@ -34,6 +37,10 @@ def __getattr__(name: str) -> Any:
         from roformer.pipelines import layout
 
         return getattr(layout, name)
+    if name in ("Generator", "load_generator"):
+        from roformer.pipelines import generating
+
+        return getattr(generating, name)
     if name in ("Translator", "load_translator"):
         from roformer.pipelines import translating
 

@@ -99,14 +99,17 @@ def read_yaml(text: str) -> dict[str, Any]:
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
-    A fine-tuning's begins with its task. The hash covers everything that changes the result but the
-    seed, so that runs that differ in the seed alone stand side by side.
+    A fine-tuning's begins with its task; attention that is not softmax stands after the position. The
+    hash covers everything that changes the result but the seed, so that runs that differ in the seed
+    alone stand side by side.
     """
     content = {k: v for k, v in plain(config).items() if k not in (*NOT_IN_RESULT, "seed")}
     text = json.dumps(content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     model = content["model"]
-    words = [*content.get("task", ()), model["name"], model["position"]["kind"], content["recipe"]]
+    attention = model["attention"]["kind"]
+    words = [*content.get("task", ()), model["name"], model["position"]["kind"]]
+    words += [*([] if attention == "softmax" else [attention]), content["recipe"]]
     return "-".join([*words, digest, f"s{config.seed}"])
 
 

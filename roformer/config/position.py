@@ -156,3 +156,17 @@ class NoPosition:
 Position = Annotated[
     Rotary | Learned | Sinusoidal | Shaw | T5Bias | Alibi | NoPosition, Field(discriminator="kind")
 ]
+
+
+def check_causal(position: Position) -> None:
+    """Raise ValueError where an encoding cannot serve a decoder, which sees the past and keeps it."""
+    if isinstance(position, T5Bias) and position.max_distance <= position.buckets // 2:
+        raise ValueError(
+            f"position.max_distance={position.max_distance} must be above half of position.buckets="
+            f"{position.buckets}, where the decoder's logarithmic buckets start"
+        )
+    if isinstance(position, Rotary) and isinstance(position.scaling, DynamicNtkScaling):
+        raise ValueError(
+            "position.scaling.kind=dynamic_ntk turns all keys anew as a text grows, but the "
+            "decoder keeps its keys: choose ntk, yarn or linear"
+        )

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from roformer.config.attention import Attention
-from roformer.config.position import DynamicNtkScaling, Learned, Position, Rotary, T5Bias
+from roformer.config.position import Learned, Position, check_causal
 from roformer.config.schema import (
     Label,
     LoopConfig,
@@ -45,23 +45,8 @@ class Seq2SeqConfig(TransformerConfig):
     layer_norm_eps: PositiveFloat = 1e-5
 
     @model_validator(mode="after")
-    def _causal_buckets(self) -> Seq2SeqConfig:
-        bias = self.position
-        if isinstance(bias, T5Bias) and bias.max_distance <= bias.buckets // 2:
-            raise ValueError(
-                f"position.max_distance={bias.max_distance} must be above half of position.buckets="
-                f"{bias.buckets}, where the decoder's logarithmic buckets start"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fixed_frequencies(self) -> Seq2SeqConfig:
-        position = self.position
-        if isinstance(position, Rotary) and isinstance(position.scaling, DynamicNtkScaling):
-            raise ValueError(
-                "position.scaling.kind=dynamic_ntk turns all keys anew as a text grows, but the "
-                "decoder keeps its keys: choose ntk, yarn or linear"
-            )
+    def _causal_position(self) -> Seq2SeqConfig:
+        check_causal(self.position)
         return self
 
     @property

@@ -36,7 +36,7 @@ class FileDocuments:
 
     def __init__(self, config: FilesText) -> None:
         self.config = config
-        self.root, self.files = _find_files(config.path)
+        self.root, self.files = find_files(config.path, SUFFIXES)
         self.rows_read = self.rows_skipped = 0
         self.first_skipped: str | None = None
 
@@ -89,12 +89,20 @@ class FileDocuments:
         return file.relative_to(self.root).as_posix()
 
 
-def _find_files(given: str) -> tuple[Path, list[Path]]:
-    """Return the folder that names are relative to, and the files, sorted by those names."""
-    path = Path(given).expanduser()
+def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]:
+    """Return the folder that names are relative to, and the files, sorted by those names.
+
+    Args:
+        given: a file, a folder or a glob.
+        suffixes: what their names end in.
+
+    Raises:
+        InputError: there is nothing, or nothing of these suffixes.
+    """
+    path, listed = Path(given).expanduser(), ", ".join(filter(None, suffixes))
     if path.is_file():
-        if not path.name.endswith(SUFFIXES):
-            raise InputError(f"data.path={given} is none of {', '.join(SUFFIXES)}: convert it")
+        if not path.name.endswith(suffixes):
+            raise InputError(f"data.path={given} is none of {listed}: convert it")
         return path.parent, [path]
     if path.is_dir():
         root, found = path, (file for file in path.rglob("*") if _is_visible(file, path))
@@ -103,9 +111,9 @@ def _find_files(given: str) -> tuple[Path, list[Path]]:
         found = (Path(file) for file in glob.glob(str(path), recursive=True))
     else:
         raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
-    files = [file for file in found if file.is_file() and file.name.endswith(SUFFIXES)]
+    files = [file for file in found if file.is_file() and file.name.endswith(suffixes)]
     if not files:
-        raise InputError(f"data.path={given} holds no file of {', '.join(SUFFIXES)}")
+        raise InputError(f"data.path={given} holds no file of {listed}")
     return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
 
 

@@ -64,6 +64,14 @@ class TextManifest(TypedDict):
     source: OfSource
 
 
+class ByteManifest(TypedDict):
+    """What is used of the manifest of a text as bytes."""
+
+    fingerprint: str
+    source: OfSource
+    files: dict[str, StoredFile]
+
+
 class OfTokens(TypedDict):
     """How many tokens the training rows of a task have."""
 

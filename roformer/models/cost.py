@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from roformer.config.attention import LinearAttention, PerformerAttention
+from roformer.config.lm import CausalConfig
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.encoder import MaskedLM
@@ -79,6 +80,16 @@ def memory_bytes(
     activations = tokens * (config.layers * kept + (block if checkpointing else 0))
     logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
     return 16 * parameter_count(config, vocab_size), activations + logits
+
+
+def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
+    """Return the operations of one training step a token read, in blocks of `length`.
+
+    Counted as in `flops_per_token`.
+    """
+    d, f = config.hidden_size, config.intermediate_size
+    block = 2 * (4 * d * d + 2 * d * f) + attention_flops(config, length, causal=True)
+    return 3.0 * (config.layers * block + 2 * d * vocab_size)
 
 
 def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int) -> float:

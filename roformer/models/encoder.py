@@ -8,6 +8,8 @@ Shapes: B batch, T sequence, K predicted positions a row, D hidden size, V vocab
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -32,10 +34,17 @@ class Block(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x: Tensor, positions: Positions, encoding: PositionEncoding, mask: Tensor | None
+        self,
+        x: Tensor,
+        positions: Positions,
+        encoding: PositionEncoding,
+        mask: Tensor | None,
+        **reading: Any,
     ) -> Tensor:
+        """Return (B, T, D); `reading` is how the attention reads: `causal`, `cache` and `seen`."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention(residual.before(x), positions, encoding, mask))
+        update = self.attention(residual.before(x), positions, encoding, mask, **reading)
+        x = residual.after(x, update)
         residual = self.feed_forward_residual
         return residual.after(x, self.feed_forward(residual.before(x)))
 

@@ -65,10 +65,16 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             `load_translator` choose.
 
     Raises:
-        InputError: it is no run, has no such complete checkpoint, or the output is there already.
+        InputError: it is no run or a causal language model's, has no such complete checkpoint, or the
+            output is there already.
         OSError: the disk is full or not writable; nothing is left behind.
     """
     record = read_record(run, which)
+    if "reads" in record.description:
+        raise InputError(
+            f"{run} is a causal language model, of which no export is written: open it with "
+            "roformer.load_generator"
+        )
     output = output or run.resolve().parents[1] / "export" / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")

@@ -9,6 +9,7 @@ from typing import Any
 
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
+from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.config.wmt import Seq2SeqConfig
@@ -43,8 +44,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
         raise InputError(f"{output} exists: choose another folder")
     source = _chosen(Path(path))
     description = checkpoint.describe(source)
-    kind: type[TransformerConfig] = Seq2SeqConfig if "languages" in description else EncoderConfig
-    config = build(kind, description["model"])
+    config = build(config_of(description), description["model"])
     if not isinstance(config.position, Rotary):
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"
@@ -76,6 +76,13 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     shutil.copytree(tokenizer, partial / "tokenizer")
     partial.rename(output)
     return output / written
+
+
+def config_of(description: dict[str, Any]) -> type[TransformerConfig]:
+    """Return the kind of model that a checkpoint describes."""
+    if "reads" in description:
+        return CausalConfig
+    return Seq2SeqConfig if "languages" in description else EncoderConfig
 
 
 def _chosen(path: Path) -> Path:

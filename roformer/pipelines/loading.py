@@ -228,6 +228,8 @@ def load_model(
     description = read_description(folder)
     if "languages" in description:
         raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
+    if "reads" in description:
+        raise InputError(f"{path} is a causal language model: open it with roformer.load_generator")
     if "task" in description and best.exists():
         folder = checkpoint.resolve(best)
         description = read_description(folder, TaskDescription)

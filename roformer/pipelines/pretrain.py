@@ -26,6 +26,7 @@ from roformer.models.encoder import MaskedLM
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, tokens_in
+from roformer.training.updates import share_of
 
 
 class MaskedLMTask:
@@ -60,14 +61,11 @@ class MaskedLMTask:
         )
 
     def keys(self, update: int, rank: int, world_size: int) -> list[range]:
-        first = (update - 1) * self.config.training.batch_size
-        return self._micro_batches(first, self.config.training.batch_size, rank, world_size)
+        size = self.config.training.batch_size
+        return self._micro_batches(range((update - 1) * size, update * size), rank, world_size)
 
-    def _micro_batches(self, first: int, count: int, rank: int, world_size: int) -> list[range]:
-        """Cut this rank's share of samples first … first+count into micro-batches."""
-        share = range(first + rank * count // world_size, first + (rank + 1) * count // world_size)
-        micro = self.config.runtime.micro_batch_size or max(1, len(share))
-        return [share[i : i + micro] for i in range(0, len(share), micro)]
+    def _micro_batches(self, numbers: range, rank: int, world_size: int) -> list[range]:
+        return share_of(numbers, rank, world_size, self.config.runtime.micro_batch_size)
 
     def samples(self, key: range) -> list[int]:
         return [self.batches.block_of(number) for number in key]
@@ -112,9 +110,9 @@ class MaskedLMTask:
         sums = torch.zeros(3, dtype=wide, device=device)
         batch_size = self.config.training.batch_size
         for first in range(0, self.valid_count, batch_size):
-            count = min(batch_size, self.valid_count - first)
+            numbers = range(first, min(first + batch_size, self.valid_count))
             for key in self._micro_batches(
-                first, count, accelerator.process_index, accelerator.num_processes
+                numbers, accelerator.process_index, accelerator.num_processes
             ):
                 batch = {k: v.to(device) for k, v in self.validation[key].items()}
                 logits, labels = self._logits(model, batch), batch["labels"]

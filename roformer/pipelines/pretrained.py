@@ -12,6 +12,9 @@ from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.training.records import RunFolder
 
+OTHERS = ("glue", "wmt", "charlm", "clm")
+"""Folders of the runs of other pipelines."""
+
 
 class Pretrained(NamedTuple):
     """A pre-training run and the text that it was trained on."""
@@ -34,7 +37,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
             sequences has no meaning; its text is another one by now.
     """
     file = run / "config.yaml"
-    if not file.is_file() or run.resolve().parent.name in ("glue", "wmt"):
+    if not file.is_file() or run.resolve().parent.name in OTHERS:
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
     try:
         config = from_yaml(PretrainConfig, file.read_text(encoding="utf-8"))

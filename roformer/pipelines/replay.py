@@ -10,10 +10,11 @@ import torch
 
 from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.config.glue import FinetuneConfig
+from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
-from roformer.pipelines import finetune, pretrain, wmt
+from roformer.pipelines import charlm, clm, finetune, pretrain, wmt
 from roformer.pipelines.run import resolve
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
@@ -118,9 +119,22 @@ def open_task(folder: Path) -> tuple[Any, Task, str]:
         data = finetune.prepare(cell, start)
         task = finetune.ClassificationTask(cell, data, start)
         return cell, task, finetune.begun_on(data, start)
+    if "search" not in keys:
+        return open_language_model(text)
     translation = resolve(alone(from_yaml(WmtConfig, text)))
     parallel = wmt.prepare(translation)
     return translation, wmt.TranslationTask(translation, parallel), parallel.fingerprint
+
+
+def open_language_model(text: str) -> tuple[Any, Task, str]:
+    """Return what `open_task` does of a language model; its data says which kind it is."""
+    if str(read_yaml(text).get("data", {}).get("kind", "")).startswith("bytes"):
+        of_bytes = resolve(alone(from_yaml(CharLMConfig, text)))
+        prepared = charlm.prepare(of_bytes)
+        return of_bytes, charlm.ByteTask(of_bytes, prepared), prepared.fingerprint
+    of_tokens = resolve(alone(from_yaml(CausalLMConfig, text)))
+    shards = clm.prepare(of_tokens)
+    return of_tokens, clm.TokenTask(of_tokens, shards), shards.fingerprint
 
 
 def alone(config: Any) -> Any:

@@ -114,6 +114,10 @@ def _from_checkpoint(init_from: str, path: Path, runs_dir: str) -> Start:
     description = read_description(folder)
     if "languages" in description:
         raise InputError(f"init_from={init_from} is a translation model, which has no classifier")
+    if "reads" in description:
+        raise InputError(
+            f"init_from={init_from} is a causal language model, which has no classifier"
+        )
     run = folder.parent.parent
     tokenizer = read_tokenizer(folder, description)
     try:

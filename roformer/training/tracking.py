@@ -17,6 +17,7 @@ from roformer.config.schema import TrackerConfig
 LINE = {
     "train/loss": "loss",
     "valid/mlm_loss": "valid",
+    "valid/bits_per_byte": "valid",
     "train/learning_rate": "lr",
     "perf/tokens_per_second": "tok/s",
 }

@@ -25,6 +25,21 @@ class UpdateKeys(Sampler[Any]):
             yield from self.task.keys(update, self.rank, self.world_size)
 
 
+def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> list[range]:
+    """Return this rank's share of samples of equal size, cut into micro-batches.
+
+    Args:
+        numbers: the samples of all ranks.
+        rank: from 0.
+        world_size: how many ranks there are.
+        micro: samples of a micro-batch; None: the whole share.
+    """
+    count = len(numbers)
+    share = numbers[rank * count // world_size : (rank + 1) * count // world_size]
+    micro = micro or max(1, len(share))
+    return [share[i : i + micro] for i in range(0, len(share), micro)]
+
+
 def micro_batches(
     task: Task, keys: UpdateKeys, *, workers: int, pin_memory: bool
 ) -> Iterator[Batch]:

@@ -18,7 +18,7 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-OTHERS = ("glue_", "wmt_")
+OTHERS = ("glue_", "wmt_", "charlm_", "clm_", "bytes_")
 """What options of other pipelines' recipes, data and sizes begin with."""
 RECIPES = [recipe for recipe in options("recipe") if not recipe.startswith(OTHERS)]
 FILLED = {"paper_warmstart": ["init_from=runs/x"]}
@@ -138,7 +138,7 @@ MISTAKES = {
     "modle=bert": "modle: unknown key; valid keys here: data,",
     "model/position=rop": "Available options in 'model/position': alibi learned none rotary",
     "model=gpt": "Available options in 'model': bert roformer",
-    "recipe=nano": "Available options in 'recipe': glue_mini .* mini paper",
+    "recipe=nano": "Available options in 'recipe': charlm_mini .* glue_mini .* mini paper",
     "data=files": "data.path has no value: give data.path=",
     "recipe=paper_warmstart": "init_from has no value",
     "training.steps=many": "training.steps: .*valid integer.*not 'many'",

@@ -10,6 +10,7 @@ from roformer.cli import compose
 from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
+from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.wmt import WmtConfig
 from roformer.report.blocks import BLOCKS
 from roformer.report.pages import refreshed
@@ -31,6 +32,8 @@ CONFIGS = {
     "plan": ("plan", schema.PlanConfig),
     "glue": ("glue", GlueConfig),
     "wmt": ("wmt", WmtConfig),
+    "charlm": ("charlm", CharLMConfig),
+    "clm": ("clm", CausalLMConfig),
 }
 """Target or script → the config that its overrides go into."""
 
@@ -52,7 +55,7 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
     recipe = variables.get("RECIPE", "mini")
-    if target in ("glue", "wmt"):
+    if target in ("glue", "wmt", "charlm", "clm"):
         recipe = f"{target}_{recipe.removeprefix(f'{target}_')}"
     made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
     return made + shlex.split(variables.get("ARGS", ""))
@@ -99,6 +102,8 @@ def test_records_are_whole(record):
         found -= {
             "bleu_statistics.json"
         }  # of the later runs; tables check that it is the summary's
+    if summary["pipeline"] in ("charlm", "clm"):
+        names.add("positions.json")
     assert found == names
     rows = [json.loads(line) for line in (record.parent / "metrics.jsonl").read_text().splitlines()]
     steps = [row["step"] for row in rows]

@@ -9,6 +9,7 @@ import pytest
 from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import GlueConfig
+from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import WmtConfig
 from roformer.pipelines.glue import cells_of
@@ -16,7 +17,13 @@ from roformer.report.records import RecordError
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
 
-CONFIGS = {"pretrain": PretrainConfig, "glue": GlueConfig, "wmt": WmtConfig}
+CONFIGS = {
+    "pretrain": PretrainConfig,
+    "glue": GlueConfig,
+    "wmt": WmtConfig,
+    "charlm": CharLMConfig,
+    "clm": CausalLMConfig,
+}
 STUDIES = read_studies(REPOSITORY / "experiments")
 BY_NAME = {study.folder.name: study for study in STUDIES}
 studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)

@@ -84,6 +84,7 @@ def docstring_documents(
     *,
     workers: int | None = None,
     skipped: list[str] | None = None,
+    shuffled: bool = False,
 ) -> Iterator[str]:
     """Yield one document a module, with every docstring of the corpus at most once.
 
@@ -91,11 +92,14 @@ def docstring_documents(
         distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are left out.
         workers: processes that parse (1: this one); null: one a core. Does not change the result.
         skipped: receives the name of each file that cannot be read, decoded or parsed.
+        shuffled: in the order of the SHA-256 of the files' names, which mixes the packages.
 
     Raises:
         InputError: none of the distributions is installed.
     """
     files = [file for name in docstring_packages(distributions) for file in _source_files(name)]
+    if shuffled:
+        files.sort(key=lambda file: hashlib.sha256(file[0].encode()).digest())
     seen: set[bytes] = set()
     for (name, _), docstrings in zip(
         files, _parse([path for _, path in files], workers), strict=True

@@ -1,0 +1,168 @@
+"""A trained language model, ready to use: a prompt in, its continuation out, piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import torch
+from pydantic import Field
+
+from roformer.config.lm import CausalConfig
+from roformer.config.position import Learned
+from roformer.data.byte_text import ByteVocabulary
+from roformer.data.tokenizers import CONTINUATION, WordPiece
+from roformer.errors import InputError
+from roformer.evaluation.sampling import Sampling, draw
+from roformer.models.causal import CausalDecoding, CausalLM
+from roformer.pipelines.loading import (
+    Description,
+    check_size,
+    described,
+    read_description,
+    read_tokenizer,
+    sound_weights,
+)
+from roformer.training import checkpoint
+
+
+class LanguageModelDescription(Description):
+    """What the checkpoint of a language model says besides."""
+
+    reads: Literal["bytes", "tokens"]
+    length: Annotated[int, Field(ge=1)]
+
+
+class Codec(Protocol):
+    """Text to ids and back."""
+
+    @property
+    def end_id(self) -> int | None:
+        """Ends a document; None where nothing does."""
+
+    def encode(self, prompt: str) -> list[int]:
+        """Return the ids of a prompt, at least one."""
+
+    def decode(self, ids: Iterator[int]) -> Iterator[str]:
+        """Yield the text of ids as they come."""
+
+
+class ByteCodec:
+    """Text as UTF-8; what is no UTF-8 is shown as U+FFFD."""
+
+    end_id = None
+
+    def encode(self, prompt: str) -> list[int]:
+        return list(prompt.encode() or b"\n")
+
+    def decode(self, ids: Iterator[int]) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        for byte in ids:
+            yield decoder.decode(bytes([byte]))
+        yield decoder.decode(b"", final=True)
+
+
+class WordPieceCodec:
+    """A document from its beginning: the end of the one before it, then the prompt."""
+
+    def __init__(self, tokenizer: WordPiece):
+        self.tokenizer, self.end_id = tokenizer, tokenizer.sep_id
+
+    def encode(self, prompt: str) -> list[int]:
+        return [self.tokenizer.sep_id, *self.tokenizer.encode(prompt)]
+
+    def decode(self, ids: Iterator[int]) -> Iterator[str]:
+        for number in ids:
+            piece = self.tokenizer.vocabulary[number]
+            continues = piece.startswith(CONTINUATION)
+            yield piece.removeprefix(CONTINUATION) if continues else f" {piece}"
+
+
+class Generator:
+    """A language model that continues texts.
+
+    Args:
+        model: in evaluation mode.
+        codec: of the training.
+        length: tokens that the model was trained to read at once.
+    """
+
+    def __init__(self, model: CausalLM, codec: Codec, length: int):
+        self.model, self.codec, self.length = model, codec, length
+
+    def trained_on(self, prompt: str, max_tokens: int) -> bool:
+        """Return whether a prompt and its continuation are no longer than a text of the training."""
+        return len(self.codec.encode(prompt)) + max_tokens <= self.length
+
+    def generate(
+        self, prompt: str, sampling: Sampling, *, max_tokens: int, seed: int = 0
+    ) -> Iterator[str]:
+        """Yield the continuation of a prompt as it is drawn; one seed gives one text.
+
+        It ends at the end of the document, where the model has one, or after `max_tokens`.
+
+        Raises:
+            InputError: the prompt and what is wanted do not fit into a learned table, or nothing is
+                wanted.
+        """
+        ids = self.codec.encode(prompt)
+        position, wanted = self.model.config.position, len(ids) + max_tokens
+        if max_tokens < 1:
+            raise InputError(f"max_tokens={max_tokens} must be at least 1")
+        if isinstance(position, Learned) and wanted > position.max_positions + 1:
+            raise InputError(
+                f"a prompt of {len(ids)} and {max_tokens} more are beyond the learned table of "
+                f"{position.max_positions} positions: shorten the prompt, or lower max_tokens"
+            )
+        return self.codec.decode(self.draw(ids, sampling, max_tokens, seed))
+
+    @torch.no_grad()
+    def draw(self, ids: list[int], sampling: Sampling, max_tokens: int, seed: int) -> Iterator[int]:
+        """Yield ids after those given; see `generate`."""
+        device = next(self.model.parameters()).device
+        generator = torch.Generator().manual_seed(seed)
+        decoding = CausalDecoding(self.model)
+        following = ids
+        for _ in range(max_tokens):
+            logits = decoding.advance(torch.tensor([following], device=device))
+            chosen = draw(logits[0], sampling, generator)
+            if chosen == self.codec.end_id:
+                return
+            yield chosen
+            following = [chosen]
+
+
+def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
+    """Open a language model: a run under runs/charlm/ or runs/clm/, at its last checkpoint.
+
+    Args:
+        path: a run's folder, or a checkpoint's in one.
+        device: where the model goes.
+
+    Raises:
+        InputError: nothing complete is there, it is no language model, or its tokenizer is missing or
+            another one.
+    """
+    folder = checkpoint.resolve(path)
+    if "reads" not in read_description(folder):
+        raise InputError(
+            f"{path} is no causal language model: give a run under runs/charlm/ or runs/clm/"
+        )
+    description: dict[str, Any] = read_description(folder, LanguageModelDescription)
+    codec: Codec
+    if description["reads"] == "bytes":
+        codec = ByteCodec()
+        if description["vocab_size"] != ByteVocabulary.size:
+            raise InputError(
+                f"{folder} reads bytes with {description['vocab_size']} entries: damaged"
+            )
+    else:
+        codec = WordPieceCodec(read_tokenizer(folder, description))
+    config = described(CausalConfig, folder, description["model"])
+    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
+    model = CausalLM(config, description["vocab_size"])
+    with sound_weights(folder):
+        checkpoint.load_model(folder, model, description)
+    return Generator(model.to(device).eval(), codec, description["length"])

@@ -1,0 +1,56 @@
+"""Continue a text: `python scripts/generate.py runs/clm/roformer-… --prompt "The function returns"`.
+
+The prompt is --prompt, or stdin where that is no terminal. The continuation is printed as it is drawn;
+the same seed gives the same text.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from roformer.cli import one_line_errors
+from roformer.data.files import decoded
+from roformer.errors import InputError
+from roformer.evaluation.sampling import Sampling
+from roformer.pipelines.generating import load_generator
+from roformer.training.hardware import default_device
+from roformer.training.process import tune_process
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a charlm or clm run, or of a checkpoint")
+    parser.add_argument("--prompt", help="text to continue; default: stdin")
+    parser.add_argument("--max-tokens", type=int, default=200, help="tokens, or bytes of charlm")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0 is greedy")
+    parser.add_argument("--top-k", type=int, help="draw from the k most probable tokens")
+    parser.add_argument("--top-p", type=float, help="draw from the most probable ones up to p")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--threads", type=int, help="of the CPU; default: all cores")
+    arguments = parser.parse_args()
+    with one_line_errors():
+        if not 0 <= arguments.seed < 2**63:
+            raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
+        if arguments.threads is not None and arguments.threads < 1:
+            raise InputError(f"--threads {arguments.threads}: give at least 1")
+        sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
+        tune_process(threads=arguments.threads)
+        generator = load_generator(arguments.run, device=arguments.device)
+        prompt = arguments.prompt
+        if prompt is None:
+            lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")
+            prompt = "\n".join(line for _, line in lines)
+        pieces = generator.generate(
+            prompt, sampling, max_tokens=arguments.max_tokens, seed=arguments.seed
+        )
+        if not generator.trained_on(prompt, arguments.max_tokens):
+            print(f"beyond the {generator.length} tokens of the training's texts", file=sys.stderr)
+        print(prompt, end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()

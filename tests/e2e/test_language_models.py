@@ -1,0 +1,374 @@
+"""Language models of bytes and of tokens from a command line to their records, in this process."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch.nn import functional
+
+import roformer
+from roformer.config.build import build
+from roformer.config.schema import EncoderConfig
+from roformer.data.byte_text import ByteText
+from roformer.data.causal import validation_sample
+from roformer.data.shards import TextShards
+from roformer.errors import InputError
+from roformer.evaluation.sampling import Sampling
+from roformer.models.causal import CausalLM
+from roformer.pipelines.export import export
+from roformer.pipelines.generating import load_generator
+from roformer.pipelines.layout import convert_run_layout
+from roformer.pipelines.pretrained import open_pretrained
+from roformer.pipelines.replay import replay
+from roformer.pipelines.start import find_start
+from roformer.training.loop import Loop
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import assert_close, assert_same, results
+from tests.e2e.conftest import small_run as pretrain
+from tests.e2e.lm_runs import PIPELINES, small_run
+from tests.e2e.test_pretrain import SUMMARY_KEYS
+
+DROPOUT = ["model.hidden_dropout=0.1"]
+ATTENTION = {"charlm": "performer", "clm": "softmax"}
+both = pytest.mark.parametrize("pipeline", PIPELINES)
+
+
+@pytest.fixture
+def where(corpus, tmp_path):
+    return [*corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """Return pipeline → (summary, folder) of a run that learnt something."""
+    found = {}
+
+    def run(pipeline):
+        if pipeline not in found:
+            folder = tmp_path_factory.mktemp(pipeline)
+            longer = ["training.steps=60", "training.evaluate_every=20", "model.position.base=1000"]
+            where = [*corpus, f"runtime.runs_dir={folder / 'runs'}"]
+            found[pipeline] = small_run(pipeline, where, *longer)
+        return found[pipeline]
+
+    return run
+
+
+def direct(folder, stream, length, numbers=None):
+    """The mean loss in nats of a stream, block by block, by another way."""
+    description = json.loads((folder / "checkpoints" / "last" / "model.json").read_text())
+    model = load_generator(folder).model
+    assert isinstance(model, CausalLM) and description["length"] == 32
+    tokens = torch.from_numpy(stream[:])
+    total, count = 0.0, 0
+    for number in numbers if numbers is not None else range(-(-(len(tokens) - 1) // length)):
+        read = tokens[number * length : (number + 1) * length + 1]
+        with torch.no_grad():
+            logits = model(read[None, :-1])[0].double()
+        total += functional.cross_entropy(logits, read[1:], reduction="sum").item()
+        count += len(read) - 1
+    return total / count, count
+
+
+@both
+def test_it_learns_more_than_frequencies_and_records_it(pipeline, trained):
+    summary, folder = trained(pipeline)
+    metrics = summary["metrics"]
+    monitor, entropy = {
+        "charlm": ("valid/bits_per_byte", "valid/unigram_bits_per_byte"),
+        "clm": ("valid/loss", "valid/unigram_entropy"),
+    }[pipeline]
+    assert metrics[monitor] < 0.9 * metrics[entropy]
+    assert summary["status"] == "done" and summary["attention"] == ATTENTION[pipeline]
+    assert summary.keys() == SUMMARY_KEYS | {"attention"}
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert 0 <= 60 * 8 * 32 - summary["tokens"] < 64  # the last block of an epoch is not full
+    rows = results(folder)
+    assert all(rows[-1][name] == value for name, value in metrics.items())
+    assert [row["step"] for row in rows if monitor in row] == [20, 40, 60]
+    name = "roformer-rotary-performer-charlm" if pipeline == "charlm" else "roformer-rotary-clm"
+    assert folder.name.startswith(f"{name}_smoke-")
+    assert (folder / "tokenizer").is_dir() and (folder / "positions.json").is_file()
+
+
+def test_the_whole_validation_and_test_text_are_what_is_reported(trained):
+    """Bits per byte by a direct computation over every byte. Catches a lost last block, a sample
+    in place of the whole, nats in place of bits."""
+    summary, folder = trained("charlm")
+    (cache,) = {path.parent for path in cache_of(folder).rglob("bytes/*/manifest.json")}
+    text = ByteText.open(cache)
+    for split, name in (
+        (text.valid, "valid/bits_per_byte_whole"),
+        (text.test, "test/bits_per_byte"),
+    ):
+        nats, count = direct(folder, split, 32)
+        assert count == len(split) - 1
+        assert summary["metrics"][name] == pytest.approx(nats / math.log(2), rel=1e-5)
+    record = json.loads((folder / "positions.json").read_text())
+    (whole,) = record["lengths"]
+    assert whole["tokens"] == len(text.valid) - 1
+    assert whole["loss"] / math.log(2) == summary["metrics"]["valid/bits_per_byte_whole"]
+
+
+def cache_of(folder):
+    return Path(OmegaConf.load(folder / "config.yaml").runtime.cache_dir)
+
+
+def test_the_entropy_is_that_of_the_predicted_tokens(trained):
+    """Of the sample, from the shards by another way."""
+    summary, folder = trained("clm")
+    stream = shards_of(folder).valid
+    predicted = [
+        stream[32 * i + 1 : 32 * i + 33].tolist() for i in validation_sample(stream, 32, 16, 4)
+    ]
+    counts = np.bincount(np.ravel(predicted))
+    share = counts[counts > 0] / (16 * 32)
+    assert summary["metrics"]["valid/unigram_entropy"] == pytest.approx(
+        -(share * np.log(share)).sum()
+    )
+    assert summary["metrics"]["valid/perplexity"] == pytest.approx(
+        math.exp(summary["metrics"]["valid/loss"])
+    )
+
+
+def shards_of(folder):
+    manifests = cache_of(folder).rglob("text/*/manifest.json")
+    data = json.loads((folder / "env.json").read_text())["data"]
+    (found,) = [
+        path.parent for path in manifests if json.loads(path.read_text())["fingerprint"] == data
+    ]
+    return TextShards.open(found)
+
+
+def test_longer_texts_are_the_same_text(trained):
+    """Read in blocks of 1, 2 and 4 times the length: by another way, token for token."""
+    summary, folder = trained("clm")
+    record = json.loads((folder / "positions.json").read_text())
+    stream = shards_of(folder).valid
+    lengths = {row["length"]: row for row in record["lengths"]}
+    assert list(lengths) == [32, 64, 128] and record["left_out"] == []
+    assert [row["beyond_the_paper"] for row in lengths.values()] == [False, True, True]
+    assert lengths[32]["loss"] == pytest.approx(summary["metrics"]["valid/loss"], rel=1e-5)
+    tokens = {row["tokens"] for row in lengths.values()}
+    assert tokens == {16 * 32}
+    for length, row in lengths.items():
+        by_position = sum(part["loss"] * part["tokens"] for part in row["rows"])
+        assert by_position / row["tokens"] == pytest.approx(row["loss"])
+        assert [part["seen"] for part in row["rows"]][:4] == [[1, 1], [2, 2], [3, 4], [5, 8]]
+        assert row["rows"][-1]["seen"][1] == length
+        if length > 32:
+            assert summary["metrics"][f"valid/loss_at_{length}"] == row["loss"]
+    sample = validation_sample(stream, 32, 16, 4)
+    wanted, _ = direct(folder, stream, 128, sorted({block // 4 for block in sample}))
+    assert lengths[128]["loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_learned_positions_are_not_read_longer_and_that_is_said(where):
+    summary, folder = small_run("clm", where, "model/position=learned", "training.steps=6")
+    record = json.loads((folder / "positions.json").read_text())
+    assert [row["length"] for row in record["lengths"]] == [32]
+    assert [row["length"] for row in record["left_out"]] == [64, 128]
+    assert record["left_out"][0]["reason"] == "no learned position beyond 32 was trained"
+    assert not any("loss_at" in name for name in summary["metrics"])
+
+
+@both
+def test_a_run_that_is_killed_ends_as_if_it_never_was(pipeline, where, stop_at):
+    """Bitwise, dropout included."""
+    _, whole = small_run(pipeline, where, *DROPOUT)
+    go_on = stop_at(16)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(pipeline, where, *DROPOUT, runs="killed")
+    go_on()
+    summary, killed = small_run(pipeline, where, *DROPOUT, runs="killed")
+    assert_same(killed, whole)
+    assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
+    assert (killed / "positions.json").read_text() == (whole / "positions.json").read_text()
+
+
+@both
+def test_micro_batches_change_nothing(pipeline, where):
+    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
+    slow = "optimizer.learning_rate=1e-4"
+    _, whole = small_run(pipeline, where, slow)
+    _, cut = small_run(pipeline, where, slow, "runtime.micro_batch_size=3", runs="cut")
+    assert_close(cut, whole)
+
+
+@both
+def test_an_update_can_be_made_again(pipeline, where):
+    _, folder = small_run(pipeline, where, *DROPOUT, "training.log_every=1")
+    found = replay(folder, 9)
+    row = next(row for row in results(folder) if row["step"] == 9)
+    assert (found.loss, found.began) == (row["train/loss"], 6)
+    assert len(found.samples) == 8 and all(sample.text for sample in found.samples)
+
+
+@both
+def test_without_training_it_counts_as_degenerate(pipeline, where):
+    summary, _ = small_run(pipeline, where, "optimizer.learning_rate=1e-9", "training.steps=2")
+    assert summary["status"] == "degenerate"
+
+
+@both
+def test_a_finished_run_is_not_run_again(pipeline, trained, monkeypatch):
+    summary, folder = trained(pipeline)
+    monkeypatch.setattr(Loop, "run", None)
+    before = (folder / "summary.json").stat().st_mtime_ns
+    overrides = ["training.steps=60", "training.evaluate_every=20", "model.position.base=1000"]
+    corpus = [f"data.path={cache_of(folder).parent / 'text.jsonl'}"]
+    corpus += [f"runtime.cache_dir={cache_of(folder)}", f"runtime.runs_dir={folder.parents[1]}"]
+    again, _ = small_run(pipeline, corpus, *overrides)
+    assert again == summary and (folder / "summary.json").stat().st_mtime_ns == before
+
+
+# --- generation ----------------------------------------------------------------------------------
+
+
+@both
+@torch.no_grad()
+def test_a_continuation_is_what_the_whole_text_gives(pipeline, trained):
+    """Greedy: at every token the most probable one of a pass without caches."""
+    generator = load_generator(trained(pipeline)[1])
+    ids = generator.codec.encode("bain dor")
+    drawn = list(generator.draw(ids, Sampling(temperature=0), 20, seed=0))
+    text = list(ids)
+    for chosen in drawn:
+        assert chosen == generator.model(torch.tensor([text]))[0, -1].argmax()
+        text.append(chosen)
+    assert len(drawn) == 20 or generator.codec.end_id is not None
+
+
+@both
+def test_a_seed_gives_one_text(pipeline, trained):
+    generator = load_generator(trained(pipeline)[1])
+
+    def text(seed):
+        return "".join(generator.generate("ba", Sampling(), max_tokens=30, seed=seed))
+
+    assert text(3) == text(3) != text(4)
+
+
+def test_bytes_are_shown_as_text_as_soon_as_they_are_whole(trained):
+    codec = load_generator(trained("charlm")[1]).codec
+    assert list(codec.decode(iter("aé€".encode()))) == ["a", "", "é", "", "", "€", ""]
+    assert "".join(codec.decode(iter(b"a\xffb\xe2\x82"))) == "a�b�"
+    assert codec.encode("é") == [195, 169] and codec.encode("") == [10]
+
+
+def test_pieces_of_words_are_joined(trained):
+    generator = load_generator(trained("clm")[1])
+    tokenizer = generator.codec.tokenizer
+    ids = tokenizer.encode("belin tor")
+    assert "".join(generator.codec.decode(iter(ids))) == " belin tor"
+    assert generator.codec.encode("belin") == [tokenizer.sep_id, *tokenizer.encode("belin")]
+
+
+def test_a_learned_table_ends_a_text(where):
+    _, folder = small_run(
+        "charlm",
+        where,
+        "model/position=learned",
+        "model.position.max_positions=40",
+        "training.steps=6",
+    )
+    generator = load_generator(folder)
+    longest = "".join(generator.generate("x" * 11, Sampling(), max_tokens=30))
+    assert longest
+    with pytest.raises(InputError, match="a prompt of 11 and 31 more are beyond the learned table"):
+        generator.generate("x" * 11, Sampling(), max_tokens=31)
+    with pytest.raises(InputError, match="max_tokens=0 must be at least 1"):
+        generator.generate("x", Sampling(), max_tokens=0)
+
+
+def test_a_run_in_the_other_layout_says_the_same(trained, tmp_path):
+    _, folder = trained("clm")
+    convert_run_layout(folder, "half", tmp_path / "half")
+    ids = torch.arange(20)[None]
+    first, second = (load_generator(path).model for path in (folder, tmp_path / "half"))
+    assert second.config.position.layout == "half"
+    assert torch.allclose(first(ids), second(ids), atol=1e-5)
+
+
+@both
+def test_other_pipelines_refuse_it(pipeline, trained, tmp_path):
+    _, folder = trained(pipeline)
+    with pytest.raises(InputError, match=r"open it with roformer\.load_generator"):
+        roformer.load_model(folder)
+    with pytest.raises(InputError, match="is not a translation run"):
+        roformer.load_translator(folder)
+    with pytest.raises(InputError, match="no export is written: open it with"):
+        export(folder, tmp_path / "exported")
+    with pytest.raises(InputError, match="is no pre-training run"):
+        open_pretrained(folder)
+    model = build(EncoderConfig, encoder_like(folder))
+    with pytest.raises(InputError, match="is a causal language model, which has no classifier"):
+        find_start(str(folder), None, model, None, "runs", list)
+    assert isinstance(roformer.load_generator(folder), roformer.Generator)
+    assert not (tmp_path / "exported").exists()
+
+
+def encoder_like(folder):
+    description = json.loads((folder / "checkpoints" / "last" / "model.json").read_text())
+    return description["model"]
+
+
+def test_a_pre_training_is_no_language_model(arguments):
+    _, folder = pretrain(arguments, "training.steps=6")
+    with pytest.raises(InputError, match="is no causal language model: give a run under runs/char"):
+        load_generator(folder)
+
+
+def test_a_vocabulary_of_another_model_is_refused(trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained("clm")[1], copy, symlinks=True)
+    shutil.rmtree(copy / "tokenizer")
+    with pytest.raises(InputError, match="has no tokenizer/"):
+        load_generator(copy)
+
+
+def script(*arguments, lines=""):
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / "generate.py"), *map(str, arguments)],
+        input=lines.encode(),
+        capture_output=True,
+        timeout=120,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.slow
+@both
+def test_generate_script(pipeline, trained):
+    """The prompt from an argument or stdin; the same seed, the same text."""
+    _, folder = trained(pipeline)
+    given = ["--max-tokens", 12, "--device", "cpu", "--seed", 5]
+    code, out, err = script(folder, "--prompt", "bain", *given)
+    assert (code, err) == (0, "") and out.startswith("bain") and len(out) > 6
+    assert script(folder, *given, lines="bain\n") == (0, out, "")
+    code, _, err = script(folder, "--prompt", "b", "--max-tokens", 40, "--top-k", 2)
+    assert (code, err) == (0, "beyond the 32 tokens of the training's texts\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "error: nowhere: no such run or checkpoint"),
+        (["{run}", "--temperature", "-1"], "error: temperature=-1.0 must be at least 0"),
+        (["{run}", "--top-p", "0"], "error: top_p=0.0 must be above 0"),
+        (["{run}", "--max-tokens", "0"], "error: max_tokens=0 must be at least 1"),
+        (["{run}", "--seed", "-1"], "error: --seed -1: give at least 0"),
+    ],
+)
+def test_generate_tells_a_mistake_in_one_line(trained, arguments, message):
+    code, out, err = script(*(a.format(run=trained("charlm")[1]) for a in arguments))
+    assert code == 2 and out == ""
+    assert err.startswith(message) and len(err.splitlines()) == 1
