@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce report dashboard sweep pretrain glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -25,7 +25,7 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base) GPUS=8 PROCESSES=2 (CPU)'
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (stages: smoke|mini|paper; glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base) GPUS=8 PROCESSES=2 (CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 
 setup: $(STAMP)  ## the environment alone, in .venv
@@ -53,6 +53,9 @@ sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergenc
 
 pretrain: $(STAMP)  ## masked-language-model pre-training
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+
+stages: $(STAMP)  ## pre-training in stages of several lengths, as Table 4
+	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=stages_$(RECIPE:stages_%=%) $(ARGS)
 
 glue: $(STAMP)  ## fine-tuning on GLUE, after the pre-training if there is none
 	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=glue_$(RECIPE:glue_%=%) $(ARGS)

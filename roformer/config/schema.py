@@ -27,11 +27,20 @@ from roformer.config.position import (
     Sinusoidal,
     T5Bias,
 )
+from roformer.config.text import BuiltinText as BuiltinText
+from roformer.config.text import ChineseBuiltinText as ChineseBuiltinText
+from roformer.config.text import FilesText as FilesText
+from roformer.config.text import HubSource as HubSource
+from roformer.config.text import HubText as HubText
+from roformer.config.text import Text as Text
+from roformer.config.text import TextData as TextData
+from roformer.config.text import TokenizerConfig as TokenizerConfig
+from roformer.config.text import Words as Words
+from roformer.config.typed import Fraction as Fraction
+from roformer.config.typed import Name as Name
 from roformer.config.typed import schema
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -127,78 +136,7 @@ class EncoderConfig(TransformerConfig):
         return math.sqrt(2) * self.init_std
 
 
-# --- data ----------------------------------------------------------------------------------------
-
-
-@schema
-class TokenizerConfig:
-    """WordPiece, trained on the corpus or read from somewhere."""
-
-    source: Name = "train"
-    """`train`, a vocab.txt, a folder with tokenizer files, or a Hub id."""
-    revision: str | None = None
-    """Pinned revision of a Hub id."""
-    vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
-    """Entries to train; ignored when the vocabulary is read."""
-    lowercase: bool = True
-
-
-@schema
-class HubSource:
-    """One data set of the Hub, namespaced and pinned to a commit.
-
-    A null revision is looked up once, at preparation, and the commit found is written into the
-    manifest, so that a record always names what was read.
-    """
-
-    path: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    name: str | None = None
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None
-    split: str = "train"
-    text_field: str = "text"
-    rows_per_document: PositiveInt = 1
-    """Consecutive rows that are joined, for data sets of one sentence a row."""
-
-
-@schema
-class TextData:
-    """What all text corpora share."""
-
-    tokenizer: TokenizerConfig = TokenizerConfig()
-    valid_fraction: Fraction = 0.2
-    """Share of the documents held out (the paper: 8:2), decided by each document's own hash."""
-    max_documents: PositiveInt | None = None
-    """Read no more than this many documents."""
-
-
-@schema
-class BuiltinText(TextData):
-    """English documentation: the docstrings of the pinned scientific packages."""
-
-    kind: Literal["builtin"] = "builtin"
-
-
-@schema
-class FilesText(TextData):
-    """Local .txt, .jsonl(.gz) or .parquet: a file, a folder or a glob."""
-
-    kind: Literal["files"] = "files"
-    path: Name
-    text_field: str = "text"
-    max_bad_rows: NonNegativeInt = 0
-    """Rows that may be skipped (counted and reported) before the run stops."""
-
-
-@schema
-class HubText(TextData):
-    """Data sets of the Hugging Face Hub, downloaded or streamed."""
-
-    kind: Literal["hub"] = "hub"
-    sources: Annotated[list[HubSource], Field(min_length=1)]
-    streaming: bool = False
-
-
-Text = Annotated[BuiltinText | FilesText | HubText, Field(discriminator="kind")]
+# --- masking -------------------------------------------------------------------------------------
 
 
 @schema
@@ -246,6 +184,11 @@ class ScheduleConfig:
     """Learning rate at the start of the warm-up over the peak."""
     final_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Learning rate at the last update over the peak (linear and cosine)."""
+    total_steps: Annotated[PositiveInt | None, Field(exclude_if=lambda steps: steps is None)] = None
+    """Updates of the whole schedule, where a run is a stage of it; null: those of the run."""
+    first_update: Annotated[NonNegativeInt, Field(exclude_if=lambda update: update == 0)] = 0
+    """Updates of the schedule that earlier stages have made. Neither key is written at its default,
+    so that runs from before them keep their ids."""
 
     @model_validator(mode="after")
     def _one_warmup(self) -> ScheduleConfig:
@@ -282,6 +225,9 @@ class TrainingConfig(LoopConfig):
     positions and block attention at each boundary."""
     valid_sequences: PositiveInt
     """Size of the frozen validation sample."""
+    first_epoch: Annotated[NonNegativeInt, Field(exclude_if=lambda epoch: epoch == 0)] = 0
+    """Number of the first epoch, which decides order and masks: a later stage over the same text has
+    its own. Not written at 0, so that runs from before this key keep their ids."""
 
 
 # --- what must not change the result --------------------------------------------------------------
@@ -333,10 +279,16 @@ def check_loop(training: LoopConfig, schedule: ScheduleConfig, runtime: RuntimeC
     """Raise ValueError where precision and device, or warm-up and steps, do not go together."""
     if training.precision == "fp16" and runtime.device == "cpu":
         raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
-    if (schedule.warmup_steps or 0) >= training.steps:
+    if (schedule.warmup_steps or 0) >= (schedule.total_steps or training.steps):
         raise ValueError(
             f"schedule.warmup_steps={schedule.warmup_steps} leaves nothing of "
-            f"training.steps={training.steps}"
+            f"training.steps={schedule.total_steps or training.steps}"
+        )
+    last = schedule.first_update + training.steps
+    if schedule.total_steps is not None and last > schedule.total_steps:
+        raise ValueError(
+            f"schedule.total_steps={schedule.total_steps} ends before update {last}, the last of "
+            f"schedule.first_update + training.steps"
         )
 
 
@@ -353,7 +305,10 @@ class PretrainConfig:
     schedule: ScheduleConfig
     training: TrainingConfig
     init_from: str | None = None
-    """Start from the weights of this run or checkpoint instead of random ones."""
+    """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
+    keep_moments: Annotated[bool, Field(exclude_if=lambda keep: not keep)] = False
+    """Take AdamW's moments from there too; false: they begin at zero. Not written where they do, so
+    that runs from before this key keep their ids."""
     resume: bool | Literal["auto"] = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
     runtime: RuntimeConfig = RuntimeConfig()
@@ -369,6 +324,8 @@ class PretrainConfig:
                 "sequences, or choose model/position=rotary, which has no table"
             )
         check_documents(self.model.attention, self.training.documents)
+        if self.keep_moments and self.init_from is None:
+            raise ValueError("keep_moments=true needs the run that has them: set init_from")
         check_loop(self.training, self.schedule, self.runtime)
         return self
 

@@ -1,13 +1,15 @@
-"""What makes a class of the config strict."""
+"""What makes a class of the config strict, and the kinds of values that many have."""
 
 from __future__ import annotations
 
-from typing import TypeVar, cast, dataclass_transform
+from typing import Annotated, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 T = TypeVar("T")
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Name = Annotated[str, Field(min_length=1)]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

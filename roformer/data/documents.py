@@ -6,12 +6,21 @@ wrong with the input is one `InputError` line that names the file, the line and 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, cast
 
-from roformer.config.schema import BuiltinText, FilesText, HubSource, HubText, Text
+from roformer.config.schema import (
+    BuiltinText,
+    ChineseBuiltinText,
+    FilesText,
+    HubSource,
+    HubText,
+    Text,
+)
+from roformer.data.builtin.cases import case_documents
 from roformer.data.builtin.docstrings import docstring_documents, docstring_packages
 from roformer.data.files import FileDocuments, checked_text, first_line
 from roformer.errors import InputError
@@ -50,6 +59,8 @@ def open_documents(config: Text, *, workers: int | None = None) -> DocumentSourc
     """
     if isinstance(config, BuiltinText):
         return BuiltinDocuments(config, workers)
+    if isinstance(config, ChineseBuiltinText):
+        return CaseDocuments(config)
     if isinstance(config, FilesText):
         return FileDocuments(config)
     return HubDocuments(config)
@@ -81,6 +92,34 @@ class BuiltinDocuments:
 
     def key(self) -> dict[str, Any]:
         return {"packages": docstring_packages()}
+
+
+class CaseDocuments:
+    """Chinese legal cases of a grammar; see `roformer.data.builtin.cases`."""
+
+    def __init__(self, config: ChineseBuiltinText) -> None:
+        self.config = config
+        self.rows_read = 0
+
+    def documents(self) -> Iterator[str]:
+        self.rows_read = 0
+        made = case_documents(self.config.documents, self.config.documents_seed)
+        for text in islice(made, self.config.max_documents):
+            self.rows_read += 1
+            yield text
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "chinese_builtin",
+            "documents_seed": self.config.documents_seed,
+            "rows_read": self.rows_read,
+            "rows_skipped": 0,
+        }
+
+    def key(self) -> dict[str, Any]:
+        # A changed grammar must not find the text of the one before.
+        sample = "\n".join(case_documents(20, self.config.documents_seed))
+        return {"sample": hashlib.sha256(sample.encode()).hexdigest()}
 
 
 # --- the Hugging Face Hub ------------------------------------------------------------------------

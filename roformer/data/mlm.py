@@ -145,6 +145,7 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         documents: `cross` or `isolate` (see `TrainingConfig.documents`).
         frozen: validation: blocks in the order of one fixed sample, masked once and for all,
             whatever the seed and the epoch.
+        first_epoch: number of the first epoch.
     """
 
     def __init__(
@@ -155,9 +156,11 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         seed: int,
         documents: str,
         frozen: bool = False,
+        first_epoch: int = 0,
     ):
         self.blocks, self.masker, self.seed = blocks, masker, seed
         self.isolate, self.frozen = documents == "isolate", frozen
+        self.first_epoch = first_epoch
         self._order: tuple[int, Ids] = (-1, np.empty(0, dtype=np.int64))
 
     def labels(self, count: int) -> Ids:
@@ -172,6 +175,7 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     def _locate(self, number: int) -> tuple[int, int]:
         """Return (epoch, block) of sample `number` of the endless sequence of epochs."""
         epoch, place = divmod(number, len(self.blocks))
+        epoch += self.first_epoch
         if self._order[0] != epoch:
             purpose, seed = (VALID_SAMPLE, 0) if self.frozen else (ORDER, self.seed)
             self._order = (epoch, random_stream(seed, purpose, epoch).permutation(len(self.blocks)))
@@ -234,7 +238,14 @@ def _batches(
 ) -> MaskedBatches:
     blocks = PackedBlocks(stream, tokenizer, training.sequence_length)
     masker = Masker(masking, tokenizer, training.sequence_length)
-    return MaskedBatches(blocks, masker, seed=seed, documents=training.documents, frozen=frozen)
+    return MaskedBatches(
+        blocks,
+        masker,
+        seed=seed,
+        documents=training.documents,
+        frozen=frozen,
+        first_epoch=0 if frozen else training.first_epoch,
+    )
 
 
 def unigram_entropy(labels: NDArray[np.integer]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -145,11 +146,24 @@ def prepare(config: PretrainConfig) -> TextShards:
     )
 
 
-def start_from(init_from: str | None, task: MaskedLMTask) -> None:
-    """Load the weights that a new run begins with, if it names any."""
-    if init_from is not None:
-        source = checkpoint.resolve(init_from)
-        checkpoint.load_model(source, task.model, task.description, warm_start=True)
+def start_from(config: PretrainConfig, task: MaskedLMTask) -> Path | None:
+    """Load the weights that a new run begins with, if it names any.
+
+    Returns:
+        The checkpoint whose moments it begins with as well; None: they are new.
+
+    Raises:
+        InputError: nothing complete is there, it is of another model, or without the moments.
+    """
+    if config.init_from is None:
+        return None
+    by_id = Path(config.runtime.runs_dir) / "pretrain" / config.init_from
+    given = Path(config.init_from)
+    source = checkpoint.resolve(by_id if by_id.exists() and not given.exists() else given)
+    checkpoint.load_model(source, task.model, task.description, warm_start=True)
+    if config.keep_moments and not (source / checkpoint.OPTIMIZER).is_file():
+        raise InputError(f"{source} has no moments of AdamW to go on with: set keep_moments=false")
+    return source if config.keep_moments else None
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
@@ -170,8 +184,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if run.summary is not None:
         return run.summary
     task = MaskedLMTask(config, shards)
-    if run.checkpoint is None:
-        start_from(config.init_from, task)
+    moments = start_from(config, task) if run.checkpoint is None else None
     say(
         f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
         f"{len(task.batches.blocks):,} training blocks of {config.training.sequence_length} "
@@ -180,7 +193,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     source = shards.manifest["source"]
     # The config may leave a revision of the Hub open; the record says which was read.
     facts = {"source": source} if source["kind"] == "hub" else None
-    summary = run.train(task, config.training, shards.tokenizer, facts)
+    summary = run.train(task, config.training, shards.tokenizer, facts, moments=moments)
     if first_process():
         report(summary, run)
     return summary

@@ -73,8 +73,9 @@ def replay(folder: Path, step: int) -> Replayed:
             "restore what data.path and init_from name, or the packages that builtin text is from"
         )
     found = newest_before(folder, step)
+    moments = None
     if found is None and isinstance(task, pretrain.MaskedLMTask):
-        pretrain.start_from(config.init_from, task)
+        moments = pretrain.start_from(config, task)
     state = restore(task, found)
     began = state.step
     if config.runtime.tune_process:
@@ -83,7 +84,7 @@ def replay(folder: Path, step: int) -> Replayed:
     settings = Settings(config.seed, training, config.optimizer, config.schedule, config.runtime)
     with tempfile.TemporaryDirectory() as nowhere:
         records = RunFolder(Path(nowhere))
-        loop = Loop(task, settings, accelerator, records, NoTracker(), state, found)
+        loop = Loop(task, settings, accelerator, records, NoTracker(), state, found or moments)
         try:
             loop.advance(step - 1)
             samples = losses(task, step, loop.device)

@@ -159,6 +159,7 @@ class Run:
         facts: Mapping[str, Any] | None = None,
         conclude: Callable[[], Mapping[str, Any] | None] | None = None,
         keep_checkpoints: int = 1,
+        moments: Path | None = None,
     ) -> dict[str, Any]:
         """Train `task`, from the last checkpoint if there is one; write and return the summary.
 
@@ -170,6 +171,7 @@ class Run:
             conclude: called on the first process when the training is done, before the summary says
                 so; returns more for the summary, its `metrics` besides the last evaluation's.
             keep_checkpoints: how many of the newest the pipeline needs at the end.
+            moments: the checkpoint of another run whose moments a new one begins with.
 
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
@@ -181,7 +183,9 @@ class Run:
                 self._take()
                 if self.summary is not None:  # finished by another process a moment ago
                     return self.summary
-            return self._train(task, training, tokenizer, facts or {}, conclude, keep_checkpoints)
+            return self._train(
+                task, training, tokenizer, facts or {}, conclude, keep_checkpoints, moments
+            )
         finally:
             self.folder.lock.release()
 
@@ -193,6 +197,7 @@ class Run:
         facts: Mapping[str, Any],
         conclude: Callable[[], Mapping[str, Any] | None] | None,
         keep_checkpoints: int,
+        moments: Path | None,
     ) -> dict[str, Any]:
         config, folder = self.config, self.folder
         runtime = config.runtime
@@ -227,7 +232,8 @@ class Run:
             config.seed, training, config.optimizer, config.schedule, runtime, keep_checkpoints
         )
         try:
-            loop = Loop(task, settings, accelerator, folder, tracker, state, self.checkpoint)
+            begun = self.checkpoint or moments
+            loop = Loop(task, settings, accelerator, folder, tracker, state, begun)
             state, metrics = loop.run()
             if main and conclude is not None and (more := dict(conclude() or {})):
                 last = more.pop("metrics", {})

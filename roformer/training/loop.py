@@ -66,7 +66,8 @@ class Loop:
         folder: the run's records.
         tracker: their mirror.
         state: where to start.
-        checkpoint: where `state` was read, for the optimizer; None for a new run.
+        checkpoint: where the optimizer's moments are read: with `state`, or for a new run where it
+            begins with another's; None: they are new.
     """
 
     def __init__(

@@ -41,11 +41,16 @@ def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[
         linear        falls in a line to `final_ratio`·peak at u = steps
         cosine        falls along half a cosine to the same
         inverse_sqrt  peak·√(w/u)  (Vaswani et al. 2017, Eq. 3, as fairseq scales it)
+
+    Of a run that is a stage of a longer schedule (`total_steps`), `steps` is the schedule's, and its
+    first update is the schedule's after `first_update`.
     """
+    steps = config.total_steps or steps
     warmup = warmup_steps(config, steps)
     final = config.final_ratio
 
     def rate(update: int) -> float:
+        update += config.first_update
         if update < warmup:
             return peak * (config.initial_ratio + (1 - config.initial_ratio) * update / warmup)
         if config.kind == "constant":

@@ -18,7 +18,7 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-OTHERS = ("glue_", "wmt_", "charlm_", "clm_", "bytes_")
+OTHERS = ("glue_", "wmt_", "charlm_", "clm_", "bytes_", "stages_")
 """What options of other pipelines' recipes, data and sizes begin with."""
 RECIPES = [recipe for recipe in options("recipe") if not recipe.startswith(OTHERS)]
 FILLED = {"paper_warmstart": ["init_from=runs/x"]}
@@ -133,6 +133,36 @@ def test_no_scaling_leaves_no_trace_and_scaling_does():
     assert len(ids) == 4
 
 
+def test_keys_of_stages_and_words_leave_no_trace_at_their_defaults():
+    """Else the runs from before them would have other ids."""
+    found = plain(config())
+    assert "words" not in found["data"]["tokenizer"] and "keep_moments" not in found
+    assert not {"total_steps", "first_update"} & found["schedule"].keys()
+    assert "first_epoch" not in found["training"]
+    start = "init_from=runs/x"
+    others = [
+        [],
+        ["data.tokenizer.words=jieba"],
+        [start],
+        [start, "keep_moments=true"],
+        ["schedule.total_steps=900"],
+        ["schedule.total_steps=900", "schedule.first_update=300"],
+        ["training.first_epoch=1"],
+    ]
+    assert len({run_id(config(*given)) for given in others}) == len(others)
+    assert run_id(config("data.tokenizer.words=none", "training.first_epoch=0")) == run_id(config())
+
+
+def test_wobert_is_bert_and_the_words_are_the_data_s():
+    ours, bert = (plain(config(f"model={name}"))["model"] for name in ("wobert", "bert"))
+    assert {key for key in ours if ours[key] != bert[key]} == {"name"}
+    for data in ("chinese_builtin", "chinese_hub"):
+        assert config(f"data={data}").data.tokenizer.words == "jieba"
+    chinese, english = (config(f"data={data}").data.sources[0] for data in ("chinese_hub", "hub"))
+    assert (chinese.path, chinese.revision) == (english.path, english.revision)
+    assert (chinese.name, english.name) == ("20231101.zh", "20231101.en")
+
+
 MISTAKES = {
     "model.position.bse=1": "model.position.bse: unknown key; valid keys here: base, fraction, kind, layout",
     "modle=bert": "modle: unknown key; valid keys here: data,",
@@ -157,7 +187,10 @@ MISTAKES = {
     "masking.mask=1.0": "add up to more than 1",
     "schedule.warmup_steps=9": "not both",
     "training.sequence_length=4": "greater than or equal to 8",
-    "data.tokenizer.vocabsize=9": "valid keys here: lowercase, revision, source, vocab_size",
+    "data.tokenizer.vocabsize=9": "valid keys here: lowercase, revision, source, vocab_size, words",
+    "data.tokenizer.words=hmm": "data.tokenizer.words: .*'none' or 'jieba', not 'hmm'",
+    "keep_moments=true": "keep_moments=true needs the run that has them: set init_from",
+    "schedule.total_steps=500": "schedule.total_steps=500 ends before update 600",
 }
 
 

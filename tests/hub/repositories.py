@@ -15,6 +15,7 @@ from datasets import ClassLabel, Dataset, Features, Translation, Value
 from omegaconf import OmegaConf
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
+from roformer.data.builtin.cases import case_documents
 from tests.conftest import REPOSITORY
 from tests.e2e.wmt_runs import ENGLISH, GERMAN
 
@@ -101,14 +102,16 @@ def wikipedia_set(documents: int = 60) -> dict[str, bytes]:
     """wikimedia/wikipedia: id, url, title, text; one configuration a language and dump."""
     features = Features({name: Value("string") for name in ("id", "url", "title", "text")})
     configs = {}
-    for config in ("20231101.en", "20231101.de"):
+    for config in ("20231101.en", "20231101.de", "20231101.zh"):
         generator = random.Random(config)
+        cases = list(case_documents(documents, 0)) if config.endswith("zh") else []
         rows: Rows = {name: [] for name in features}
         for number in range(documents):
             rows["id"].append(str(number))
             rows["url"].append(f"https://en.wikipedia.org/wiki/{number}")
             rows["title"].append(sentence(generator, 2))
-            rows["text"].append("\n\n".join(sentence(generator, 30) for _ in range(3)))
+            english = "\n\n".join(sentence(generator, 30) for _ in range(3))
+            rows["text"].append(cases[number] if cases else english)
         configs[config] = {"train": Dataset.from_dict(rows, features=features)}
     return _data_set(configs, {"train": 3})
 

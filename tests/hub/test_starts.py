@@ -150,6 +150,18 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
     assert os.listdir(tmp_path / "False" / "cache" / "text") == [prepared[0].parent.name]
 
 
+def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):
+    """The Chinese Wikipedia alone, at the pinned commit; the vocabulary is learnt from it."""
+    begun = len(hub.log)
+    _, (made,) = run(start, tmp_path, "pretrain", "data=chinese_hub")
+    assert hub.revisions("wikimedia/wikipedia", begun) == {WIKIPEDIA}
+    assert hub.fetched("wikimedia/wikipedia", begun) <= at(WIKIPEDIA, data_files("20231101.zh", 3))
+    (manifest,) = map(read, (tmp_path / "cache").rglob("manifest.json"))
+    assert manifest["tokenizer"]["words"].startswith("rjieba ")
+    settings = read(made / "tokenizer" / "tokenizer_config.json")
+    assert settings["tokenizer_class"] == "RoFormerTokenizer"
+
+
 def test_load_model_of_a_hub_id(hub, start, tmp_path):
     (commit,) = hub.repositories["models", TINY_BERT].commits
     script = tmp_path / "load.py"

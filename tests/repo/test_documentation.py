@@ -11,6 +11,7 @@ from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.stages import StagesConfig
 from roformer.config.wmt import WmtConfig
 from roformer.report.blocks import BLOCKS
 from roformer.report.pages import refreshed
@@ -30,6 +31,7 @@ CONFIGS = {
     "pretrain": ("pretrain", schema.PretrainConfig),
     "prepare": ("pretrain", schema.PretrainConfig),
     "plan": ("plan", schema.PlanConfig),
+    "stages": ("stages", StagesConfig),
     "glue": ("glue", GlueConfig),
     "wmt": ("wmt", WmtConfig),
     "charlm": ("charlm", CharLMConfig),
@@ -55,7 +57,7 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
     recipe = variables.get("RECIPE", "mini")
-    if target in ("glue", "wmt", "charlm", "clm"):
+    if target in ("glue", "wmt", "charlm", "clm", "stages"):
         recipe = f"{target}_{recipe.removeprefix(f'{target}_')}"
     made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
     return made + shlex.split(variables.get("ARGS", ""))

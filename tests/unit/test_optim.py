@@ -45,6 +45,18 @@ def test_inverse_square_root_is_the_transformers():
     assert rate(2000) == pytest.approx((1e-7 + 5e-4) / 2)
 
 
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "inverse_sqrt"])
+@pytest.mark.parametrize("warmup", [{"warmup_steps": 30}, {"warmup_fraction": 0.3}])
+def test_stages_of_one_schedule_are_that_schedule(kind, warmup):
+    """A border within the warm-up and one after it; the warm-up is a share of all updates."""
+    whole = rates(steps=100, kind=kind, **warmup)
+    stages = [
+        rates(steps=steps, kind=kind, **warmup, total_steps=100, first_update=before)
+        for before, steps in [(0, 20), (20, 30), (50, 50)]
+    ]
+    assert list(itertools.chain.from_iterable(stages)) == whole
+
+
 def test_no_jump_where_the_warmup_ends():
     for kind in ("linear", "cosine", "inverse_sqrt", "constant"):
         values = rates(steps=1000, kind=kind, warmup_steps=100)

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer.config.schema import FilesText, TokenizerConfig
+from roformer.config.schema import ChineseBuiltinText, FilesText, TokenizerConfig
 from roformer.data import folders, shards
+from roformer.data.builtin.cases import case_documents
 from roformer.data.shards import TextShards, TokenStream, prepare_text
 from roformer.data.tokenizers import SPECIAL_TOKENS
 from roformer.errors import InputError
@@ -237,6 +238,55 @@ def test_a_local_vocabulary_is_known_by_its_content(tmp_path):
         os.utime(tmp_path / "text" / "a.jsonl", ns=(1, 1))
         keys.append(shards._key(config, shards.open_documents(config)))
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_words_have_a_key_of_their_own_and_their_absence_the_one_from_before(monkeypatch):
+    """What was prepared before there were words is found again; another dictionary makes it anew."""
+
+    class Source:
+        def key(self):
+            return {"files": []}
+
+    def key(**options):
+        tokenizer = TokenizerConfig(vocab_size=100, **options)
+        return shards._key(FilesText(path="x", tokenizer=tokenizer), Source())
+
+    assert key() == key(words="none") == "4c4ff5dc39bc70ac"
+    words = key(words="jieba")
+    monkeypatch.setattr(shards, "segmenter", lambda: "rjieba 9.9.9")
+    assert len({key(), words, key(words="jieba")}) == 3
+
+
+def test_chinese_words_are_prepared_as_any_text(tmp_path):
+    """The grammar's cases: the shards hold the words, and say what found them."""
+    config = ChineseBuiltinText(
+        documents=40, tokenizer=TokenizerConfig(vocab_size=600, words="jieba")
+    )
+    text = prepare_text(config, tmp_path, progress=False)
+    manifest = text.manifest
+    assert manifest["tokenizer"]["words"] == shards.segmenter() == "rjieba 0.2.2"
+    assert manifest["source"]["kind"] == "chinese_builtin" and manifest["source"]["rows_read"] == 40
+    assert text.tokenizer.words == "jieba"
+    made = [text.tokenizer.encode(document) for document in case_documents(40, 0)]
+    found = [list(ids) for split in ("train", "valid") for ids in documents(text, split)]
+    assert sorted(found) == sorted(made)
+    fewer = ChineseBuiltinText(documents=40, max_documents=30, tokenizer=config.tokenizer)
+    other = ChineseBuiltinText(documents=40, documents_seed=1, tokenizer=config.tokenizer)
+    opened = [shards.open_documents(one) for one in (config, fewer, other)]
+    assert [len(list(source.documents())) for source in opened] == [40, 30, 40]
+    keys = {shards._key(c, s) for c, s in zip((config, fewer, other), opened, strict=True)}
+    assert len(keys) == 3
+
+
+def test_documents_of_the_real_cases_are_read_by_their_field(tmp_path, real_data):
+    """CAIL2019-SCM's rows have three texts: data.text_field names the one that is read."""
+    tokenizer = TokenizerConfig(vocab_size=4000, words="jieba")
+    path = str(real_data / "cail2019-scm" / "validation.jsonl.gz")
+    text = prepare_text(
+        FilesText(path=path, text_field="B", tokenizer=tokenizer), tmp_path, progress=False
+    )
+    assert text.manifest["source"]["rows_read"] == 80
+    assert text.tokenizer.encode("原告诉称")[0] != text.tokenizer.unk_id
 
 
 # --- cut short, at once, damaged -----------------------------------------------------------------

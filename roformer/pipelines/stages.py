@@ -1,0 +1,57 @@
+"""Pre-training in stages (RoFormer, section 4.5, Table 4): a run a stage, each from the one before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roformer.config.build import run_id
+from roformer.config.schema import PretrainConfig, ScheduleConfig
+from roformer.config.stages import StagesConfig
+from roformer.pipelines.pretrain import pretrain
+from roformer.pipelines.run import resolve, say
+from roformer.training.optim import learning_rate
+
+
+def stages_of(config: StagesConfig) -> list[PretrainConfig]:
+    """Return the stages as pre-trainings on this machine, each with the id of the one before.
+
+    Raises:
+        InputError: the device is not there, or cannot compute in the precision asked for.
+    """
+    config = resolve(config)
+    found: list[PretrainConfig] = []
+    before = config.init_from
+    for number in range(1, len(config.stages) + 1):
+        found.append(config.pretraining(number, before))
+        before = run_id(found[-1])
+    return found
+
+
+def train_stages(config: StagesConfig) -> list[Path]:
+    """Run the stages in their order, those that are finished passed over; return their run folders.
+
+    Raises:
+        InputError: see `roformer.pipelines.pretrain.pretrain`.
+        Diverged: a stage did; those after it are not begun.
+    """
+    folders = []
+    for number, (stage, told) in enumerate(zip(stages_of(config), plan(config), strict=True), 1):
+        say(f"stage {number} of {len(config.stages)}: {told}")
+        summary = pretrain(stage)
+        folders.append(Path(stage.runtime.runs_dir) / "pretrain" / str(summary["run_id"]))
+    return folders
+
+
+def plan(config: StagesConfig) -> list[str]:
+    """Return a line for each stage: its size, its moments, and its learning rate over its updates."""
+    lines = []
+    for given, stage in zip(config.stages, stages_of(config), strict=True):
+        training = stage.training
+        rate = learning_rate(stage.schedule, stage.optimizer.learning_rate, training.steps)
+        own = "its own schedule" if isinstance(given.schedule, ScheduleConfig) else "one schedule"
+        lines.append(
+            f"{training.steps:,} updates of {training.batch_size} x {training.sequence_length} tokens, "
+            f"{'moments kept' if stage.keep_moments else 'new moments'}, {own}, learning rate "
+            f"{rate(1):.2g} to {rate(training.steps):.2g}"
+        )
+    return lines

@@ -1,0 +1,22 @@
+"""Pre-train in stages, as the paper's Table 4: `python scripts/stages.py recipe=stages_mini`."""
+
+from roformer.cli import CONF, run
+from roformer.config.stages import StagesConfig
+from roformer.errors import InputError
+from roformer.pipelines.run import first_process
+from roformer.pipelines.stages import train_stages
+from roformer.report.records import RecordError
+from roformer.report.stages import stages_table
+
+
+def main(config: StagesConfig) -> None:
+    folders = train_stages(config)
+    if first_process():
+        try:
+            print(stages_table(CONF.parent / "experiments" / "paper.yaml", folders).markdown())
+        except RecordError as error:
+            raise InputError(str(error)) from error
+
+
+if __name__ == "__main__":
+    run("stages", StagesConfig, main)

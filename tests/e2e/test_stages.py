@@ -1,0 +1,199 @@
+"""Pre-training in stages: what is handed on, what begins anew, and a kill between or within them."""
+
+import json
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState, PartialState
+from safetensors.torch import load_file
+
+from roformer.cli import compose
+from roformer.config.build import build, from_yaml, run_id
+from roformer.config.schema import PretrainConfig, ScheduleConfig
+from roformer.config.stages import StagesConfig
+from roformer.errors import InputError
+from roformer.pipelines.pretrain import MaskedLMTask, prepare
+from roformer.pipelines.replay import replay
+from roformer.pipelines.stages import stages_of, train_stages
+from roformer.report.stages import stages_table
+from roformer.training.checkpoint import keep_only_best
+from roformer.training.loop import Loop
+from roformer.training.optim import learning_rate
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import assert_same, results, weights
+
+SMALL = [
+    "recipe=stages_smoke",
+    "tracker=none",
+    "data=files",
+    "data.tokenizer.vocab_size=200",
+    "data.max_documents=null",
+    "model.hidden_dropout=0.1",
+    "training.log_every=1",
+    "training.evaluate_every=6",
+    "training.checkpoint_every=4",
+    "training.valid_sequences=16",
+    "schedule.warmup_steps=4",
+    "runtime.device=cpu",
+    "runtime.progress=false",
+    "runtime.keep_checkpoints=10",
+    "runtime.tune_process=false",
+]
+FIRST = "{sequence_length:32,batch_size:8,steps:6,optimizer:restart,schedule:continue}"
+KEPT = "{sequence_length:64,batch_size:4,steps:12,optimizer:keep,schedule:continue}"
+FRESH = KEPT.replace("keep", "restart")
+OWN = KEPT.replace("schedule:continue", "schedule:{kind:constant},learning_rate:1e-4")
+
+
+@pytest.fixture
+def arguments(corpus, tmp_path):
+    return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+def config(*overrides):
+    return build(StagesConfig, compose("stages", list(overrides)))
+
+
+def run(arguments, *stages, runs="runs", more=()):
+    """Run stages in this process; return their folders."""
+    AcceleratorState._reset_state()
+    PartialState._reset_state()
+    where = next(a for a in arguments if a.startswith("runtime.runs_dir="))
+    moved = f"{where.removesuffix('runs')}{runs}"
+    return train_stages(config(*arguments, f"stages=[{','.join(stages)}]", *more, moved))
+
+
+def rates(folder):
+    return [row["train/learning_rate"] for row in results(folder)]
+
+
+def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments, monkeypatch):
+    """Bit for bit; AdamW's own count of updates goes on too, so its bias correction does."""
+    begun = []
+    update = Loop._update
+
+    def watched(loop, batches):
+        if loop.state.step == 0:
+            state = {n: p.detach().clone() for n, p in loop.task.model.state_dict().items()}
+            moments = {
+                f"{name}:{key}": value.clone()
+                for name, parameter in loop.task.model.named_parameters()
+                for key, value in loop.adamw.state.get(parameter, {}).items()
+            }
+            begun.append((state, moments))
+        update(loop, batches)
+
+    monkeypatch.setattr(Loop, "_update", watched)
+    first, second = run(arguments, FIRST, KEPT)
+    assert begun[0][1] == {}
+    for found, name in zip(begun[1], ("model", "optimizer"), strict=True):
+        expected = load_file(first / "checkpoints" / "last" / f"{name}.safetensors")
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
+    last = load_file(second / "checkpoints" / "last" / "optimizer.safetensors")
+    assert {float(tensor) for key, tensor in last.items() if key.endswith(":step")} == {18.0}
+
+
+def test_new_moments_give_other_weights(arguments):
+    """Else `keep` and `restart` would be the same, whichever of them was lost."""
+    _, kept = run(arguments, FIRST, KEPT)
+    _, fresh = run(arguments, FIRST, FRESH)
+    assert kept != fresh
+    ours, theirs = weights(kept), weights(fresh)
+    assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])
+
+
+def test_one_schedule_goes_on_across_the_border(arguments):
+    """Every update has the rate of the one schedule over 18 updates; no second warm-up."""
+    first, second = run(arguments, FIRST, KEPT)
+    whole = learning_rate(ScheduleConfig(kind="linear", warmup_steps=4, final_ratio=0.02), 3e-3, 18)
+    assert rates(first) + rates(second) == [whole(update) for update in range(1, 19)]
+
+
+def test_a_stage_can_have_a_schedule_of_its_own(arguments):
+    _, second = run(arguments, FIRST, OWN)
+    assert set(rates(second)) == {1e-4}
+
+
+SELDOM = ["training.checkpoint_every=12", "training.evaluate_every=12"]
+
+
+@pytest.mark.parametrize("often", [[], SELDOM], ids=["from its checkpoint", "from its beginning"])
+def test_a_stage_killed_and_started_again_is_bitwise_the_stage_never_stopped(
+    arguments, stop_at, often
+):
+    """Without a checkpoint of its own it takes the moments of the stage before once more."""
+    whole = run(arguments, FIRST, KEPT, more=often)
+    go_on = stop_at(9)  # the first stage has 6
+    with pytest.raises(KeyboardInterrupt):
+        run(arguments, FIRST, KEPT, more=often, runs="killed")
+    go_on()
+    killed = run(arguments, FIRST, KEPT, more=often, runs="killed")
+    for ours, theirs in zip(killed, whole, strict=True):
+        assert ours.name == theirs.name and ours != theirs
+        assert_same(ours, theirs)
+
+
+def test_an_update_of_a_stage_is_made_again_with_its_moments(arguments):
+    """Before the first checkpoint a replay begins with what the stage began with."""
+    _, second = run(arguments, FIRST, KEPT)
+    row = results(second)[2]
+    replayed = replay(second, 3)
+    assert (replayed.began, replayed.loss) == (0, pytest.approx(row["train/loss"], rel=1e-6))
+    assert replayed.grad_norm == pytest.approx(row["train/grad_norm"], rel=1e-6)
+
+
+def test_finished_stages_are_passed_over(arguments, capsys):
+    once = run(arguments, FIRST, KEPT)
+    before = [json.loads((folder / "summary.json").read_text()) for folder in once]
+    capsys.readouterr()
+    assert run(arguments, FIRST, KEPT) == once
+    assert capsys.readouterr().out.count("already done") == 2
+    assert before == [json.loads((folder / "summary.json").read_text()) for folder in once]
+
+
+def test_a_later_stage_sees_other_blocks_in_another_order_with_other_masks(arguments):
+    """Same length, same text, same seed: the third stage must not repeat the first."""
+    built = stages_of(config(*arguments, f"stages=[{FIRST},{KEPT},{FIRST}]"))
+    assert [stage.training.first_epoch for stage in built] == [0, 1000, 2000]
+    shards = prepare(built[0])
+    first, third = (MaskedLMTask(stage, shards) for stage in (built[0], built[2]))
+    (one,), (other,) = (task.keys(1, 0, 1) for task in (first, third))
+    assert first.samples(one) != third.samples(other)
+    assert not torch.equal(first.batches[one]["predict"], third.batches[other]["predict"])
+    for task in (first, third):  # what is measured stays the same
+        assert torch.equal(task.validation[one]["input_ids"], first.validation[one]["input_ids"])
+
+
+def test_ids_do_not_depend_on_where_runs_are(arguments):
+    here, there = (
+        [
+            run_id(stage)
+            for stage in stages_of(config(*arguments, *more, f"stages=[{FIRST},{KEPT}]"))
+        ]
+        for more in ([], ["runtime.runs_dir=elsewhere", "runtime.micro_batch_size=2"])
+    )
+    assert here == there
+
+
+def test_moments_that_are_gone_are_told(arguments):
+    first, _ = run(arguments, FIRST, KEPT)
+    keep_only_best(first / "checkpoints")
+    with pytest.raises(InputError, match=r"has no moments .*: set keep_moments=false"):
+        run(arguments, KEPT, more=[f"init_from={first}"])
+
+
+def test_a_record_of_a_stage_reads_back_as_the_pretraining_that_it_was(arguments):
+    for folder in run(arguments, FIRST, OWN):
+        read = from_yaml(PretrainConfig, (folder / "config.yaml").read_text())
+        assert run_id(read) == folder.name
+
+
+def test_the_table_has_the_paper_and_ours(arguments):
+    folders = run(arguments, FIRST, KEPT)
+    text = stages_table(REPOSITORY / "experiments" / "paper.yaml", folders).markdown()
+    metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
+    (row,) = [line for line in text.splitlines() if line.startswith("| accuracy | our stage 2")]
+    assert "length 64, batch 4, 12 steps" in row
+    assert f" {100 * metrics['valid/mlm_accuracy']:.1f} |" in row
+    assert "| 1,536 | 256 | 12,500 |" in text and " 67.4 |" in text
