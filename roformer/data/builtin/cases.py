@@ -1,0 +1,216 @@
+"""Chinese loan cases made by a grammar, alone and in triplets: does B or C turn on what A turns on?
+
+    case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
+
+The *finding* says in terms of law what the case turns on, one of `POINTS`. It stands near the
+beginning (`early`) or behind all else that can differ (`late`); a case is `short` or `long`, and of
+a long one the late finding begins beyond `LATE` characters. The pleas argue a point in plain words,
+drawn apart from that of the finding. So A, B and C are told apart by their findings alone:
+
+* Triplets are drawn in groups of four that have the same three cases but for their findings: of two
+  points, A has either and B and C have them either way round. In a group B is the closer one twice,
+  and whatever does not read all three findings is right on exactly two of four. That holds for the
+  beginning of late ones, for A alone, and for B and C without A.
+* The pleas of A agree with those of B or of C, evenly, and are longer than a finding: counting
+  common words is no way to the label either.
+
+A group is a function of its split and number; fewer triplets are the first of more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from roformer.data.builtin import case_lexicon as words
+from roformer.errors import InputError
+
+GRAMMAR = 1
+"""Version of the grammar and the draw: another number, other cases."""
+
+GROUP = 4
+"""Triplets of a group."""
+SPLITS = ("train", "validation", "test")
+
+LATE = 560
+"""Characters of a long case before its late finding: above 254 words, which is what each case of a
+pair keeps where a pair is cut to 512."""
+SHORT, LONG = 0, 600
+"""Characters at which the procedure ends."""
+
+Place = Literal["early", "late"]
+
+
+class Kind(NamedTuple):
+    """How long the cases of a group are and where their findings stand."""
+
+    place: Place
+    long: bool
+
+
+KINDS: tuple[tuple[Kind, int], ...] = (
+    (Kind("early", long=False), 4),
+    (Kind("early", long=True), 1),
+    (Kind("late", long=True), 5),
+)
+"""Kinds of groups and how many of ten consecutive ones are such: half of all is late."""
+
+
+class Case(NamedTuple):
+    """One case but for its finding, which stands between the two texts."""
+
+    before: str
+    after: str
+    variants: tuple[int, ...]
+    """Which holdings of a point it has."""
+
+    def text(self, point: str) -> str:
+        """Return the case, turning on a point."""
+        holdings = words.POINTS[point].holdings
+        return self.before + "".join(holdings[i] for i in self.variants) + self.after
+
+
+class Triplet(NamedTuple):
+    """Three cases, and which of the last two is closer to the first."""
+
+    a: str
+    b: str
+    c: str
+    label: Literal["B", "C"]
+    place: Place
+    """Where the findings stand that decide."""
+
+
+def case_documents(count: int, seed: int) -> Iterator[str]:
+    """Yield cases of all kinds, each turning on any point; the first of more are the same.
+
+    Args:
+        count: how many.
+        seed: another one gives others; no case of a triplet is among them.
+    """
+    for number in range(count):
+        random = _Random(f"documents/{seed}", number)
+        kind = _kind(random.below(sum(share for _, share in KINDS)))
+        yield _case(random, kind, random.one(POINTS)).text(random.one(POINTS))
+
+
+def case_triplets(split: str, count: int) -> list[Triplet]:
+    """Draw the triplets of a split, always the same ones, group by group.
+
+    Args:
+        split: one of `SPLITS`.
+        count: how many; rounded down to whole groups.
+
+    Raises:
+        InputError: no such split, or less than a group asked for.
+    """
+    if split not in SPLITS:
+        raise InputError(f"the builtin cases have no split {split!r}, but {', '.join(SPLITS)}")
+    if count < GROUP:
+        raise InputError(f"{count} builtin triplets asked for: a group has {GROUP}")
+    return [one for number in range(count // GROUP) for one in triplet_group(split, number)]
+
+
+def triplet_group(split: str, number: int) -> list[Triplet]:
+    """Return the four triplets of a group, in random order."""
+    random = _Random(f"triplets/{split}", number)
+    kind = _kind(number)
+    one, other = random.some(POINTS, 2)
+    # What is argued: by A and B or by A and C the same.
+    common, rare = random.some(POINTS, 2)
+    argued = [common, common, rare] if random.below(2) else [common, rare, common]
+    a, b, c = (_case(random, kind, point) for point in argued)
+    group: list[Triplet] = []
+    for own in (one, other):
+        for first, second in ((one, other), (other, one)):
+            label: Literal["B", "C"] = "B" if first == own else "C"
+            texts = a.text(own), b.text(first), c.text(second)
+            group.append(Triplet(*texts, label, kind.place))
+    return [group[i] for i in random.order(GROUP)]
+
+
+# --- one case ------------------------------------------------------------------------------------
+
+POINTS: tuple[str, ...] = tuple(words.POINTS)
+
+
+class _Random:
+    """Choices from one counter-based stream."""
+
+    def __init__(self, name: str, number: int):
+        digest = hashlib.blake2b(f"{name}/{GRAMMAR}".encode(), digest_size=16).digest()
+        key = np.frombuffer(digest, dtype="<u8")
+        stream = np.random.Philox(key=key, counter=[0, 0, 0, number])
+        self._generator = np.random.Generator(stream)
+
+    def below(self, limit: int) -> int:
+        return int(self._generator.integers(limit))
+
+    def one(self, among: Sequence[str]) -> str:
+        return among[self.below(len(among))]
+
+    def some(self, among: Sequence[str], count: int) -> list[str]:
+        """Return `count` different ones, in random order."""
+        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
+
+    def order(self, count: int) -> list[int]:
+        """Return a random permutation of 0 to count - 1."""
+        return [int(i) for i in self._generator.permutation(count)]
+
+
+def _kind(number: int) -> Kind:
+    place = number % sum(share for _, share in KINDS)
+    for kind, share in KINDS:
+        if place < share:
+            return kind
+        place -= share
+    raise AssertionError(number)
+
+
+def _case(random: _Random, kind: Kind, argued: str) -> Case:
+    """Return a case in which `argued` is pleaded."""
+    fill = _slots(random)
+    opening = fill(random.one(words.OPENINGS))
+    pleas = "".join(random.some(words.POINTS[argued].pleas, 4))
+    body = fill(random.one(words.CLAIMS)) + random.one(words.PLEADING) + pleas
+    procedure = [fill(sentence) for sentence in random.some(words.PROCEDURE, len(words.PROCEDURE))]
+    length = len(opening) + len(body)
+    for index, sentence in enumerate(procedure):
+        if index and length >= (LONG if kind.long else SHORT):
+            break
+        body, length = body + sentence, length + len(sentence)
+    reasons = "本院认为，" + "".join(random.some(words.REASONS, 2))
+    finding, judgment = random.one(words.FINDING), fill(random.one(words.JUDGMENTS))
+    variants = tuple(random.order(4)[:2])
+    if kind.place == "early":
+        return Case(opening + finding, body + reasons + judgment, variants)
+    return Case(opening + body + reasons + finding, judgment, variants)
+
+
+def _slots(random: _Random) -> Callable[[str], str]:
+    """Return what fills in the names, places, dates and amounts of a sentence."""
+    plaintiff, defendant = random.some(words.SURNAMES, 2)
+    sexes, home = ("男", "女"), random.one(words.PLACES)
+
+    def fill(sentence: str) -> str:
+        year = 2009 + random.below(9)
+        return sentence.format(
+            p=plaintiff + "某",
+            q=defendant + "某",
+            x=random.one(words.SURNAMES) + "某某",
+            s=random.one(sexes),
+            t=random.one(sexes),
+            y=1950 + random.below(50),
+            z=1950 + random.below(50),
+            w=random.one(words.WORK),
+            v=random.one(words.WORK),
+            l=home,
+            d=f"{year}年{1 + random.below(12)}月{1 + random.below(28)}日",
+            n=(1 + random.below(99)) * 1000,
+            f=(1 + random.below(40)) * 25,
+        )
+
+    return fill
