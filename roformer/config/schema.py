@@ -123,6 +123,8 @@ class EncoderConfig(TransformerConfig):
 
 # --- data ----------------------------------------------------------------------------------------
 
+Words = Literal["none", "jieba"]
+
 
 @schema
 class TokenizerConfig:
@@ -135,6 +137,9 @@ class TokenizerConfig:
     vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
     """Entries to train; ignored when the vocabulary is read."""
     lowercase: bool = True
+    words: Annotated[Words, Field(exclude_if=lambda words: words == "none")] = "none"
+    """Chinese words of the vocabulary as one token each, found by `jieba`; `none`: its characters,
+    as BERT. Not written where there are none, so that runs from before this key keep their ids."""
 
 
 @schema

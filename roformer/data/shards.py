@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from roformer.config.schema import Text
 from roformer.data.documents import DocumentSource, open_documents
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
+from roformer.data.jieba_words import segmenter
 from roformer.data.manifests import (
     Shard,
     TextManifest,
@@ -42,7 +43,8 @@ from roformer.data.manifests import (
     read_manifest,
 )
 from roformer.data.progress import stage
-from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
+from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.data.word_vocabulary import train_tokenizer
 from roformer.errors import InputError
 
 FORMAT = 1
@@ -221,6 +223,9 @@ def _key(config: Text, source: DocumentSource) -> str:
     settings.pop("path", None)
     settings.pop("streaming", None)
     tokenizer = settings["tokenizer"]
+    # What is cut into words depends on the dictionary; what is not keeps the key that it had.
+    if tokenizer.pop("words") != "none":
+        tokenizer["words"] = segmenter()
     if config.tokenizer.source != "train":
         tokenizer.pop("vocab_size")
         if Path(config.tokenizer.source).expanduser().exists():
@@ -239,9 +244,7 @@ def _build(config: Text, source: DocumentSource, folder: Path, progress: bool) -
         print(f"text: {account['rows_skipped']:,} bad rows skipped{first}", file=sys.stderr)
     if tokenizer is None:
         with stage("training the tokenizer", "entries", None, progress) as advance:
-            tokenizer = train_wordpiece(
-                spools["train"], config.tokenizer.vocab_size, config.tokenizer.lowercase
-            )
+            tokenizer = train_tokenizer(spools["train"], config.tokenizer)
             advance(tokenizer.size)
     tokenizer.save(folder / "tokenizer")
 
@@ -271,7 +274,8 @@ def _build(config: Text, source: DocumentSource, folder: Path, progress: bool) -
             "lowercase": tokenizer.lowercase,
             "size": tokenizer.size,
             "fingerprint": tokenizer.fingerprint,
-        },
+        }
+        | ({"words": segmenter()} if tokenizer.words != "none" else {}),
         "dtype": dtype,
         "shards": shards,
         "versions": {"python": platform.python_version()}

@@ -1,7 +1,8 @@
 """WordPiece: trained on a corpus, read from a vocabulary, saved as `transformers` expects it.
 
 Everything but the vocabulary is BERT's (Devlin et al. 2019): its normaliser, its pre-tokeniser,
-`##` for pieces that continue a word, words beyond 100 characters unknown.
+`##` for pieces that continue a word, words beyond 100 characters unknown. Chinese is cut into
+characters, or into words first: `roformer.data.jieba_words`.
 """
 
 from __future__ import annotations
@@ -30,16 +31,30 @@ from tokenizers import (
     trainers,
 )
 
-from roformer.config.schema import TokenizerConfig
+from roformer.config.schema import TokenizerConfig, Words
 from roformer.data.documents import told
-from roformer.data.files import readable
+from roformer.data.jieba_words import Segmentation, WordIds
+from roformer.data.vocabularies import (
+    CHINESE,
+    CLASSES,
+    CLS,
+    CONTINUATION,
+    PAD,
+    SEP,
+    UNK,
+    check_words,
+    read_vocabulary,
+    share_of_capitals,
+    stated_case,
+    stated_words,
+)
+from roformer.data.vocabularies import MASK as MASK
+from roformer.data.vocabularies import SPECIAL_TOKENS as SPECIAL_TOKENS
 from roformer.errors import InputError
-from roformer.json_files import read_object
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-CONTINUATION = "##"
-MAX_ALPHABET = 1000
-"""Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]."""
+MAX_ALPHABET, MAX_CHINESE_ALPHABET = 1000, 8000
+"""Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]. The second
+holds where most of the text is Chinese; bert-base-chinese has 7,322 of its characters."""
 
 
 class WordPiece:
@@ -51,15 +66,19 @@ class WordPiece:
     Args:
         vocabulary: the entries in the order of their ids, the five special tokens among them.
         lowercase: lower the case and strip accents before anything else.
+        words: `jieba`: Chinese words of the vocabulary are tokens; `none`: each character is one.
     """
 
-    def __init__(self, vocabulary: Sequence[str], lowercase: bool) -> None:
-        self.vocabulary, self.lowercase = tuple(vocabulary), lowercase
+    def __init__(self, vocabulary: Sequence[str], lowercase: bool, words: Words = "none") -> None:
+        self.vocabulary, self.lowercase, self.words = tuple(vocabulary), lowercase, words
         ids = {entry: index for index, entry in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             ids[token] for token in SPECIAL_TOKENS
         )
-        self._tokenizer = _bert(models.WordPiece(ids, unk_token=UNK), lowercase)
+        model = models.WordPiece(ids, unk_token=UNK)
+        self._segmentation = Segmentation(lowercase) if words == "jieba" else None
+        self._word_ids = WordIds(model, self.vocabulary)
+        self._tokenizer = _bert(model, lowercase)
         self._tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
         self._tokenizer.post_processor = processors.BertProcessing(
             (SEP, self.sep_id), (CLS, self.cls_id)
@@ -67,8 +86,9 @@ class WordPiece:
         self._tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
         self._tokenizer.encode_special_tokens = True
 
-    def __reduce__(self) -> tuple[type[WordPiece], tuple[tuple[str, ...], bool]]:
-        return WordPiece, (self.vocabulary, self.lowercase)  # encode_special_tokens is not pickled
+    def __reduce__(self) -> tuple[type[WordPiece], tuple[tuple[str, ...], bool, Words]]:
+        # encode_special_tokens is not pickled
+        return WordPiece, (self.vocabulary, self.lowercase, self.words)
 
     @property
     def size(self) -> int:
@@ -82,21 +102,35 @@ class WordPiece:
 
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Which ids continue the word of the piece before them; shape (size,)."""
+        """Which ids continue the word of the piece before them; shape (size,).
+
+        A Chinese token, word or character, is a word of its own: that jieba had found a word in
+        characters which the vocabulary does not have together is not in the ids.
+        """
         return np.array([entry.startswith(CONTINUATION) for entry in self.vocabulary])
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the ordered vocabulary and the case rule: equal means equal ids."""
-        text = json.dumps([self.lowercase, self.vocabulary], ensure_ascii=True)
+        """SHA-256 of the ordered vocabulary, the case rule and how words are cut: equal ids."""
+        rules = [self.lowercase, self.vocabulary]
+        if self.words != "none":  # those of characters keep the fingerprint that they had
+            rules.append(self.words)
+        text = json.dumps(rules, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Turn a text into ids, without [CLS] and [SEP]."""
+        if self._segmentation is not None:
+            return [i for word in self._segmentation(text) for i in self._word_ids[word]]
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text, on all threads; see `encode`."""
+        if self._segmentation is not None:
+            return [
+                [i for word in words for i in self._word_ids[word]]
+                for words in self._segmentation.each(texts)
+            ]
         with all_threads():
             # "fast": without character offsets, which take half of the time and nobody reads.
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -109,12 +143,13 @@ class WordPiece:
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, vocab.txt and tokenizer_config.json.
 
-        `transformers.AutoTokenizer.from_pretrained(folder)` reads them as a BERT tokenizer.
+        `transformers.AutoTokenizer.from_pretrained(folder)` reads them as a BERT tokenizer, or as
+        RoFormer's where Chinese is cut into words.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
-            "tokenizer_class": "BertTokenizer",
+            "tokenizer_class": CLASSES[self.words],
             "do_lower_case": self.lowercase,
             "strip_accents": None,
             "tokenize_chinese_chars": True,
@@ -143,7 +178,9 @@ class WordPiece:
         Raises:
             InputError: no vocabulary there, or one that is not a sound WordPiece vocabulary.
         """
-        return cls(_read_vocabulary(Path(folder)), _case(Path(folder), otherwise=True))
+        folder = Path(folder)
+        vocabulary, lowercase = read_vocabulary(folder), stated_case(folder, otherwise=True)
+        return cls(vocabulary, lowercase, stated_words(folder) or "none")
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -168,13 +205,25 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
     if iter(documents) is documents:
         raise TypeError("documents are read twice: give a list, or an object with __iter__")
     tokenizer = _bert(models.WordPiece(unk_token=UNK), lowercase)
+    characters = _characters(documents, tokenizer.normalizer)
+    chinese = {character for character in characters if re.match(CHINESE, character)}
+    mostly_chinese = 2 * sum(characters[c] for c in chinese) > characters.total()
     # Each character may need two entries; never more of them than the vocabulary has.
-    limit = min(MAX_ALPHABET, (vocab_size - len(SPECIAL_TOKENS)) // 2)
-    alphabet = _alphabet(documents, tokenizer.normalizer, limit)
+    limit = min(
+        MAX_CHINESE_ALPHABET if mostly_chinese else MAX_ALPHABET,
+        (vocab_size - len(SPECIAL_TOKENS)) // 2,
+    )
+    alphabet = sorted(sorted(characters, key=lambda c: (-characters[c], c))[:limit])
     if not alphabet:
         raise InputError("the training documents hold no text to train a tokenizer on")
-    # Punctuation and Chinese characters are words of their own and never continue one.
-    inside = [c for c in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1]
+    # Punctuation and Chinese characters are words of their own and never continue one. (Among other
+    # text some Chinese ones have a continuation, never used: vocabularies are to stay as they were.)
+    apart = chinese if mostly_chinese else set[str]()
+    inside = [
+        c
+        for c in alphabet
+        if c not in apart and len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1
+    ]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -190,8 +239,8 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
     return WordPiece(sorted(ids, key=ids.__getitem__), lowercase)
 
 
-def _alphabet(documents: Iterable[str], normalizer: Any, limit: int) -> list[str]:
-    """Return the `limit` most frequent characters after normalisation, sorted."""
+def _characters(documents: Iterable[str], normalizer: Any) -> Counter[str]:
+    """Count the characters after normalisation, spaces left out."""
     raw: Counter[str] = Counter()
     for text in documents:
         raw.update(text)
@@ -200,7 +249,7 @@ def _alphabet(documents: Iterable[str], normalizer: Any, limit: int) -> list[str
         for normal in normalizer.normalize_str(character):
             if not normal.isspace():
                 counts[normal] += count
-    return sorted(sorted(counts, key=lambda c: (-counts[c], c))[:limit])
+    return counts
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -220,97 +269,22 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
                 f"{named} does not exist: give a vocab.txt, a folder, a Hub id or train"
             )
         path = _download(config)
-    vocabulary = _read_vocabulary(path)
-    if path.is_dir() and _case(path, otherwise=config.lowercase) != config.lowercase:
+    vocabulary = read_vocabulary(path)
+    if path.is_dir() and stated_case(path, otherwise=config.lowercase) != config.lowercase:
         fitting = str(not config.lowercase).lower()
         raise InputError(f"{named} is made otherwise: set data.tokenizer.lowercase={fitting}")
-    if config.lowercase and _share_of_capitals(vocabulary) > 0.01:
+    if config.lowercase and share_of_capitals(vocabulary) > 0.01:
         raise InputError(
             f"{named} has entries in capitals, which lower-cased text never meets: set "
             "data.tokenizer.lowercase=false"
         )
-    return WordPiece(vocabulary, config.lowercase)
+    check_words(vocabulary, config.words, path, named)
+    return WordPiece(vocabulary, config.lowercase, config.words)
 
 
 def is_hub_id(source: str) -> bool:
     """Tell whether a source that is no local path can be a Hub id, `owner/name`."""
     return re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) is not None and not source.endswith(".txt")
-
-
-def _read_vocabulary(path: Path) -> list[str]:
-    """Read the entries of a vocab.txt or of a tokenizer folder, in the order of their ids."""
-    if not path.is_dir():
-        file, entries = path, _read_lines(path)
-    elif (file := path / "vocab.txt").is_file():
-        entries = _read_lines(file)
-    elif (file := path / "tokenizer.json").is_file():
-        entries = _read_model(file)
-    else:
-        raise InputError(f"{path} has neither vocab.txt nor tokenizer.json: no tokenizer folder")
-    lines: dict[str, int] = {}
-    for line, entry in enumerate(entries, 1):
-        if not entry:
-            raise InputError(f"{file}:{line}: empty entry: remove the line")
-        if entry in lines:
-            raise InputError(f"{file}:{line}: {entry!r} is on line {lines[entry]} too: remove one")
-        lines[entry] = line
-    if missing := [token for token in SPECIAL_TOKENS if token not in lines]:
-        raise InputError(
-            f"{file}:{len(entries)}: the vocabulary ends without {', '.join(missing)}: add a line "
-            "for each, or use another vocabulary"
-        )
-    return entries
-
-
-def _read_lines(file: Path) -> list[str]:
-    entries = []
-    with readable(file):
-        content = file.read_bytes()
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
-        try:
-            entries.append(line.removesuffix(b"\r").decode())
-        except UnicodeDecodeError as error:
-            raise InputError(f"{file}:{number}: not UTF-8: is this a vocab.txt?") from error
-    return entries
-
-
-def _read_model(file: Path) -> list[str]:
-    model = _object(file, _read_json(file).get("model"), "model")
-    kind, prefix = model.get("type"), model.get("continuing_subword_prefix")
-    if kind != "WordPiece" or prefix != CONTINUATION:
-        raise InputError(f"{file} is a {kind} tokenizer: only BERT's WordPiece is read")
-    ids = _object(file, model.get("vocab"), "model.vocab")
-    entries = {index: entry for entry, index in ids.items() if type(index) is int}
-    if sorted(entries) != [*range(len(ids))]:
-        raise InputError(f"{file} does not number its entries 0, 1, …: use another vocabulary")
-    return [entries[index] for index in range(len(ids))]
-
-
-def _case(folder: Path, otherwise: bool) -> bool:
-    """Return the case rule that a tokenizer folder states, if it states one."""
-    stated: object = otherwise
-    if (file := folder / "tokenizer_config.json").is_file():
-        stated = _read_json(file).get("do_lower_case", otherwise)
-    elif (file := folder / "tokenizer.json").is_file():
-        normalizer = _object(file, _read_json(file).get("normalizer") or {}, "normalizer")
-        stated = normalizer.get("lowercase", otherwise)
-    if not isinstance(stated, bool):
-        raise InputError(f"{file} lower-cases {stated!r}: write true or false")
-    return stated
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    with readable(file):
-        try:
-            return read_object(file)
-        except ValueError as error:
-            raise InputError(f"{file} is not JSON that can be read: {error}") from error
-
-
-def _object(file: Path, content: object, key: str) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise InputError(f"{file} has no JSON object under {key!r}: use another tokenizer")
-    return content
 
 
 def _download(config: TokenizerConfig) -> Path:
@@ -324,11 +298,6 @@ def _download(config: TokenizerConfig) -> Path:
             f"{told(error)}; without a network set data.tokenizer.source to a local vocab.txt or to "
             "train"
         ) from error
-
-
-def _share_of_capitals(vocabulary: list[str]) -> float:
-    words = [entry for entry in vocabulary if not entry.startswith("[")]
-    return sum(re.search("[A-Z]", word) is not None for word in words) / max(1, len(words))
 
 
 # --- the library beneath -------------------------------------------------------------------------

@@ -217,10 +217,11 @@ def save_wordpiece(
         special_as_text: whether the spelling of a special token inside a text is text, as in ours;
             a masked-language model must be given its [MASK] in the text.
     """
-    from transformers import BertTokenizer
+    from transformers import BertTokenizer, RoFormerTokenizer
 
     tokenizer.save(folder)
-    theirs = BertTokenizer.from_pretrained(folder)
+    kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
+    theirs = kind.from_pretrained(folder)
     theirs.save_pretrained(folder)
     _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
     _write(folder / "special_tokens_map.json", theirs.special_tokens_map)

@@ -2,7 +2,8 @@
 
 config.json           → our config; every variant that this encoder does not have is refused
 weights, any vintage  → `clean_state` → ours; each weight of the encoder is used, once
-tokenizer files       → BERT's WordPiece, or the reason why texts cannot be read
+tokenizer files       → WordPiece of characters or of jieba's words, or the reason why texts cannot be
+                        read
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from roformer.config.schema import EncoderConfig
+from roformer.config.schema import EncoderConfig, Words
 from roformer.data.tokenizers import WordPiece, is_hub_id
+from roformer.data.vocabularies import CLASSES, has_words
 from roformer.errors import InputError
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
@@ -47,10 +49,12 @@ KINDS: dict[str, Kind] = {
     "ForSequenceClassification": "classifier",
 }
 """End of their class's name → what becomes of it; every other class gives its encoder."""
-WORDPIECE = ("BertTokenizer", "BertTokenizerFast")
+TOKENIZERS: dict[str, Words] = {
+    f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
+}
+"""Name of their class → how it cuts words."""
 PADDING = 128
 """Embeddings may be longer than the vocabulary by less than this: rounded up for speed."""
-CJK_WORD = re.compile("[\u4e00-\u9fff]{2}")
 
 
 class HuggingFaceModel(NamedTuple):
@@ -267,19 +271,20 @@ def _tokenizer(folder: Path, theirs: Any) -> WordPiece | str:
     settings = folder / "tokenizer_config.json"
     stated = read_json(settings) if settings.is_file() else {}
     named = stated.get("tokenizer_class") or getattr(theirs, "tokenizer_class", None)
-    if named is not None and named not in WORDPIECE and "RoFormer" not in named:
-        return f"its tokenizer is {named}, and only BERT's WordPiece is read"
-    if named is None and theirs.model_type == "bert":
-        named = WORDPIECE[0]
-    words = "cuts Chinese into words (jieba) before WordPiece, which is not built here"
-    if named is not None and named not in WORDPIECE:
-        return f"its tokenizer is {named}, which {words}"
-    tokenizer = WordPiece.load(folder)
-    # A model of characters has no entry of two of them: WordPiece would never reach it.
-    if named is None and any(CJK_WORD.search(entry) for entry in tokenizer.vocabulary):
-        return f"its tokenizer is RoFormerTokenizer, which {words}"
+    if named is not None and named not in TOKENIZERS:
+        return f"its tokenizer is {named}, and only BERT's and RoFormer's are read"
+    read = WordPiece.load(folder)
+    if named is None:
+        named = CLASSES["jieba" if has_words(read.vocabulary) else "none"]
+    words = TOKENIZERS[named]
+    tokenizer = WordPiece(read.vocabulary, read.lowercase, words)
+    if words == "none" and has_words(tokenizer.vocabulary):
+        return (
+            f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
+            f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
+        )
     if reason := _unlike_ours(folder, stated, tokenizer):
-        return f"its tokenizer is BertTokenizer with {reason}, which is not built here"
+        return f"its tokenizer is {named} with {reason}, which is not built here"
     spare = theirs.vocab_size - tokenizer.size
     if not 0 <= spare < PADDING:
         raise InputError(
@@ -290,16 +295,18 @@ def _tokenizer(folder: Path, theirs: Any) -> WordPiece | str:
 
 
 def _unlike_ours(folder: Path, stated: dict[str, Any], tokenizer: WordPiece) -> str | None:
-    """Return the setting by which a BertTokenizer cuts texts otherwise than `WordPiece`."""
+    """Return the setting by which their tokenizer cuts texts otherwise than `WordPiece`."""
     whole = folder / "tokenizer.json"
     content = read_json(whole) if whole.is_file() else {}
     normalizer = content.get("normalizer") or {}
     accents = stated.get("strip_accents", normalizer.get("strip_accents"))
     if accents is not None and accents != tokenizer.lowercase:
         return f"strip_accents={accents}"
-    if not stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
+    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    # RoFormer's tokenizer reads neither key.
+    if not apart and tokenizer.words == "none":
         return "tokenize_chinese_chars=false"
-    if not stated.get("do_basic_tokenize", True):
+    if not stated.get("do_basic_tokenize", True) and tokenizer.words == "none":
         return "do_basic_tokenize=false"
     added = [str(entry.get("content")) for entry in content.get("added_tokens") or []]
     if (file := folder / "added_tokens.json").is_file():

@@ -13,7 +13,8 @@ from typing_extensions import TypedDict
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.data.tokenizers import WordPiece, load_wordpiece, train_wordpiece
+from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.data.word_vocabulary import train_tokenizer
 from roformer.errors import InputError
 from roformer.json_files import check_shape, read_object
 from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
@@ -78,7 +79,7 @@ def find_start(
     if init_from == SCRATCH:
         chosen = tokenizer or schema.TokenizerConfig()
         words = (
-            train_wordpiece(list(texts()), chosen.vocab_size, chosen.lowercase)
+            train_tokenizer(list(texts()), chosen)
             if chosen.source == "train"
             else load_wordpiece(chosen)
         )

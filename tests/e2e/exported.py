@@ -37,6 +37,9 @@ WORDS = [
 VOCABULARY = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS]
 UNCASED = WordPiece(list(dict.fromkeys(VOCABULARY)), True)
 CASED = WordPiece(list(dict.fromkeys([*VOCABULARY, *LETTERS.upper(), "é", "##é"])), False)
+CHINESE = WordPiece(
+    list(dict.fromkeys([*VOCABULARY, *"今天气非常好。文", "非常", "中文"])), True, "jieba"
+)
 NASTY = [
     "The cat sat on the mat.",
     "CAFÉ café Cafe\u0301 ÀÉÎõü",
@@ -50,6 +53,7 @@ NASTY = [
     "ПРИВЕТ 12345 x@y",
     "the [MASK] sat [SEP] [CLS] [PAD] [UNK] [mask]",
     "don't ##e [ ] l'été",
+    "今天天气非常好。中文 cat、ＣＡＴ",
 ]
 
 

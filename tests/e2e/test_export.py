@@ -38,7 +38,7 @@ from roformer.training.averaging import save_average
 from scripts.export import main
 from tests.e2e import exported, wmt_runs
 from tests.e2e.conftest import small_run as pretraining_run
-from tests.e2e.exported import CASED, NASTY, classifier_run, encoder_config, masked_lm_run
+from tests.e2e.exported import CASED, CHINESE, NASTY, classifier_run, encoder_config, masked_lm_run
 from tests.unit.parallel_texts import ENGLISH, trained
 
 LABELS = ["zebra", "apple", "middle"]
@@ -52,6 +52,8 @@ MASKED = {
     "sinusoidal": ("bert", encodings.Sinusoidal(), {}),
     "none": ("bert", encodings.NoPosition(), {}),
     "cased": ("roformer", encodings.Rotary(), {"tokenizer": CASED}),
+    "words": ("roformer", encodings.Rotary(), {"tokenizer": CHINESE}),
+    "words, learned": ("bert", encodings.Learned(max_positions=300), {"tokenizer": CHINESE}),
 }
 CLASSIFIERS = {
     "rotary, three classes": ("jina_embeddings_v3", encodings.Rotary(), LABELS, False),

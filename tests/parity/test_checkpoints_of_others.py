@@ -19,12 +19,14 @@ from transformers import (
     RoFormerForMaskedLM,
     RoFormerForSequenceClassification,
     RoFormerModel,
+    RoFormerTokenizer,
 )
 
 import roformer
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Rotary
+from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
@@ -595,15 +597,10 @@ def no_files(folder):
 
 
 OTHER_TOKENIZERS = {
-    "words": (
-        lambda f: settings(f, tokenizer_class="RoFormerTokenizer"),
-        "RoFormerTokenizer, which cuts Chinese into words",
+    "words, cut into characters": (
+        lambda f: (chinese_words(f), configure(f, tokenizer_class="BertTokenizer")),
+        "BertTokenizer, which cuts Chinese into characters, but its vocabulary has words",
     ),
-    "words, in config.json": (
-        lambda f: (settings(f), configure(f, tokenizer_class="RoFormerTokenizerFast")),
-        "RoFormerTokenizerFast, which cuts",
-    ),
-    "words, unsaid": (chinese_words, "RoFormerTokenizer, which cuts"),
     "another class": (
         lambda f: settings(f, tokenizer_class="BertJapaneseTokenizer"),
         "its tokenizer is BertJapaneseTokenizer",
@@ -639,6 +636,36 @@ def test_texts_are_never_cut_by_another_tokenizer(change, message, tmp_path):
         assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match=f"cannot be fine-tuned on texts: .*{message}"):
         start(tmp_path)
+
+
+WORDS = {
+    "in its settings": lambda f: settings(f, tokenizer_class="RoFormerTokenizer"),
+    "in its settings, Chinese characters left together": lambda f: settings(
+        f, tokenizer_class="RoFormerTokenizer", tokenize_chinese_chars=False
+    ),
+    "in config.json": lambda f: (
+        settings(f),
+        configure(f, tokenizer_class="RoFormerTokenizerFast"),
+    ),
+    "unsaid": lambda f: None,
+    "as transformers saves it": lambda f: RoFormerTokenizer(
+        vocab={entry: i for i, entry in enumerate(WordPiece.load(f).vocabulary)}
+    ).save_pretrained(f),
+}
+
+
+@pytest.mark.parametrize("model_class", MASKED_LMS, ids=["bert", "roformer"])
+@pytest.mark.parametrize("named", WORDS)
+def test_models_of_words_read_texts(named, model_class, tmp_path):
+    """WoBERT and RoFormer: a word of the vocabulary is one token, wherever the class is named."""
+    saved(model_class, tmp_path)
+    chinese_words(tmp_path)
+    WORDS[named](tmp_path)
+    trained = load(tmp_path)
+    word = TOKENIZER.size - 1
+    assert trained.tokenizer.words == "jieba"
+    assert trained.tokenizer.encode("\u5929\u6c14a") == [word, TOKENIZER.encode("a")[0]]
+    assert trained.fill_mask("\u5929\u6c14[MASK]") and start(tmp_path).tokenizer.words == "jieba"
 
 
 def test_models_of_characters_read_texts(tmp_path):
