@@ -1,7 +1,7 @@
-"""Batches of triplets: both pairs of a triplet always in one batch, so on one rank.
+"""Batches of triplets: the two pairs of a triplet are one row, so in one batch and on one rank.
 
     triplet  →  [CLS] A [SEP] B [SEP]   and   [CLS] A [SEP] C [SEP]
-    batch    →  the n pairs with B, then the n pairs with C, padded to the longest
+    batch    →  n triplets of two pairs, padded to the longest pair
 
 Order and bucketing are those of `roformer.data.classification`.
 
@@ -54,12 +54,13 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         """Return the batch of these triplets.
 
         Returns:
-            input_ids (2n, T), the pairs with B first; token_type_ids (2n, T) where they are not all
-            zero; attention_mask (2n, T), true for real tokens, left out where nothing is padded;
-            labels (n,): 0 where A is closer to B, 1 where it is closer to C.
+            input_ids (n, 2, T), the pair with B first; token_type_ids (n, 2, T) where they are not
+            all zero; attention_mask (n, 2, T), true for real tokens, left out where nothing is
+            padded; labels (n,): 0 where A is closer to B, 1 where it is closer to C.
         """
         rows = np.asarray(numbers, np.int64)
-        batch = self.pairs[np.concatenate([rows, rows + self.count])]
+        flat = self.pairs[np.stack([rows, rows + self.count], axis=1).reshape(-1)]
         if not self.segments:
-            batch.pop("token_type_ids")
+            flat.pop("token_type_ids")
+        batch = {name: tensor.unflatten(0, (len(rows), 2)) for name, tensor in flat.items()}
         return {**batch, "labels": torch.from_numpy(self.labels[rows].astype(np.int64))}

@@ -11,9 +11,10 @@ import torch
 from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.config.glue import FinetuneConfig
 from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
-from roformer.pipelines import finetune, pretrain, wmt
+from roformer.pipelines import finetune, pretrain, scm, wmt
 from roformer.pipelines.run import resolve
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
@@ -63,7 +64,8 @@ def replay(folder: Path, step: int) -> Replayed:
         InputError: no such run or update, or the data is not what the run was begun on.
     """
     config, task, data = open_task(folder)
-    training = task.training() if isinstance(task, finetune.ClassificationTask) else config.training
+    by_epochs = (finetune.ClassificationTask, scm.TripletTask)
+    training = task.training() if isinstance(task, by_epochs) else config.training
     if not 1 <= step <= training.steps:
         raise InputError(f"{folder} has updates 1 to {training.steps}, not {step}")
     if data != (begun_on := RunFolder(folder).data()):
@@ -118,6 +120,15 @@ def open_task(folder: Path) -> tuple[Any, Task, str]:
         data = finetune.prepare(cell, start)
         task = finetune.ClassificationTask(cell, data, start)
         return cell, task, finetune.begun_on(data, start)
+    if "pair" in keys:
+        matching = resolve(alone(from_yaml(ScmConfig, text)))
+        start = scm.start_of(matching)
+        triplets = scm.prepare(matching, start)
+        return (
+            matching,
+            scm.TripletTask(matching, triplets, start),
+            scm.begun_on(triplets, start),
+        )
     translation = resolve(alone(from_yaml(WmtConfig, text)))
     parallel = wmt.prepare(translation)
     return translation, wmt.TranslationTask(translation, parallel), parallel.fingerprint

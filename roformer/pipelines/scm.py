@@ -34,9 +34,9 @@ from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import Run, first_process, resolve, say
-from roformer.pipelines.start import Start, find_start, load_start
+from roformer.pipelines.start import SCRATCH, Start, find_start, load_start
 from roformer.training import checkpoint
-from roformer.training.task import Batch, tokens_in
+from roformer.training.task import Batch
 
 AUTO = "auto"
 EVALUATION_BATCH = 16
@@ -64,8 +64,7 @@ def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
     start = start_of(config)
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
     config = changed(config, **begun, model=plain(start.model))
-    shown = config.runtime.progress and first_process()
-    data = prepare_triplets(config.data, start.tokenizer, config.runtime.cache_dir, progress=shown)
+    data = prepare(config, start)
     run = Run("scm", config, begun_on(data, start))
     if run.summary is not None:
         return run.summary
@@ -103,24 +102,37 @@ def start_of(config: ScmConfig) -> Start:
     """Read the weights that the run begins with.
 
     Raises:
-        InputError: see `find_start`; or the pairs are longer than the weights' learned table.
+        InputError: see `find_start`; the weights read words where characters are wanted or the other
+            way round; or the pairs are longer than their learned table.
     """
-    # The tokenizer of a pre-training of ours is its own; that it is of the preset is checked there.
-    trained = config.tokenizer is not None and config.tokenizer.source == "train"
-    own = config.init_from != "scratch" and trained
+    wanted = config.tokenizer
+    # Of weights that are read it says the level of the tokens; which ones they are is the weights'.
+    level_alone = config.init_from != SCRATCH and wanted is not None and wanted.source == "train"
     start = find_start(
         config.init_from,
         config.init_revision,
         config.model,
-        None if own else config.tokenizer,
+        None if level_alone else wanted,
         config.runtime.runs_dir,
         lambda: training_texts(config.data),
     )
+    if wanted is not None and start.tokenizer.words != wanted.words:
+        raise InputError(
+            f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
+            f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
+        )
     try:
         check_length(start.model, config.training.max_length)
     except ValueError as error:
         raise InputError(f"init_from={config.init_from}: {error}") from error
     return start
+
+
+def prepare(config: ScmConfig, start: Start) -> Triplets:
+    """Tokenise the triplets as the start reads them, unless that is done; return them."""
+    runtime = config.runtime
+    shown = runtime.progress and first_process()
+    return prepare_triplets(config.data, start.tokenizer, runtime.cache_dir, progress=shown)
 
 
 def begun_on(data: Triplets, start: Start) -> str:
@@ -244,21 +256,23 @@ class TripletTask:
         return [int(number) for number in key]
 
     def texts(self, batch: Batch) -> list[str]:
-        ends = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum(1)
+        ids = batch["input_ids"]
+        ends = batch.get("attention_mask", torch.ones_like(ids)).sum(-1)
         return [
-            self.tokenizer.decode(ids[:end].tolist())
-            for ids, end in zip(batch["input_ids"], ends.tolist(), strict=True)
+            " | ".join(
+                self.tokenizer.decode(row[:end]) for row, end in zip(pairs, lengths, strict=True)
+            )
+            for pairs, lengths in zip(ids.tolist(), ends.tolist(), strict=True)
         ]
 
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
 
     def tokens(self, batch: Batch) -> int:
-        return tokens_in(batch)
+        return int(batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-        return self._loss(by_triplet(model(**inputs)), batch["labels"])
+        return self._loss(scores_of(model, batch), batch["labels"])
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss summed over its targets.
@@ -302,8 +316,7 @@ class TripletTask:
         outputs = torch.zeros(len(part.split), 3, device=device)
         for numbers in part.batches[rank::world_size]:
             batch = {name: t.to(device) for name, t in part.inputs[numbers].items()}
-            del batch["labels"]
-            scores = functional.pad(by_triplet(model(**batch).float()), (0, 1), value=1.0)
+            scores = functional.pad(scores_of(model, batch), (0, 1), value=1.0)
             outputs[torch.from_numpy(numbers).to(device)] += scores
         return outputs
 
@@ -332,9 +345,11 @@ class TripletTask:
         return metrics
 
 
-def by_triplet(scores: Tensor) -> Tensor:
-    """Return the scores of a batch, (2n,), as (n, 2): with B, with C."""
-    return scores.reshape(2, -1).T
+def scores_of(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the scores of n triplets, (n, 2) fp32: of the pair with B, of the pair with C."""
+    flat = {name: tensor.flatten(0, 1) for name, tensor in batch.items() if name != "labels"}
+    scores: Tensor = model(**flat).float()
+    return scores.unflatten(0, (-1, 2))
 
 
 def checked(outputs: Tensor, count: int) -> Scores:

@@ -334,6 +334,7 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
         return {
             "glue": "it answers always the same",
             "pretrain": "its loss is not below the unigram entropy",
+            "scm": "its validation accuracy is not above a coin's by two standard errors",
             "wmt": "its loss is not below the unigram entropy",
         }.get(summary["pipeline"], "the run counts itself as degenerate")
     if status == "running":

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from roformer.report.records import Pipeline, RecordError, check, read_summary, read_yaml
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-PipelineName = Literal["pretrain", "glue", "wmt"]
+PipelineName = Literal["pretrain", "glue", "wmt", "scm"]
 
 
 class _Arm(TypedDict):

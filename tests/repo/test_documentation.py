@@ -10,6 +10,7 @@ from roformer.cli import compose
 from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.report.blocks import BLOCKS
 from roformer.report.pages import refreshed
@@ -31,6 +32,7 @@ CONFIGS = {
     "plan": ("plan", schema.PlanConfig),
     "glue": ("glue", GlueConfig),
     "wmt": ("wmt", WmtConfig),
+    "scm": ("scm", ScmConfig),
 }
 """Target or script → the config that its overrides go into."""
 
@@ -52,9 +54,11 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
     recipe = variables.get("RECIPE", "mini")
-    if target in ("glue", "wmt"):
+    if target in ("glue", "wmt", "scm"):
         recipe = f"{target}_{recipe.removeprefix(f'{target}_')}"
     made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
+    if target == "scm":
+        made[0] = f"preset={variables.get('PRESET', 'roformer_1024')}"
     return made + shlex.split(variables.get("ARGS", ""))
 
 
