@@ -245,6 +245,8 @@ class TripletTask:
             batches = epoch_batches(
                 self.batches.lengths, config.training.batch_size, config.seed, epoch
             )
+            if epoch == 0 and config.training.order == "short_first":
+                batches.sort(key=lambda batch: int(self.batches.lengths[batch].max()))
             self._epoch = (epoch, batches)
         batch = self._epoch[1][place]
         share = batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]

@@ -10,13 +10,14 @@ from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.pipelines.glue import cells_of
 from roformer.report.records import RecordError
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
 
-CONFIGS = {"pretrain": PretrainConfig, "glue": GlueConfig, "wmt": WmtConfig}
+CONFIGS = {"pretrain": PretrainConfig, "glue": GlueConfig, "wmt": WmtConfig, "scm": ScmConfig}
 STUDIES = read_studies(REPOSITORY / "experiments")
 BY_NAME = {study.folder.name: study for study in STUDIES}
 studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
