@@ -95,8 +95,9 @@ class TripletTraining:
     """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
     over the two scores of a triplet."""
     order: Literal["shuffled", "short_first"] = "shuffled"
-    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch,
-    so that a fresh model learns from short pairs what to look for in long ones."""
+    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
+    by the power of two below their longest, so that a fresh model learns from short pairs what to
+    look for in long ones."""
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
     head_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Before the last linear layer."""

@@ -246,7 +246,8 @@ class TripletTask:
                 self.batches.lengths, config.training.batch_size, config.seed, epoch
             )
             if epoch == 0 and config.training.order == "short_first":
-                batches.sort(key=lambda batch: int(self.batches.lengths[batch].max()))
+                # By powers of two: inside, the order stays random, for length may tell kinds apart.
+                batches.sort(key=lambda batch: int(self.batches.lengths[batch].max()).bit_length())
             self._epoch = (epoch, batches)
         batch = self._epoch[1][place]
         share = batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]

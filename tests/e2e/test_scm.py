@@ -193,6 +193,22 @@ def test_the_loss_is_that_of_its_definition(small, loss):
     assert task.targets(batch) == (3 if loss == "ranking" else 6)
 
 
+def test_short_pairs_come_first_in_the_first_epoch_alone(small):
+    given = ["training.max_length=512", "training.batch_size=4", "training.order=short_first"]
+    config = config_of(small, *given)
+    start = start_of(config)
+    task = TripletTask(config, prepare(config, start), start)
+
+    def sizes(epoch):
+        updates = range(epoch * task.per_epoch + 1, (epoch + 1) * task.per_epoch + 1)
+        batches = [task.keys(update, 0, 1)[0] for update in updates]
+        assert sorted(n for batch in batches for n in batch.tolist()) == [*range(40)]
+        return [int(task.batches.lengths[batch].max()).bit_length() for batch in batches]
+
+    assert len(set(sizes(0))) > 2 and sizes(0) == sorted(sizes(0))
+    assert sizes(1) != sorted(sizes(1))
+
+
 def test_an_update_can_be_replayed(small):
     _, folder = run(small)
     found = replay(folder, 3)

@@ -3,9 +3,10 @@
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
 The *finding* says in terms of law what the case turns on, one of `POINTS`. It stands near the
-beginning (`early`) or behind all else that can differ (`late`); a case is a `digest` or `long`, and
-the finding of a late one begins beyond `LATE` characters. The pleas argue a point in plain words,
-drawn apart from that of the finding. So A, B and C are told apart by their findings alone:
+beginning (`early`) or behind all else that can differ (`late`); a case is a `digest`, `middle` or
+`long`, and of a long one the late finding begins beyond `LATE` characters. The pleas argue a point
+in plain words, drawn apart from that of the finding. So A, B and C are told apart by their findings
+alone:
 
 * Triplets are drawn in groups of four that have the same three cases but for their findings: of two
   points, A has either and B and C have them either way round. In a group B is the closer one twice,
@@ -48,19 +49,23 @@ class Kind(NamedTuple):
     """How long the cases of a group are and where their findings stand."""
 
     place: Place
-    length: Literal["digest", "long"]
+    length: Literal["digest", "middle", "long"]
 
 
 DIGEST = Kind("early", "digest")
+MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
 EARLY, LATE_ONE = Kind("early", "long"), Kind("late", "long")
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "train": (*[DIGEST] * 4, EARLY, *[DIGEST] * 4, LATE_ONE),
+    "train": (
+        *(DIGEST, MIDDLE_EARLY, DIGEST, MIDDLE_LATE, EARLY),
+        *(DIGEST, MIDDLE_EARLY, DIGEST, MIDDLE_LATE, LATE_ONE),
+    ),
     "validation": (EARLY, LATE_ONE),
     "test": (EARLY, LATE_ONE),
 }
 """Kinds of consecutive groups of a split, again and again. Digests, which are a finding and little
-else, are for training alone: a small model learns from them what to compare, in a few hundred
-updates of short pairs, and from long cases then where to find it."""
+else, and cases of any length up to long are for training alone: from digests a small model learns
+what to compare, in a few hundred updates of short pairs, from the others where to find it."""
 
 
 class Case(NamedTuple):
@@ -176,9 +181,11 @@ def _case(random: _Random, kind: Kind, argued: str) -> Case:
     pleas = "".join(random.some(words.POINTS[argued].pleas, 4))
     body = fill(random.one(words.CLAIMS)) + random.one(words.PLEADING) + pleas
     procedure = [fill(sentence) for sentence in random.some(words.PROCEDURE, len(words.PROCEDURE))]
-    length = len(opening) + len(body)
+    length, longest = len(opening) + len(body), LONG
+    if kind.length == "middle":
+        longest = random.below(LONG)
     for sentence in procedure:
-        if length >= LONG:
+        if length >= longest:
             break
         body, length = body + sentence, length + len(sentence)
     reasons = "本院认为，" + "".join(random.some(words.REASONS, 2))
