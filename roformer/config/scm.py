@@ -134,7 +134,13 @@ class ScmConfig:
 
     @model_validator(mode="after")
     def _combinations(self) -> ScmConfig:
-        check_length(self.model, self.training.max_length)
+        position, length = self.model.position, self.training.max_length
+        if isinstance(position, Learned) and length > position.max_positions:
+            raise ValueError(
+                f"training.max_length={length} is beyond the learned table of "
+                f"model.position.max_positions={position.max_positions}: shorten the pairs, raise "
+                "the table, or choose model/position=rotary, which has no table"
+            )
         if self.training.precision == "fp16" and self.runtime.device == "cpu":
             raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
         if self.pair.token_types == "segments" and self.model.token_types < 2:
@@ -143,14 +149,3 @@ class ScmConfig:
                 f"{self.model.token_types}: raise it or choose pair.token_types=zeros"
             )
         return self
-
-
-def check_length(model: EncoderConfig, length: int) -> None:
-    """Raise ValueError where pairs of this length are beyond a learned table."""
-    position = model.position
-    if isinstance(position, Learned) and length > position.max_positions:
-        raise ValueError(
-            f"training.max_length={length} is beyond the learned table of "
-            f"model.position.max_positions={position.max_positions}: shorten the pairs, raise the "
-            "table, or choose model/position=rotary, which has no table"
-        )

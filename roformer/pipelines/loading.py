@@ -228,6 +228,11 @@ def load_model(
     description = read_description(folder)
     if "languages" in description:
         raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
+    if "pair" in description:
+        raise InputError(
+            f"{path} scores pairs of documents, which is neither a classifier nor a language model: "
+            "its scores are in predictions/; init_from can start from it"
+        )
     if "task" in description and best.exists():
         folder = checkpoint.resolve(best)
         description = read_description(folder, TaskDescription)

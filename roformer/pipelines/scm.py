@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from roformer.config.build import build, plain
 from roformer.config.schema import LoopConfig, PretrainConfig
-from roformer.config.scm import ScmConfig, check_length
+from roformer.config.scm import ScmConfig
 from roformer.data.classification import epoch_batches, evaluation_batches
 from roformer.data.triplet_batches import TripletInputs
 from roformer.data.triplet_files import LABELS
@@ -63,6 +63,7 @@ def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
         config = changed(config, init_from=made["run_id"])
     start = start_of(config)
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
+    # Here the length is checked against the table of the weights, in place of the config's.
     config = changed(config, **begun, model=plain(start.model))
     data = prepare(config, start)
     run = Run("scm", config, begun_on(data, start))
@@ -102,8 +103,8 @@ def start_of(config: ScmConfig) -> Start:
     """Read the weights that the run begins with.
 
     Raises:
-        InputError: see `find_start`; the weights read words where characters are wanted or the other
-            way round; or the pairs are longer than their learned table.
+        InputError: see `find_start`; or the weights read words where characters are wanted, or the
+            other way round.
     """
     wanted = config.tokenizer
     # Of weights that are read it says the level of the tokens; which ones they are is the weights'.
@@ -121,10 +122,6 @@ def start_of(config: ScmConfig) -> Start:
             f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
             f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
         )
-    try:
-        check_length(start.model, config.training.max_length)
-    except ValueError as error:
-        raise InputError(f"init_from={config.init_from}: {error}") from error
     return start
 
 

@@ -10,6 +10,7 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from omegaconf import OmegaConf
 
+import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
@@ -110,6 +111,22 @@ def test_predictions_are_those_the_metrics_are_of(small, split):
     best = summary["best"]["metrics"] if split == "validation" else summary["metrics"]
     name = "valid" if split == "validation" else "test"
     assert ranking_accuracy(scores, labels) == best[f"{name}/accuracy"]
+
+
+def test_the_test_set_is_read_by_the_best_weights(small):
+    """At a rate at which the last epoch is not the best; catches a test by the last weights."""
+    summary, folder = run(small, "training.epochs=4", "optimizer.learning_rate=3e-2")
+    assert summary["best"]["step"] < summary["steps"]
+    rows = rows_of(folder, "test")
+    config = config_of(small)
+    start = start_of(config)._replace(weights=weights(folder, "best"), name="best")
+    task = TripletTask(config, prepare(config, start), start)
+    task.model.load_state_dict(weights(folder, "best"))
+    task.model.eval()
+    with torch.no_grad():
+        scores = pipeline.scores_of(task.model, task.test.inputs[range(8)])
+    told = [[float(row["score_b"]), float(row["score_c"])] for row in rows]
+    torch.testing.assert_close(scores, torch.tensor(told), atol=1e-4, rtol=1e-3)
 
 
 def test_pairs_that_are_cut_are_counted(small, capsys):
@@ -285,6 +302,14 @@ def test_auto_pretrains_this_model_and_tokenizer_once(small, pretrained):
     (folder,) = Path(config_of(small).runtime.runs_dir, "pretrain").glob("*/")
     assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
     assert run(small, *auto)[0]["run_id"] == first["run_id"]
+
+
+def test_a_scorer_is_no_model_of_texts_but_a_start(small):
+    _, folder = run(small)
+    with pytest.raises(InputError, match="scores pairs of documents"):
+        roformer.load_model(folder)
+    summary, _ = run(small, f"init_from={folder}", "training.epochs=1")
+    assert summary["init_from"] == str(folder)
 
 
 def test_another_level_of_tokens_than_the_weights_is_refused(small, pretrained):

@@ -123,6 +123,25 @@ def test_common_words_are_no_way_to_the_label(tokenizers):
     assert 0.4 < sum(right) / len(right) < 0.65
 
 
+def argued(text: str) -> str:
+    """Return the point that is pleaded in a case."""
+    (point,) = (
+        name for name, p in case_lexicon.POINTS.items() if any(plea in text for plea in p.pleas)
+    )
+    return point
+
+
+def test_what_is_argued_agrees_evenly_and_says_nothing():
+    groups = [triplet_group("test", number) for number in range(200)]
+    agreeing = []
+    for group in groups:
+        points = {tuple(argued(text) for text in triplet[:3]) for triplet in group}
+        ((own, b, c),) = points  # the same in all four, whatever the label
+        assert (own == b) != (own == c)
+        agreeing.append(own == b)
+    assert 70 < sum(agreeing) < 130
+
+
 def test_the_terms_of_law_are_in_holdings_alone():
     points = case_lexicon.POINTS
     terms = {term: name for name, point in points.items() for term in point.terms}

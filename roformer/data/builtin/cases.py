@@ -57,8 +57,8 @@ MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
 EARLY, LATE_ONE = Kind("early", "long"), Kind("late", "long")
 KINDS: dict[str, tuple[Kind, ...]] = {
     "train": (
-        *(DIGEST, MIDDLE_EARLY, DIGEST, MIDDLE_LATE, EARLY),
-        *(DIGEST, MIDDLE_EARLY, DIGEST, MIDDLE_LATE, LATE_ONE),
+        *(DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST),
+        *(DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST),
     ),
     "validation": (EARLY, LATE_ONE),
     "test": (EARLY, LATE_ONE),
