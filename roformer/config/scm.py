@@ -44,7 +44,7 @@ class BuiltinTriplets(TripletData):
     """Loan cases made by a grammar; `roformer.data.builtin.cases`."""
 
     kind: Literal["scm_builtin"] = "scm_builtin"
-    train_triplets: PositiveInt = 4000
+    train_triplets: PositiveInt = 4800
     validation_triplets: PositiveInt = 200
     test_triplets: PositiveInt = 200
 
