@@ -1,9 +1,10 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
+PRESET ?= roformer_1024
 RECIPE ?= mini
 GPUS ?=
 PROCESSES ?=
@@ -25,7 +26,8 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (stages: smoke|mini|paper; glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base) GPUS=8 PROCESSES=2 (CPU)'
+	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (stages: smoke|mini|paper; glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base; scm: smoke|mini|real|paper) GPUS=8 PROCESSES=2 (CPU)'
+	@echo '         PRESET=roformer_1024|roformer_512|wobert_512|bert_512 (scm)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 
 setup: $(STAMP)  ## the environment alone, in .venv
@@ -77,6 +79,9 @@ wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wm
 
 wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
 	$(BIN)/python scripts/wmt_compare.py $(RUNS)
+
+scm: $(STAMP)  ## triplets of long Chinese documents: make scm PRESET=roformer_512
+	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=scm_$(RECIPE:scm_%=%) $(ARGS)
 
 translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
 	@$(BIN)/python scripts/translate.py $(RUN) $(ARGS)

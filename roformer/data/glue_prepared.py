@@ -137,8 +137,8 @@ class TaskData:
             ) from error
         return Split(
             index=table["index"].to_numpy(),
-            ids_a=_arrays(table["ids_a"]),
-            ids_b=_arrays(table["ids_b"]) if not table["ids_b"].null_count else None,
+            ids_a=token_arrays(table["ids_a"]),
+            ids_b=token_arrays(table["ids_b"]) if not table["ids_b"].null_count else None,
             labels=table["label"]
             .to_numpy()
             .astype(np.float32 if self.labels is None else np.int64),
@@ -163,7 +163,8 @@ class TaskData:
             raise ValueError("labels or tokens that the task has not")
 
 
-def _arrays(column: pyarrow.ChunkedArray) -> Tokens:
+def token_arrays(column: pyarrow.ChunkedArray) -> Tokens:
+    """Return a column of token lists as one array a row; they share their memory."""
     lists = column.combine_chunks()
     tokens = np.array(lists.flatten().to_numpy())
     ends = np.cumsum(lists.value_lengths().to_numpy())

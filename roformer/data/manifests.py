@@ -91,6 +91,18 @@ class TaskManifest(TypedDict):
     seal: str
 
 
+class TripletManifest(TypedDict):
+    """What is used of the manifest of triplets."""
+
+    fingerprint: str
+    rows: dict[str, Annotated[Count, Field(ge=1)]]
+    labels: dict[str, dict[str, Count]]
+    source: OfSource
+    tokenizer: OfTokenizer
+    files: dict[str, StoredFile]
+    seal: str
+
+
 class PairCounts(TypedDict):
     """The pairs of each split."""
 

@@ -230,6 +230,11 @@ def load_model(
         raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
     if "reads" in description:
         raise InputError(f"{path} is a causal language model: open it with roformer.load_generator")
+    if "pair" in description:
+        raise InputError(
+            f"{path} scores pairs of documents, which is neither a classifier nor a language model: "
+            "its scores are in predictions/; init_from can start from it"
+        )
     if "task" in description and best.exists():
         folder = checkpoint.resolve(best)
         description = read_description(folder, TaskDescription)

@@ -12,9 +12,10 @@ from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.config.glue import FinetuneConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
-from roformer.pipelines import charlm, clm, finetune, pretrain, wmt
+from roformer.pipelines import charlm, clm, finetune, pretrain, scm, wmt
 from roformer.pipelines.run import resolve
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
@@ -64,7 +65,8 @@ def replay(folder: Path, step: int) -> Replayed:
         InputError: no such run or update, or the data is not what the run was begun on.
     """
     config, task, data = open_task(folder)
-    training = task.training() if isinstance(task, finetune.ClassificationTask) else config.training
+    by_epochs = (finetune.ClassificationTask, scm.TripletTask)
+    training = task.training() if isinstance(task, by_epochs) else config.training
     if not 1 <= step <= training.steps:
         raise InputError(f"{folder} has updates 1 to {training.steps}, not {step}")
     if data != (begun_on := RunFolder(folder).data()):
@@ -120,6 +122,15 @@ def open_task(folder: Path) -> tuple[Any, Task, str]:
         data = finetune.prepare(cell, start)
         task = finetune.ClassificationTask(cell, data, start)
         return cell, task, finetune.begun_on(data, start)
+    if "pair" in keys:
+        matching = resolve(alone(from_yaml(ScmConfig, text)))
+        start = scm.start_of(matching)
+        triplets = scm.prepare(matching, start)
+        return (
+            matching,
+            scm.TripletTask(matching, triplets, start),
+            scm.begun_on(triplets, start),
+        )
     if "search" not in keys:
         return open_language_model(text)
     translation = resolve(alone(from_yaml(WmtConfig, text)))

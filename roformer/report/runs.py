@@ -334,7 +334,7 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
     if status == "degenerate":
         return {
             "glue": "it answers always the same",
-            "scm": "its validation accuracy is not above that of tossing a coin",
+            "scm": "its validation accuracy is not above a coin's by two standard errors",
             **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
         }.get(summary["pipeline"], "the run counts itself as degenerate")
     if status == "running":

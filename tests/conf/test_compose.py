@@ -18,7 +18,7 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-OTHERS = ("glue_", "wmt_", "charlm_", "clm_", "bytes_", "stages_")
+OTHERS = ("glue_", "wmt_", "charlm_", "clm_", "bytes_", "stages_", "scm_")
 """What options of other pipelines' recipes, data and sizes begin with."""
 RECIPES = [recipe for recipe in options("recipe") if not recipe.startswith(OTHERS)]
 FILLED = {"paper_warmstart": ["init_from=runs/x"]}

@@ -11,6 +11,7 @@ from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.stages import StagesConfig
 from roformer.config.wmt import WmtConfig
 from roformer.report.blocks import BLOCKS
@@ -36,6 +37,7 @@ CONFIGS = {
     "wmt": ("wmt", WmtConfig),
     "charlm": ("charlm", CharLMConfig),
     "clm": ("clm", CausalLMConfig),
+    "scm": ("scm", ScmConfig),
 }
 """Target or script → the config that its overrides go into."""
 
@@ -57,9 +59,11 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
     """Return the overrides that a make command line becomes."""
     variables = dict(w.partition("=")[::2] for w in words if re.match(r"[A-Z]+=", w))
     recipe = variables.get("RECIPE", "mini")
-    if target in ("glue", "wmt", "charlm", "clm", "stages"):
+    if target in ("glue", "wmt", "charlm", "clm", "stages", "scm"):
         recipe = f"{target}_{recipe.removeprefix(f'{target}_')}"
     made = [f"model={variables.get('MODEL', 'roformer')}", f"recipe={recipe}"]
+    if target == "scm":
+        made[0] = f"preset={variables.get('PRESET', 'roformer_1024')}"
     return made + shlex.split(variables.get("ARGS", ""))
 
 

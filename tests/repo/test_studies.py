@@ -11,6 +11,7 @@ from roformer.config.build import build, plain, run_id
 from roformer.config.glue import GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.pipelines.glue import cells_of
 from roformer.report.records import RecordError
@@ -23,6 +24,7 @@ CONFIGS = {
     "wmt": WmtConfig,
     "charlm": CharLMConfig,
     "clm": CausalLMConfig,
+    "scm": ScmConfig,
 }
 STUDIES = read_studies(REPOSITORY / "experiments")
 BY_NAME = {study.folder.name: study for study in STUDIES}

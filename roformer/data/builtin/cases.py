@@ -3,9 +3,10 @@
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
 The *finding* says in terms of law what the case turns on, one of `POINTS`. It stands near the
-beginning (`early`) or behind all else that can differ (`late`); a case is `short` or `long`, and of
-a long one the late finding begins beyond `LATE` characters. The pleas argue a point in plain words,
-drawn apart from that of the finding. So A, B and C are told apart by their findings alone:
+beginning (`early`) or behind all else that can differ (`late`); a case is a `digest`, `middle` or
+`long`, and of a long one the late finding begins beyond `LATE` characters. The pleas argue a point
+in plain words, drawn apart from that of the finding. So A, B and C are told apart by their findings
+alone:
 
 * Triplets are drawn in groups of four that have the same three cases but for their findings: of two
   points, A has either and B and C have them either way round. In a group B is the closer one twice,
@@ -38,8 +39,8 @@ SPLITS = ("train", "validation", "test")
 LATE = 560
 """Characters of a long case before its late finding: above 254 words, which is what each case of a
 pair keeps where a pair is cut to 512."""
-SHORT, LONG = 0, 600
-"""Characters at which the procedure ends."""
+LONG = 600
+"""Characters of a long case at which its procedure ends."""
 
 Place = Literal["early", "late"]
 
@@ -48,15 +49,23 @@ class Kind(NamedTuple):
     """How long the cases of a group are and where their findings stand."""
 
     place: Place
-    long: bool
+    length: Literal["digest", "middle", "long"]
 
 
-KINDS: tuple[tuple[Kind, int], ...] = (
-    (Kind("early", long=False), 4),
-    (Kind("early", long=True), 1),
-    (Kind("late", long=True), 5),
-)
-"""Kinds of groups and how many of ten consecutive ones are such: half of all is late."""
+DIGEST = Kind("early", "digest")
+MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
+EARLY, LATE_ONE = Kind("early", "long"), Kind("late", "long")
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "train": (
+        *(DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST),
+        *(DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST),
+    ),
+    "validation": (EARLY, LATE_ONE),
+    "test": (EARLY, LATE_ONE),
+}
+"""Kinds of consecutive groups of a split, again and again. Digests, which are a finding and little
+else, and cases of any length up to long are for training alone: from digests a small model learns
+what to compare, in a few hundred updates of short pairs, from the others where to find it."""
 
 
 class Case(NamedTuple):
@@ -85,7 +94,7 @@ class Triplet(NamedTuple):
 
 
 def case_documents(count: int, seed: int) -> Iterator[str]:
-    """Yield cases of all kinds, each turning on any point; the first of more are the same.
+    """Yield long cases, each turning on any point; fewer are the first of more.
 
     Args:
         count: how many.
@@ -93,7 +102,7 @@ def case_documents(count: int, seed: int) -> Iterator[str]:
     """
     for number in range(count):
         random = _Random(f"documents/{seed}", number)
-        kind = _kind(random.below(sum(share for _, share in KINDS)))
+        kind = (EARLY, LATE_ONE)[random.below(2)]
         yield _case(random, kind, random.one(POINTS)).text(random.one(POINTS))
 
 
@@ -117,7 +126,7 @@ def case_triplets(split: str, count: int) -> list[Triplet]:
 def triplet_group(split: str, number: int) -> list[Triplet]:
     """Return the four triplets of a group, in random order."""
     random = _Random(f"triplets/{split}", number)
-    kind = _kind(number)
+    kind = KINDS[split][number % len(KINDS[split])]
     one, other = random.some(POINTS, 2)
     # What is argued: by A and B or by A and C the same.
     common, rare = random.some(POINTS, 2)
@@ -161,30 +170,26 @@ class _Random:
         return [int(i) for i in self._generator.permutation(count)]
 
 
-def _kind(number: int) -> Kind:
-    place = number % sum(share for _, share in KINDS)
-    for kind, share in KINDS:
-        if place < share:
-            return kind
-        place -= share
-    raise AssertionError(number)
-
-
 def _case(random: _Random, kind: Kind, argued: str) -> Case:
     """Return a case in which `argued` is pleaded."""
     fill = _slots(random)
+    variants = tuple(random.order(4)[:2])
+    finding = random.one(words.FINDING)
+    if kind.length == "digest":
+        return Case(fill(random.one(words.DIGESTS)) + finding, "", variants)
     opening = fill(random.one(words.OPENINGS))
     pleas = "".join(random.some(words.POINTS[argued].pleas, 4))
     body = fill(random.one(words.CLAIMS)) + random.one(words.PLEADING) + pleas
     procedure = [fill(sentence) for sentence in random.some(words.PROCEDURE, len(words.PROCEDURE))]
-    length = len(opening) + len(body)
-    for index, sentence in enumerate(procedure):
-        if index and length >= (LONG if kind.long else SHORT):
+    length, longest = len(opening) + len(body), LONG
+    if kind.length == "middle":
+        longest = random.below(LONG)
+    for sentence in procedure:
+        if length >= longest:
             break
         body, length = body + sentence, length + len(sentence)
     reasons = "本院认为，" + "".join(random.some(words.REASONS, 2))
-    finding, judgment = random.one(words.FINDING), fill(random.one(words.JUDGMENTS))
-    variants = tuple(random.order(4)[:2])
+    judgment = fill(random.one(words.JUDGMENTS))
     if kind.place == "early":
         return Case(opening + finding, body + reasons + judgment, variants)
     return Case(opening + body + reasons + finding, judgment, variants)

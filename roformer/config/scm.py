@@ -1,0 +1,151 @@
+"""What a fine-tuning on triplets of documents can be told (paper, section 4.5: CAIL2019-SCM).
+
+See `roformer.config.schema` for the three classes of key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from roformer.config.position import Learned
+from roformer.config.schema import (
+    EncoderConfig,
+    Label,
+    Name,
+    OptimizerConfig,
+    RuntimeConfig,
+    ScheduleConfig,
+    Seed,
+    TokenizerConfig,
+    TrackerConfig,
+)
+from roformer.config.typed import schema
+
+Pooling = Literal["mean", "cls"]
+Head = Literal["none", "dense"]
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@schema
+class TripletData:
+    """What all sources share."""
+
+    max_train_triplets: PositiveInt | None = None
+    """Train on no more than this many triplets, drawn once and for all."""
+    max_held_out_triplets: PositiveInt | None = None
+    """The same of the validation and of the test triplets."""
+
+
+@schema
+class BuiltinTriplets(TripletData):
+    """Loan cases made by a grammar; `roformer.data.builtin.cases`."""
+
+    kind: Literal["scm_builtin"] = "scm_builtin"
+    train_triplets: PositiveInt = 4800
+    validation_triplets: PositiveInt = 200
+    test_triplets: PositiveInt = 200
+
+
+@schema
+class FilesTriplets(TripletData):
+    """JSON lines with A, B and C, and with or without a label: one file, or a folder of splits."""
+
+    kind: Literal["scm_files"] = "scm_files"
+    path: Name
+    split: Literal["shipped", "paper622"] = "shipped"
+    """`shipped`: a folder's train, validation and test files; `paper622`: all rows of the file or
+    folder, shuffled by `split_seed` and cut 6:2:2 as the paper did."""
+    split_seed: Seed = 0
+    max_bad_rows: NonNegativeInt = 0
+    """Bad rows of a file that may be skipped (counted and reported) before the run stops."""
+
+
+Triplets = Annotated[BuiltinTriplets | FilesTriplets, Field(discriminator="kind")]
+
+# --- pipeline ------------------------------------------------------------------------------------
+
+
+@schema
+class PairConfig:
+    """How two documents become one score."""
+
+    pooling: Pooling = "mean"
+    """Over all tokens of the pair, padding left out, or [CLS] alone."""
+    head: Head = "none"
+    """`none`: the score is linear in what is pooled (the authors); `dense`: dense layer and tanh
+    first, as BERT's pooler."""
+    token_types: Literal["zeros", "segments"] = "zeros"
+    """All 0 even for pairs (the authors), or 1 for the second document (BERT)."""
+
+
+@schema
+class TripletTraining:
+    """How long, how precisely, on what batches and by which loss."""
+
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    """Triplets an update, over all processes and accumulation steps: twice as many pairs."""
+    max_length: Annotated[int, Field(ge=8)]
+    """Tokens of a pair, special ones included. Of a longer pair the longer document loses tokens at
+    its end until both fit; such pairs are counted and told."""
+    loss: Literal["bce", "ranking"] = "bce"
+    """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
+    over the two scores of a triplet."""
+    order: Literal["shuffled", "short_first"] = "shuffled"
+    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
+    by the power of two below their longest, so that a fresh model learns from short pairs what to
+    look for in long ones."""
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
+    head_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Before the last linear layer."""
+
+
+@schema
+class ScmConfig:
+    """Is A closer to B or to C? Each pair is scored, and the higher score is the answer."""
+
+    recipe: Label
+    seed: Seed = 0
+    model: EncoderConfig
+    """Of a fresh model; weights that are read bring their own, all but the dropout."""
+    data: Triplets
+    tokenizer: TokenizerConfig | None = None
+    """Of a fresh model (`init_from=scratch`) and of the pre-training of `init_from=auto`; weights
+    that are read bring their own, which this may only confirm."""
+    init_from: Name
+    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
+    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
+    model and tokenizer with `pretraining`, made first if it is not there."""
+    init_revision: str | None = None
+    """Pinned revision of a Hub id."""
+    pretraining: tuple[str, ...] = ()
+    """Overrides of the pre-training that init_from=auto starts from."""
+    pair: PairConfig = PairConfig()
+    training: TripletTraining
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    resume: bool | Literal["auto"] = "auto"
+    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
+    runtime: RuntimeConfig = RuntimeConfig()
+    tracker: TrackerConfig = TrackerConfig()
+
+    @model_validator(mode="after")
+    def _combinations(self) -> ScmConfig:
+        position, length = self.model.position, self.training.max_length
+        if isinstance(position, Learned) and length > position.max_positions:
+            raise ValueError(
+                f"training.max_length={length} is beyond the learned table of "
+                f"model.position.max_positions={position.max_positions}: shorten the pairs, raise "
+                "the table, or choose model/position=rotary, which has no table"
+            )
+        if self.training.precision == "fp16" and self.runtime.device == "cpu":
+            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        if self.pair.token_types == "segments" and self.model.token_types < 2:
+            raise ValueError(
+                f"pair.token_types=segments needs two types, and model.token_types="
+                f"{self.model.token_types}: raise it or choose pair.token_types=zeros"
+            )
+        return self

@@ -1,0 +1,31 @@
+"""Accuracy of triplets: how often the closer document has the higher score."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def ranking_accuracy(scores: NDArray[np.floating], labels: NDArray[Any]) -> float:
+    """Return the share of triplets in which the closer document has the higher score, 0 to 1.
+
+    A tie counts one half: what tossing a coin would get, and so what a model that gives all pairs
+    one score gets. NaN for no triplets.
+
+    Args:
+        scores: (N, 2): of the pair with B, of the pair with C.
+        labels: (N,): 0 where B is closer, 1 where C is.
+    """
+    if not len(labels):
+        return math.nan
+    rows = np.arange(len(labels))
+    lead = scores[rows, labels] - scores[rows, 1 - labels]
+    return float(np.mean((lead > 0) + 0.5 * (lead == 0)))
+
+
+def is_chance(accuracy: float, count: int) -> bool:
+    """Tell whether an accuracy is not above one half by two standard errors of a coin's."""
+    return not accuracy > 0.5 + 2 * 0.5 / math.sqrt(count)

@@ -1,0 +1,334 @@
+"""Triplets from a command line to their record, in this process."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState, PartialState
+from omegaconf import OmegaConf
+
+import roformer
+from roformer.cli import compose
+from roformer.config.build import build
+from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
+from roformer.errors import InputError
+from roformer.evaluation.ranking import ranking_accuracy
+from roformer.pipelines import scm as pipeline
+from roformer.pipelines.replay import replay
+from roformer.pipelines.scm import TripletTask, prepare, scm, start_of
+from roformer.training.loop import Loop
+from tests.e2e.conftest import assert_same, small_run, weights
+
+TINY = [
+    *("recipe=scm_smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
+    *("preset=roformer_512", "training.max_length=64", "model.hidden_size=32"),
+    *("model.intermediate_size=64", "runtime.device=cpu", "runtime.progress=false"),
+    "runtime.tune_process=false",
+]
+BUILTIN = ["data.train_triplets=40", "data.validation_triplets=8", "data.test_triplets=8"]
+SMALL = [*TINY, *BUILTIN]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return the command line of a small run into `tmp_path`."""
+    return [*SMALL, *places(tmp_path)]
+
+
+def places(folder: Path) -> list[str]:
+    return [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
+
+
+def config_of(arguments, *overrides) -> ScmConfig:
+    return build(ScmConfig, compose("scm", [*arguments, *overrides]))
+
+
+def run(arguments, *overrides):
+    """Run in this process; return (summary, folder)."""
+    AcceleratorState._reset_state()
+    PartialState._reset_state()
+    config = config_of(arguments, *overrides)
+    made = scm(config, build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    return made, Path(config.runtime.runs_dir) / "scm" / made["run_id"]
+
+
+def rows_of(folder, split):
+    text = (folder / "predictions" / f"{split}.tsv").read_text()
+    return list(csv.DictReader(text.splitlines(), delimiter="\t"))
+
+
+def assert_close_but_the_shift(ours: Path, theirs: Path) -> None:
+    """To the order of sums: all weights, but the bias of the score where only differences count.
+
+    Its gradient is then rounding alone, of which Adam makes steps of full length.
+    """
+    expected = weights(theirs)
+    free = build(ScmConfig, OmegaConf.load(theirs / "config.yaml")).training.loss == "ranking"
+    for name, tensor in weights(ours).items():
+        if not (free and name == "classifier.bias"):
+            torch.testing.assert_close(tensor, expected[name], atol=2e-5, rtol=1e-3)
+
+
+def write_triplets(folder: Path, labels: dict[str, str]) -> None:
+    """Write files of 12 triplets a split, each row labelled as `labels` says of its split."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, label in labels.items():
+        rows = [
+            {"A": f"甲{i}乙", "B": f"丙{i}", "C": f"丁戊{i}", "label": label} for i in range(12)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{split}.json").write_text(text)
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def test_a_record_says_what_came_out(small):
+    summary, folder = run(small, "preset=roformer_1024", "training.max_length=1024")
+    assert (summary["pipeline"], summary["headline"]) == ("scm", "valid/accuracy")
+    assert summary["triplets"] == {"train": 40, "validation": 8, "test": 8}
+    assert summary["labels"]["validation"] == {"B": 4, "C": 4}
+    assert set(summary["cut"].values()) == {0.0} and summary["source"]["kind"] == "scm_builtin"
+    for part in ("valid", "test"):
+        early, late = (summary["metrics"][f"{part}/accuracy_{p}"] for p in ("early", "late"))
+        assert summary["metrics"][f"{part}/accuracy"] == pytest.approx((early + late) / 2)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "valid/accuracy" in row] == [5, 10]
+    assert rows[-1]["test/accuracy"] == summary["metrics"]["test/accuracy"]
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_predictions_are_those_the_metrics_are_of(small, split):
+    """Of the best validation's weights, the test's too."""
+    summary, folder = run(small)
+    rows = rows_of(folder, split)
+    scores = np.array([[float(row["score_b"]), float(row["score_c"])] for row in rows])
+    labels = np.array([{"B": 0, "C": 1}[row["label"]] for row in rows])
+    best = summary["best"]["metrics"] if split == "validation" else summary["metrics"]
+    name = "valid" if split == "validation" else "test"
+    assert ranking_accuracy(scores, labels) == best[f"{name}/accuracy"]
+
+
+def test_the_test_set_is_read_by_the_best_weights(small):
+    """At a rate at which the last epoch is not the best; catches a test by the last weights."""
+    summary, folder = run(small, "training.epochs=4", "optimizer.learning_rate=3e-2")
+    assert summary["best"]["step"] < summary["steps"]
+    rows = rows_of(folder, "test")
+    config = config_of(small)
+    start = start_of(config)._replace(weights=weights(folder, "best"), name="best")
+    task = TripletTask(config, prepare(config, start), start)
+    task.model.load_state_dict(weights(folder, "best"))
+    task.model.eval()
+    with torch.no_grad():
+        scores = pipeline.scores_of(task.model, task.test.inputs[range(8)])
+    told = [[float(row["score_b"]), float(row["score_c"])] for row in rows]
+    torch.testing.assert_close(scores, torch.tensor(told), atol=1e-4, rtol=1e-3)
+
+
+def test_pairs_that_are_cut_are_counted(small, capsys):
+    summary, _ = run(small)
+    assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64
+    told = capsys.readouterr().out
+    assert "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens" in told
+
+
+def test_swapped_labels_give_one_minus_the_accuracy(tmp_path):
+    """The same model and documents; catches labels that are not read."""
+    accuracies = []
+    for label in "BC":
+        write_triplets(tmp_path / label, {"train": "B", "valid": label})
+        given = ["data=scm_files", f"data.path={tmp_path / label}", "tokenizer.words=none"]
+        given += ["data.max_held_out_triplets=null"]
+        summary, folder = run([*TINY, *places(tmp_path)], *given)
+        accuracies.append(summary["metrics"]["valid/accuracy"])
+        assert "test/accuracy" not in summary["metrics"]
+        assert not (folder / "predictions" / "test.tsv").exists()
+        assert summary["labels"]["validation"][label] == 12
+    assert sum(accuracies) == 1
+
+
+def test_a_model_at_chance_is_degenerate(small):
+    summary, _ = run(small, "optimizer.learning_rate=1e-9")
+    assert summary["status"] == "degenerate"
+
+
+def test_a_finished_run_is_kept(small, monkeypatch):
+    _, folder = run(small)
+    monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished run was trained again"))
+    assert run(small)[1] == folder
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_goes_on_as_if_never_stopped(small, tmp_path, stop_at):
+    settings = ["training.batch_size=4", "training.head_dropout=0.1", "model.hidden_dropout=0.1"]
+    _, calm = run(small, *settings, f"runtime.runs_dir={tmp_path / 'calm'}")
+    alive = stop_at(14)
+    with pytest.raises(KeyboardInterrupt):
+        run(small, *settings)
+    alive()
+    _, resumed = run(small, *settings)
+    assert_same(resumed, calm)
+    for split in ("validation", "test"):
+        assert rows_of(resumed, split) == rows_of(calm, split)
+
+
+@pytest.mark.parametrize("loss", ["ranking", "bce"])
+def test_accumulation_equals_one_batch_and_divides_no_triplet(small, tmp_path, loss, monkeypatch):
+    seen = []
+    score = pipeline.scores_of
+    monkeypatch.setattr(
+        pipeline, "scores_of", lambda m, b: seen.append(b["input_ids"].shape[:2]) or score(m, b)
+    )
+    _, first = run(small, f"training.loss={loss}")
+    assert all(pairs == 2 for _, pairs in seen)
+    seen.clear()
+    where = f"runtime.runs_dir={tmp_path / 'cut'}"
+    _, second = run(small, f"training.loss={loss}", where, "runtime.micro_batch_size=5")
+    assert {tuple(shape) for shape in seen} >= {(2, 2)}
+    assert_close_but_the_shift(second, first)
+
+
+@pytest.mark.parametrize("loss", ["ranking", "bce"])
+def test_the_loss_is_that_of_its_definition(small, loss):
+    config = config_of(small, f"training.loss={loss}", "training.precision=fp32")
+    start = start_of(config)
+    task = TripletTask(config, prepare(config, start), start)
+    scores, labels = torch.tensor([[2.0, -1.0], [0.5, 0.25]]), torch.tensor([0, 1])
+    closer, other = torch.tensor([2.0, 0.25]), torch.tensor([-1.0, 0.5])
+    if loss == "ranking":
+        expected = -(closer.exp() / (closer.exp() + other.exp())).log().sum()
+    else:
+        expected = -(closer.sigmoid().log() + (1 - other.sigmoid()).log()).sum()
+    torch.testing.assert_close(task._loss(scores, labels), expected)
+    batch = task.batches[[0, 1, 2]]
+    assert task.targets(batch) == (3 if loss == "ranking" else 6)
+
+
+def test_short_pairs_come_first_in_the_first_epoch_alone(small):
+    given = ["training.max_length=512", "training.batch_size=4", "training.order=short_first"]
+    config = config_of(small, *given)
+    start = start_of(config)
+    task = TripletTask(config, prepare(config, start), start)
+
+    def sizes(epoch):
+        updates = range(epoch * task.per_epoch + 1, (epoch + 1) * task.per_epoch + 1)
+        batches = [task.keys(update, 0, 1)[0] for update in updates]
+        assert sorted(n for batch in batches for n in batch.tolist()) == [*range(40)]
+        return [int(task.batches.lengths[batch].max()).bit_length() for batch in batches]
+
+    assert len(set(sizes(0))) > 2 and sizes(0) == sorted(sizes(0))
+    assert sizes(1) != sorted(sizes(1))
+
+
+def test_an_update_can_be_replayed(small):
+    _, folder = run(small)
+    found = replay(folder, 3)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (logged,) = (row["train/loss"] for row in rows if row["step"] == 3)
+    assert found.loss == pytest.approx(logged, rel=1e-5) and len(found.samples) == 8
+    assert np.mean([sample.loss for sample in found.samples]) == pytest.approx(logged, rel=1e-4)
+
+
+# --- pooling and head ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("head", ["none", "dense"])
+def test_padding_changes_no_score(small, pooling, head):
+    """Catches a mean over padding, and a mask that does not arrive."""
+    config = config_of(small, f"pair.pooling={pooling}", f"pair.head={head}")
+    start = start_of(config)
+    task = TripletTask(config, prepare(config, start), start)
+    task.model.eval()
+    batch = task.batches[[0]]
+    padded = {
+        name: torch.nn.functional.pad(tensor, (0, 7)) if name != "labels" else tensor
+        for name, tensor in batch.items()
+    }
+    ones = torch.ones_like(batch["input_ids"], dtype=torch.bool)
+    mask = batch.get("attention_mask", ones)
+    padded["attention_mask"] = torch.nn.functional.pad(mask, (0, 7))
+    with torch.no_grad():
+        plain, other = (pipeline.scores_of(task.model, b) for b in (batch, padded))
+    torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
+    assert ("pooler.weight" in dict(task.model.named_parameters())) == (head == "dense")
+
+
+# --- starts --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pretrained(tmp_path, small):
+    """Return the folder of a small pre-training run on Chinese words."""
+    rows = [{"text": f"原告第{i}次向被告出借款项，被告没有归还。" * 8} for i in range(60)]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [
+        *("recipe=smoke", "tracker=none", "data=files", f"data.path={tmp_path / 'text.jsonl'}"),
+        *("data.tokenizer.vocab_size=1024", "data.tokenizer.words=jieba", "training.steps=2"),
+        *("training.sequence_length=32", "training.valid_sequences=4", "training.batch_size=4"),
+        *("model.hidden_size=32", "model.intermediate_size=64", "runtime.device=cpu"),
+        *("runtime.progress=false", "runtime.tune_process=false"),
+        f"runtime.cache_dir={tmp_path / 'cache'}",
+        f"runtime.runs_dir={tmp_path / 'runs'}",
+    ]
+    return arguments, small_run(arguments)[1]
+
+
+def test_a_run_of_ours_gives_its_weights_and_tokenizer(small, pretrained, capsys):
+    _, folder = pretrained
+    task_config = config_of(small, f"init_from={folder.name}")
+    start = start_of(task_config)
+    task = TripletTask(task_config, prepare(task_config, start), start)
+    for name, tensor in weights(folder).items():
+        if name.startswith("encoder."):
+            assert torch.equal(task.model.state_dict()[name], tensor), name
+    summary, _ = run(small, f"init_from={folder.name}")
+    assert summary["init_from"] == folder.name
+    assert "weights from" in capsys.readouterr().out
+
+
+def test_auto_pretrains_this_model_and_tokenizer_once(small, pretrained):
+    arguments, _ = pretrained
+    given = [a for a in arguments if not a.startswith(("runtime.", "tracker", "model."))]
+    given = [a for a in given if "words" not in a and "vocab" not in a]
+    auto = ["init_from=auto", f"pretraining={given}"]
+    first, _ = run(small, *auto)
+    (folder,) = Path(config_of(small).runtime.runs_dir, "pretrain").glob("*/")
+    assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
+    assert run(small, *auto)[0]["run_id"] == first["run_id"]
+
+
+def test_a_scorer_is_no_model_of_texts_but_a_start(small):
+    _, folder = run(small)
+    with pytest.raises(InputError, match="scores pairs of documents"):
+        roformer.load_model(folder)
+    summary, _ = run(small, f"init_from={folder}", "training.epochs=1")
+    assert summary["init_from"] == str(folder)
+
+
+def test_another_level_of_tokens_than_the_weights_is_refused(small, pretrained):
+    with pytest.raises(
+        InputError, match=r"tokenizer\.words=none is not how .* set tokenizer.words"
+    ):
+        run(small, f"init_from={pretrained[1].name}", "tokenizer.words=none")
+
+
+def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained):
+    """Its own table counts, not that of the preset."""
+    arguments, _ = pretrained
+    short = ["model/position=learned", "model.position.max_positions=48"]
+    _, folder = small_run(arguments, *short)
+    with pytest.raises(InputError, match=r"max_length=64 is beyond the learned table .*=48"):
+        run(small, f"init_from={folder.name}")
+
+
+def test_more_processes_than_triplets_are_refused(small, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "9")
+    with pytest.raises(InputError, match="batches of 8 triplets are less than the 9 processes"):
+        run(small)
