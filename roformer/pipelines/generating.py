@@ -13,7 +13,8 @@ from pydantic import Field
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Learned
 from roformer.data.byte_text import ByteVocabulary
-from roformer.data.tokenizers import CONTINUATION, WordPiece
+from roformer.data.tokenizers import WordPiece
+from roformer.data.vocabularies import CONTINUATION
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.models.causal import CausalDecoding, CausalLM
