@@ -113,7 +113,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
             "dynamic_ntk turns all keys anew as a text grows",
         ),
         ("clm", ["masking.probability=0.1"], "masking: unknown key; valid keys here: data, model"),
-        ("clm", ["data=bytes_builtin"], "data: .*'builtin', 'files', 'hub'"),
+        ("clm", ["data=bytes_builtin"], "data: .*'builtin', 'chinese_builtin', 'files', 'hub'"),
         ("charlm", ["data=builtin"], "data: .*'bytes_builtin', 'bytes_files', 'bytes_enwik8'"),
         ("charlm", ["data=bytes_files"], "data.path has no value: give data.path="),
         ("charlm", ["data.valid_fraction=0.6", "data.test_fraction=0.4"], "leave nothing to train"),
