@@ -25,13 +25,11 @@ POSITIONS = {
     "none": encodings.NoPosition(),
     "rotary-performer": encodings.Rotary(),
     "rotary-elu": encodings.Rotary(),
-    "none-elu": encodings.NoPosition(),
 }
 PERFORMER = PerformerAttention(features=32, feature_eps=1e-6, chunk_length=7)
 ATTENTION = {
     "rotary-performer": PERFORMER,
     "rotary-elu": EluAttention(chunk_length=7),
-    "none-elu": EluAttention(),
 }
 """Of the names above whose attention is not softmax."""
 
