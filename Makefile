@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce reproduce-all report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -43,6 +43,9 @@ $(STAMP): requirements.txt pyproject.toml
 
 reproduce: $(STAMP)  ## the paper: pretrain, glue and wmt with their baselines, then the report
 	@$(BIN)/python scripts/reproduce.py --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
+
+reproduce-all: $(STAMP)  ## the whole paper: also Performer, causal and Chinese models
+	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 report: $(STAMP)  ## tables, figures and one HTML dashboard from the records
 	$(BIN)/python scripts/report.py $(ARGS)

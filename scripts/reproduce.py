@@ -1,9 +1,10 @@
 """Reproduce the paper at the scale of this machine: `python scripts/reproduce.py recipe=mini`.
 
 Pre-trains RoFormer and BERT, fine-tunes both on GLUE, trains RoFormer and the Transformer to
-translate, and reports. Each stage is a command of its own, whose lines go to a file; what is finished
-is kept, so the same command goes on where it was stopped. Overrides other than `recipe=` go to every
-stage: `tracker=none seed=1`.
+translate, and reports. `--all` adds the rest of the paper: Performer and causal language models, with
+and without rotary positions, pre-training in stages and long Chinese documents. Each stage is a command
+of its own, whose lines go to a file; what is finished is kept, so the same command goes on where it was
+stopped. Overrides other than `recipe=` go to every stage: `tracker=none seed=1`.
 """
 
 import argparse
@@ -22,17 +23,32 @@ from typing import Any, NamedTuple
 from roformer.cli import CONF, compose, leave_on_signal, one_line_errors
 from roformer.config.build import build, run_id
 from roformer.config.glue import GlueConfig
+from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
+from roformer.config.stages import StagesConfig
 from roformer.config.wmt import WmtConfig
 from roformer.pipelines.glue import AUTO, cells_of, changed, pretraining_of
 from roformer.pipelines.run import resolve
+from roformer.pipelines.stages import stages_of
 
 CONFIGS: dict[str, type[Any]] = {
     "pretrain": PretrainConfig,
     "glue": GlueConfig,
     "wmt": WmtConfig,
+    "charlm": CharLMConfig,
+    "clm": CausalLMConfig,
+    "stages": StagesConfig,
+    "scm": ScmConfig,
 }
-HEADLINES = {"pretrain": ("valid/mlm_loss",), "wmt": ("test/sacrebleu",)}
+HEADLINES = {
+    "pretrain": ("valid/mlm_loss",),
+    "wmt": ("test/sacrebleu",),
+    "charlm": ("valid/bits_per_byte_whole",),
+    "clm": ("valid/loss",),
+    "stages": ("valid/mlm_loss",),
+    "scm": ("test/accuracy",),
+}
 """Pipeline → the metrics that its line ends with; fine-tuning has one a task."""
 LAST_LINES = 12
 """Of a failed stage's output, shown on the terminal."""
@@ -56,31 +72,48 @@ STAGES = (
     Stage("wmt", 5, ("model=roformer",)),
     Stage("wmt", 5, ("model=transformer",)),
 )
+REST = (
+    Stage("charlm", 5, ()),
+    Stage("charlm", 5, ("model/position=none",)),
+    Stage("charlm", 2, ("model/attention=softmax",)),
+    *(
+        Stage("clm", 5, (f"model/position={position}",))
+        for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
+    ),
+    Stage("stages", 6, ()),
+    Stage("scm", 5, ("preset=roformer_1024",)),
+    *(Stage("scm", 3, (f"preset={name}_512",)) for name in ("roformer", "wobert", "bert")),
+)
+"""What `--all` adds."""
 REPORT_MINUTES = 0.5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launcher", default=sys.executable, help="what starts a script")
+    parser.add_argument(
+        "--all", action="store_true", help="the whole paper, not its first half alone"
+    )
     parser.add_argument("overrides", nargs="*", help="recipe=…, and Hydra overrides for all stages")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, leave_on_signal)
     recipes = [word for word in arguments.overrides if word.startswith("recipe=")]
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
     shared = [word for word in arguments.overrides if word not in recipes]
-    words = {stage: [*overrides_of(stage, recipe), *shared] for stage in STAGES}
+    stages = STAGES + REST if arguments.all else STAGES
+    words = {stage: [*overrides_of(stage, recipe), *shared] for stage in stages}
     with one_line_errors():  # a mistake is told before anything runs
-        folders = {stage: folders_of(stage, words[stage]) for stage in STAGES}
-    runs = folders[STAGES[0]][0].parents[1]
+        folders = {stage: folders_of(stage, words[stage]) for stage in stages}
+    runs = folders[stages[0]][0].parents[1]
     print(_plan(recipe, folders), flush=True)
     launcher = shlex.split(arguments.launcher)
-    began, total = time.monotonic(), len(STAGES) + 1
-    for number, stage in enumerate(STAGES, 1):
+    began, total = time.monotonic(), len(stages) + 1
+    for number, stage in enumerate(stages, 1):
         command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
         log = runs / "reproduce" / f"{number}-{name_of(stage)}.log"
         title = f"[{number}/{total}] {stage.pipeline} {' '.join(overrides_of(stage, recipe))}"
         run_stage(title, command, log, partial(outcome, stage, folders[stage]))
-    found = [str(folder) for stage in STAGES for folder in folders[stage]]
+    found = [str(folder) for stage in stages for folder in folders[stage]]
     report = [sys.executable, "scripts/report.py", "--runs", str(runs)]
     title = f"[{total}/{total}] report --runs {runs}"
     run_stage(title, report, runs / "reproduce" / f"{total}-report.log", lambda: "tables, figures")
@@ -97,6 +130,8 @@ def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
     """
     config = resolve(build(CONFIGS[stage.pipeline], compose(stage.pipeline, overrides)))
     root = Path(config.runtime.runs_dir)
+    if stage.pipeline == "stages":
+        return [root / "pretrain" / run_id(one) for one in stages_of(config)]
     if stage.pipeline != "glue":
         return [root / stage.pipeline / run_id(config)]
     if config.init_from == AUTO:
@@ -174,9 +209,9 @@ def _plan(recipe: str, folders: dict[Stage, list[Path]]) -> str:
     expected = f"about {minutes:.0f} minutes on two CPU cores"
     if recipe != "mini":
         expected = "how long was not measured for this recipe: see make plan"
-    done = len(STAGES) - len(left)
+    done = len(folders) - len(left)
     kept = f", {done} of them done" if done else ""
-    return f"{len(STAGES) + 1} stages at recipe {recipe}{kept}; {expected}"
+    return f"{len(folders) + 1} stages at recipe {recipe}{kept}; {expected}"
 
 
 def _rewrite(line: str) -> None:

@@ -16,6 +16,7 @@ from roformer.report.paper import Paper, against_paper, claims, others_table, re
 from roformer.report.positions import position_tables
 from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
 from roformer.report.scm import scm_tables
+from roformer.report.stages import stage_runs_table
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt import read_runs as read_translation_runs
@@ -93,6 +94,10 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
     for run in runs:
         by_pipeline.setdefault(read_summary(run, Pipeline)["pipeline"], []).append(run)
     tables: list[Table] = []
+    staged = [run for run in by_pipeline.get("pretrain", []) if _recipe(run).startswith("stages")]
+    if staged:
+        by_pipeline["pretrain"] = [run for run in by_pipeline["pretrain"] if run not in staged]
+        tables.append(stage_runs_table(staged))
     for pipeline, loss in LOSSES.items():
         for group in comparable(by_pipeline.get(pipeline, [])):
             tables += convergence_tables(group, loss.metric, baseline)
@@ -169,6 +174,10 @@ def _pipeline(run: Path) -> str:
         return str(read_summary(run, Pipeline)["pipeline"])
     except RecordError:  # the dashboard's list of runs says what is wrong with it
         return ""
+
+
+def _recipe(run: Path) -> str:
+    return str(read_summary(run, Pipeline).get("recipe", ""))
 
 
 def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -24,6 +24,7 @@ class _Summary(TypedDict):
     position: str
     data: str
     status: str
+    seed: int
     steps: int
     metrics: Metrics
 
@@ -31,6 +32,7 @@ class _Summary(TypedDict):
 class _Training(TypedDict):
     sequence_length: int
     batch_size: int
+    first_epoch: NotRequired[int]
 
 
 class _Config(TypedDict):
@@ -53,14 +55,52 @@ def stages_table(paper: Path, folders: Iterable[Path]) -> Table:
     return against_paper(read_paper(paper), "table_4", ours)
 
 
-def _row(number: int, folder: Path) -> Ours:
-    summary: Any = read_summary(folder, _Summary)
+def stage_runs_table(folders: Iterable[Path]) -> Table:
+    """Return the runs of stages as Table 4 has them: length, batch, updates, loss and accuracy.
+
+    Args:
+        folders: of runs of stages, in any order; those of several seeds or settings stand below each
+            other.
+
+    Raises:
+        RecordError: a record is damaged or of another pipeline.
+    """
+    lines = [["run", "stage", "length", "batch", "updates", "loss", "accuracy, %", "status"]]
+    read = []
+    for folder in folders:
+        summary: Any = read_summary(folder, _Summary)
+        training = _training(folder)
+        metrics = summary["metrics"]
+        values = [_cell(metrics.get(key), *form) for key, *form in MEASURED.values()]
+        sizes = [f"{training[key]:,}" for key in ("sequence_length", "batch_size")]
+        place = training.get("first_epoch", 0)
+        row = [folder.name, "", *sizes, f"{summary['steps']:,}", *values, summary["status"]]
+        read.append((summary["model"], summary["seed"], place, row))
+    read.sort(key=lambda each: each[:3])
+    first: dict[tuple[str, int], list[int]] = {}
+    for model, seed, place, row in read:
+        places = first.setdefault((model, seed), [])
+        places += [place] if place not in places else []
+        row[1] = str(len(places))
+        lines.append(row)
+    note = (
+        "Each stage starts from the one before, so length, data and training time change together."
+    )
+    return Table("Pre-training in stages", lines, text_columns=1, notes=[note])
+
+
+def _training(folder: Path) -> Any:
     config: Any = read_config(folder)
     try:
         check(_Config, config)
     except ValueError as error:
         raise RecordError(f"{folder / 'config.yaml'} is not a pre-training's: {error}") from error
-    training, metrics = config["training"], summary["metrics"]
+    return config["training"]
+
+
+def _row(number: int, folder: Path) -> Ours:
+    summary: Any = read_summary(folder, _Summary)
+    training, metrics = _training(folder), summary["metrics"]
     status = "" if summary["status"] == "done" else f", {summary['status']}"
     return Ours(
         f"our stage {number} ({summary['model']}, {summary['position']})",

@@ -23,6 +23,25 @@ def test_its_runs_are_the_recorded_ones():
     assert len(names) == 16 and names <= {folder.name for folder in recorded}
 
 
+@pytest.mark.parametrize("recipe", ["smoke", "mini"])
+def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
+    stages = reproduce.STAGES + reproduce.REST
+    names = [reproduce.name_of(stage) for stage in stages]
+    found = [
+        folder
+        for stage in reproduce.REST
+        for folder in reproduce.folders_of(stage, reproduce.overrides_of(stage, recipe))
+    ]
+    assert len(set(names)) == len(stages) and len(set(found)) == len(found)
+    kinds = [folder.parent.name for folder in found]
+    assert {kind: kinds.count(kind) for kind in ("charlm", "clm", "scm")} == {
+        "charlm": 3,
+        "clm": 6,
+        "scm": 4,
+    }
+    assert kinds.count("pretrain") >= 2  # a run a stage
+
+
 def stage(tmp_path, command):
     reproduce.run_stage("[1/1] x", ["sh", "-c", command], tmp_path / "log", lambda: "loss 1.0")
 
