@@ -12,8 +12,8 @@ alone:
   points, A has either and B and C have them either way round. In a group B is the closer one twice,
   and whatever does not read all three findings is right on exactly two of four. That holds for the
   beginning of late ones, for A alone, and for B and C without A.
-* The pleas of A agree with those of B or of C, evenly, and are longer than a finding: counting
-  common words is no way to the label either.
+* The pleas of A agree with those of B or of C, evenly, and are longer than a finding: counting the
+  common words of the whole texts is right on some 60 % and no more.
 
 A group is a function of its split and number; fewer triplets are the first of more.
 """
