@@ -7,7 +7,6 @@ is given its inputs only.
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -165,13 +164,16 @@ def measure_linear(name: str, length: int, causal: bool) -> dict[str, list[float
     for tokens in (16, length):  # the first call of a kernel sets up what stays
         inputs = [torch.randn(1, HEADS, tokens, HEAD_DIM, requires_grad=True) for _ in range(3)]
         gradient = torch.randn_like(inputs[0])
-        before = resident_bytes()
+        before = resident_bytes("VmRSS")
         torch.autograd.grad(attend(*inputs), inputs, gradient)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"bytes": [float(peak - before)]}
+    return {"bytes": [float(resident_bytes("VmHWM") - before)]}
 
 
-def resident_bytes() -> int:
-    """Return what of this process is in memory now (Linux)."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+def resident_bytes(what: str) -> int:
+    """Return the memory of this process that is resident now (`VmRSS`) or was at most (`VmHWM`).
+
+    Linux. (`getrusage` would not do: its maximum includes that of the process that started this one.)
+    """
+    with open("/proc/self/status") as file:
+        (line,) = (line for line in file if line.startswith(f"{what}:"))
+    return int(line.split()[1]) * 1024

@@ -1,8 +1,13 @@
 """The benchmark of linear attention without and with a peer."""
 
+import json
+import subprocess
+import sys
+
 import torch
 
 from roformer.bench import linear
+from tests.conftest import REPOSITORY
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_a_line(monkeypatch, capsys):
@@ -29,3 +34,14 @@ def test_what_is_set_beside_the_peer_has_its_vectors_and_one_level():
         expected = (weights @ v) / (phi_q * total).sum(-1, keepdim=True)
         found = linear.like_the_peer(vectors, causal)(q, k, v)
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_memory_is_that_of_the_child_alone():
+    """Not of the process that started it, as `getrusage` would have it."""
+    held = torch.ones(100_000_000)  # 400 MB
+    request = {"measure": "linear", "name": "elu+1", "length": 512, "causal": True}
+    script = [sys.executable, REPOSITORY / "scripts" / "bench.py", "--child", json.dumps(request)]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    (found,) = json.loads(done.stdout)["bytes"]
+    # At least the gradients of three inputs, at most what features of all tokens could take.
+    assert 3 * 512 * 8 * 64 * 4 <= found < held.nbytes / 4
