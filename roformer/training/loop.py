@@ -35,6 +35,7 @@ from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
 from roformer.training.hardware import peak_flops, peak_memory_bytes
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
+from roformer.training.process import give_back_memory
 from roformer.training.records import RunFolder
 from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
@@ -66,8 +67,7 @@ class Loop:
         folder: the run's records.
         tracker: their mirror.
         state: where to start.
-        checkpoint: where the optimizer's moments are read: with `state`, or for a new run where it
-            begins with another's; None: they are new.
+        checkpoint: where the optimizer's moments are, its own or another run's; None: they are new.
     """
 
     def __init__(
@@ -333,11 +333,11 @@ class Loop:
                 f"warning: after {self.state.step} steps the model is no better than one that ignores "
                 "its input: lengthen the warm-up or change optimizer.learning_rate"
             )
+        give_back_memory()
         value, best = self.metrics[self.task.monitor], self.state.best
-        higher = self.task.higher_is_better
+        sign = 1 if self.task.higher_is_better else -1
         # A metric that is not defined (NaN) is never the best.
-        improved = value == value and (best is None or (value > best if higher else value < best))
-        if improved:
+        if improved := value == value and (best is None or sign * value > sign * best):
             self.state.best, self.state.best_step = value, self.state.step
             self.state.best_metrics = self.metrics
         return improved

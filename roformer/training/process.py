@@ -48,6 +48,15 @@ def keep_large_blocks() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
+def give_back_memory() -> None:
+    """Return the memory of freed blocks to the system; glibc alone is asked to.
+
+    Where lengths vary, kept blocks leave holes that no later tensor fits, and they add up.
+    """
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
 def leave_process_group() -> None:
     """End the communication between processes, at the end of the script; alone there is none."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
