@@ -10,7 +10,8 @@ whole text is moved to later positions (or does it see distances only)?
 import torch
 
 from roformer.config import position as encodings
-from roformer.config.schema import EncoderConfig, SoftmaxAttention
+from roformer.config.attention import SoftmaxAttention
+from roformer.config.schema import EncoderConfig
 from roformer.models.encoder import Encoder, draw_weights
 
 ENCODINGS = [

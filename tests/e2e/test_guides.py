@@ -9,11 +9,11 @@ import pytest
 
 from roformer.nn import position
 from tests.conftest import REPOSITORY
-from tests.e2e import test_glue, wmt_runs
+from tests.e2e import lm_runs, test_glue, wmt_runs
 from tests.e2e.conftest import SMALL, small_run, write_corpus
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md"))]
-PLACE = re.compile(r"runs/(pretrain|glue|wmt)/[\w-]+")
+PLACE = re.compile(r"runs/(pretrain|glue|wmt|clm)/[\w-]+")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,9 @@ def runs(tmp_path_factory):
     (glue,) = test_glue.run([*test_glue.SMALL, "task=sst2", *where])
     wmt_runs.write_parallel_text(folder / "parallel")
     _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, f"data.path={folder / 'parallel'}", *where])
-    return {"pretrain": pretrain, "glue": glue, "wmt": wmt}
+    text = [f"data.path={folder / 'text.jsonl'}", *where]
+    _, clm = lm_runs.small_run("clm", text)
+    return {"pretrain": pretrain, "glue": glue, "wmt": wmt, "clm": clm}
 
 
 def snippets():

@@ -172,10 +172,9 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, process
     )
     task = MaskedLMTask(config, prepare(config))
     for count in (1, 2, 5, 8):
-        shares = [task._micro_batches(16, count, rank, processes) for rank in range(processes)]
-        assert [n for share in shares for batch in share for n in batch] == list(
-            range(16, 16 + count)
-        )
+        numbers = range(16, 16 + count)
+        shares = [task._micro_batches(numbers, rank, processes) for rank in range(processes)]
+        assert [n for share in shares for batch in share for n in batch] == list(numbers)
         assert all(1 <= len(batch) <= 8 for share in shares for batch in share)
 
 
