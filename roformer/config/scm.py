@@ -44,7 +44,7 @@ class BuiltinTriplets(TripletData):
     """Loan cases made by a grammar; `roformer.data.builtin.cases`."""
 
     kind: Literal["scm_builtin"] = "scm_builtin"
-    train_triplets: PositiveInt = 4800
+    train_triplets: PositiveInt = 9600
     validation_triplets: PositiveInt = 200
     test_triplets: PositiveInt = 200
 
