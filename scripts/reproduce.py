@@ -73,15 +73,15 @@ STAGES = (
     Stage("wmt", 5, ("model=transformer",)),
 )
 REST = (
-    Stage("charlm", 5, ()),
-    Stage("charlm", 5, ("model/position=none",)),
+    Stage("charlm", 5.5, ()),
+    Stage("charlm", 5.5, ("model/position=none",)),
     Stage("charlm", 2, ("model/attention=softmax",)),
     *(
         Stage("clm", 5, (f"model/position={position}",))
         for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
     ),
     Stage("stages", 6, ()),
-    Stage("scm", 5, ("preset=roformer_1024",)),
+    Stage("scm", 3.5, ("preset=roformer_1024",)),
     *(Stage("scm", 3, (f"preset={name}_512",)) for name in ("roformer", "wobert", "bert")),
 )
 """What `--all` adds."""

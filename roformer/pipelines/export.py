@@ -65,8 +65,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             `load_translator` choose.
 
     Raises:
-        InputError: it is no run or a causal language model's, has no such complete checkpoint, or the
-            output is there already.
+        InputError: it is no run, or a causal language model's or of triplets; it has no such complete
+            checkpoint; or the output is there already.
         OSError: the disk is full or not writable; nothing is left behind.
     """
     record = read_record(run, which)
@@ -74,6 +74,11 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         raise InputError(
             f"{run} is a causal language model, of which no export is written: open it with "
             "roformer.load_generator"
+        )
+    if "pair" in record.description:
+        raise InputError(
+            f"{run} scores pairs of documents, of which transformers has no model: its scores are in "
+            f"{run / 'predictions'}"
         )
     output = output or run.resolve().parents[1] / "export" / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):

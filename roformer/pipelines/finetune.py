@@ -19,7 +19,7 @@ from roformer.config.build import plain
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.position import Learned
 from roformer.config.schema import LoopConfig
-from roformer.data.classification import Inputs, epoch_batches, evaluation_batches
+from roformer.data.classification import Inputs, evaluation_batches
 from roformer.data.glue import prepare_task, task_texts
 from roformer.data.glue_prepared import Split, TaskData
 from roformer.data.tokenizers import WordPiece
@@ -27,6 +27,7 @@ from roformer.errors import InputError, naming
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
+from roformer.pipelines.epochs import Epochs, Scores, checked
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.pipelines.start import Start, find_start, load_start
 from roformer.training import checkpoint
@@ -36,7 +37,6 @@ EVALUATION_BATCH = 128
 LOGS_AN_EPOCH = 10
 MOST_UPDATES_UNSAVED = 2000
 
-Scores = NDArray[np.float32]
 Labels = NDArray[np.number]
 
 
@@ -74,7 +74,7 @@ class ClassificationTask:
             if split != "train"
         ]
         self.constant = constant_prediction(self.task, train.labels)
-        self.per_epoch = -(-len(train) // config.training.batch_size)
+        self.epochs = Epochs(self.batches.lengths, config.training.batch_size, config.seed)
         self.monitor = f"{self.name}/{self.task.metrics[0]}{self._suffix(self.parts[0])}"
         outputs = len(self.task.labels or "1")
         torch.manual_seed(config.seed)
@@ -99,7 +99,6 @@ class ClassificationTask:
         }
         mean = float(self.batches.lengths.mean())
         self.flops_per_token = flops_per_token(config.model, 0, round(mean), 0.0)
-        self._epoch: tuple[int, list[Any]] = (-1, [])
 
     def training(self) -> LoopConfig:
         """Return how long the loop runs; it evaluates at the end of every epoch, nowhere else."""
@@ -107,24 +106,15 @@ class ClassificationTask:
         epochs = training.epochs
         if training.small_task_epochs and len(self.batches) < training.small_task_examples:
             epochs = training.small_task_epochs
-        return LoopConfig(
-            steps=epochs * self.per_epoch,
-            precision=training.precision,
-            log_every=-(-self.per_epoch // LOGS_AN_EPOCH),
-            evaluate_every=self.per_epoch,
-            checkpoint_every=min(self.per_epoch, MOST_UPDATES_UNSAVED),
+        return self.epochs.loop(
+            epochs,
+            training.precision,
+            logs=LOGS_AN_EPOCH,
+            most_unsaved=MOST_UPDATES_UNSAVED,
         )
 
     def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        epoch, place = divmod(update - 1, self.per_epoch)
-        if self._epoch[0] != epoch:
-            config = self.config
-            batches = epoch_batches(
-                self.batches.lengths, config.training.batch_size, config.seed, epoch
-            )
-            self._epoch = (epoch, batches)
-        batch = self._epoch[1][place]
-        share = batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]
+        share = self.epochs.share(update, rank, world_size)
         micro = self.config.runtime.micro_batch_size or len(share)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
 
@@ -240,20 +230,6 @@ def longest(config: FinetuneConfig) -> int:
     return min(wanted, position.max_positions) if isinstance(position, Learned) else wanted
 
 
-def checked(outputs: Tensor, count: int) -> Scores:
-    """Return the outputs (N, C) of all examples, having asserted that each was made once.
-
-    Args:
-        outputs: (N, C + 1), the last column how often the row was made; summed over the ranks.
-        count: N.
-    """
-    times = outputs[:, -1]
-    if len(outputs) != count or not bool((times == 1).all()):
-        raise AssertionError(f"predictions of {int((times == 1).sum())} of {count} examples")
-    scores: Scores = outputs[:, :-1].cpu().numpy()
-    return scores
-
-
 def predicted(task: TaskConfig, scores: Scores) -> Labels:
     """Return class numbers, int64, or scores, float32: (N,)."""
     return scores[:, 0] if task.labels is None else scores.argmax(1)
@@ -326,7 +302,7 @@ def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, An
             checkpoint.keep_only_best(run.folder.path / "checkpoints")
         return run.summary
     task = ClassificationTask(config, data, start)
-    smallest = len(task.batches) // task.per_epoch
+    smallest = len(task.batches) // task.epochs.updates
     if smallest < (processes := int(os.environ.get("WORLD_SIZE", "1"))):
         raise InputError(
             f"{name}: batches of {smallest} examples are less than the {processes} processes: raise "

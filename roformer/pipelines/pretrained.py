@@ -12,7 +12,7 @@ from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.training.records import RunFolder
 
-OTHERS = ("glue", "wmt", "charlm", "clm")
+OTHERS = ("glue", "wmt", "charlm", "clm", "scm")
 """Folders of the runs of other pipelines."""
 
 

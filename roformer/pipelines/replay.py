@@ -126,11 +126,8 @@ def open_task(folder: Path) -> tuple[Any, Task, str]:
         matching = resolve(alone(from_yaml(ScmConfig, text)))
         start = scm.start_of(matching)
         triplets = scm.prepare(matching, start)
-        return (
-            matching,
-            scm.TripletTask(matching, triplets, start),
-            scm.begun_on(triplets, start),
-        )
+        ranking = scm.TripletTask(matching, triplets, start)
+        return matching, ranking, scm.begun_on(triplets, start)
     if "search" not in keys:
         return open_language_model(text)
     translation = resolve(alone(from_yaml(WmtConfig, text)))

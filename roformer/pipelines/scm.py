@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.config.build import build, plain
 from roformer.config.schema import LoopConfig, PretrainConfig
 from roformer.config.scm import ScmConfig
-from roformer.data.classification import epoch_batches, evaluation_batches
+from roformer.data.classification import evaluation_batches
 from roformer.data.triplet_batches import TripletInputs
 from roformer.data.triplet_files import LABELS
 from roformer.data.triplet_prepared import PLACES, Triplets, TripletSplit
@@ -32,6 +31,7 @@ from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
+from roformer.pipelines.epochs import Epochs, Scores, checked
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.pipelines.start import SCRATCH, Start, find_start, load_start
@@ -43,8 +43,6 @@ EVALUATION_BATCH = 16
 """Triplets of a forward pass that is only read."""
 LOGS_AN_EPOCH = 20
 MOST_UPDATES_UNSAVED = 500
-
-Scores = NDArray[np.float32]
 
 
 def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
@@ -71,7 +69,7 @@ def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
         return run.summary
     task = TripletTask(config, data, start)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if (smallest := len(task.batches) // task.per_epoch) < processes:
+    if (smallest := len(task.batches) // task.epochs.updates) < processes:
         raise InputError(
             f"batches of {smallest} triplets are less than the {processes} processes: raise "
             "training.batch_size or start fewer"
@@ -178,7 +176,7 @@ class TripletTask:
         self.batches = self._inputs(data.split("train"))
         self.valid = self._held_out("valid", "validation")
         self.test = self._held_out("test", "test") if "test" in data.splits else None
-        self.per_epoch = -(-len(self.batches) // training.batch_size)
+        self.epochs = Epochs(self.batches.lengths, training.batch_size, config.seed, training.order)
         torch.manual_seed(config.seed)
         self.model: nn.Module = PairScorer(
             config.model,
@@ -198,7 +196,6 @@ class TripletTask:
         }
         mean = float(self.batches.lengths.mean())
         self.flops_per_token = flops_per_token(config.model, 0, round(mean), 0.0)
-        self._epoch: tuple[int, list[Any]] = (-1, [])
 
     def _inputs(self, split: TripletSplit) -> TripletInputs:
         config = self.config
@@ -227,27 +224,15 @@ class TripletTask:
     def training(self) -> LoopConfig:
         """Return how long the loop runs; it evaluates at the end of every epoch, nowhere else."""
         training = self.config.training
-        return LoopConfig(
-            steps=training.epochs * self.per_epoch,
-            precision=training.precision,
-            log_every=-(-self.per_epoch // LOGS_AN_EPOCH),
-            evaluate_every=self.per_epoch,
-            checkpoint_every=min(self.per_epoch, MOST_UPDATES_UNSAVED),
+        return self.epochs.loop(
+            training.epochs,
+            training.precision,
+            logs=LOGS_AN_EPOCH,
+            most_unsaved=MOST_UPDATES_UNSAVED,
         )
 
     def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        epoch, place = divmod(update - 1, self.per_epoch)
-        if self._epoch[0] != epoch:
-            config = self.config
-            batches = epoch_batches(
-                self.batches.lengths, config.training.batch_size, config.seed, epoch
-            )
-            if epoch == 0 and config.training.order == "short_first":
-                # By powers of two: inside, the order stays random, for length may tell kinds apart.
-                batches.sort(key=lambda batch: int(self.batches.lengths[batch].max()).bit_length())
-            self._epoch = (epoch, batches)
-        batch = self._epoch[1][place]
-        share = batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]
+        share = self.epochs.share(update, rank, world_size)
         # A triplet is two sequences, and is not divided.
         micro = max(1, (self.config.runtime.micro_batch_size or 2 * len(share)) // 2)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
@@ -350,17 +335,3 @@ def scores_of(model: nn.Module, batch: Batch) -> Tensor:
     flat = {name: tensor.flatten(0, 1) for name, tensor in batch.items() if name != "labels"}
     scores: Tensor = model(**flat).float()
     return scores.unflatten(0, (-1, 2))
-
-
-def checked(outputs: Tensor, count: int) -> Scores:
-    """Return the scores (N, 2) of all triplets, having asserted that each was made once.
-
-    Args:
-        outputs: (N, 3), the last column how often the row was made; summed over the ranks.
-        count: N.
-    """
-    times = outputs[:, -1]
-    if len(outputs) != count or not bool((times == 1).all()):
-        raise AssertionError(f"scores of {int((times == 1).sum())} of {count} triplets")
-    scores: Scores = outputs[:, :-1].cpu().numpy()
-    return scores

@@ -15,6 +15,7 @@ from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
+from roformer.pipelines import epochs
 from roformer.pipelines import finetune as finetuning
 from roformer.pipelines.glue import glue
 from roformer.pipelines.submission import missing, write_submission
@@ -163,12 +164,12 @@ def test_a_regression_that_is_constant_has_no_correlation(small, monkeypatch):
 
 def test_every_prediction_is_counted():
     whole = torch.tensor([[0.5, 1.0], [0.1, 1.0]])
-    assert finetuning.checked(whole, 2).tolist() == [[0.5], pytest.approx([0.1])]
+    assert epochs.checked(whole, 2).tolist() == [[0.5], pytest.approx([0.1])]
     for times in (0.0, 2.0):
         wrong = whole.clone()
         wrong[1, -1] = times
-        with pytest.raises(AssertionError, match="predictions of 1 of 2 examples"):
-            finetuning.checked(wrong, 2)
+        with pytest.raises(AssertionError, match="outputs of 1 of 2 rows"):
+            epochs.checked(wrong, 2)
 
 
 # --- where it starts -----------------------------------------------------------------------------

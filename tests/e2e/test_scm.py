@@ -217,7 +217,7 @@ def test_short_pairs_come_first_in_the_first_epoch_alone(small):
     task = TripletTask(config, prepare(config, start), start)
 
     def sizes(epoch):
-        updates = range(epoch * task.per_epoch + 1, (epoch + 1) * task.per_epoch + 1)
+        updates = range(epoch * task.epochs.updates + 1, (epoch + 1) * task.epochs.updates + 1)
         batches = [task.keys(update, 0, 1)[0] for update in updates]
         assert sorted(n for batch in batches for n in batch.tolist()) == [*range(40)]
         return [int(task.batches.lengths[batch].max()).bit_length() for batch in batches]

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from roformer.data.builtin import cases
 from roformer.report.ours import scm_ours
 from roformer.report.records import RecordError
-from roformer.report.scm import scm_tables
+from roformer.report.scm import GROUP, scm_tables
 from roformer.report.scm_figure import draw_triplets
 
 TRIPLETS = 40
@@ -44,6 +45,10 @@ def record(root, length, seed, rights, *, data="scm_builtin", **summary):
     for split in ("validation", "test"):
         (folder / "predictions" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+def test_a_group_is_that_of_the_grammar():
+    assert GROUP == {"scm_builtin": cases.GROUP}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@
 Exponentials of random features differ by many orders of magnitude, so each is taken relative to a
 level: of a query, its own largest product w·q, of the keys, the largest w·k of all. Levels cancel
 between numerator and denominator, but for the eps that is added to every feature. Causal attention
-may not look ahead for it: a key's level is the largest w·k up to that key, and `LinearAttention`
+may not look ahead for it: a key's level is the largest w·k up to that key, and `attend_to_earlier`
 brings keys of different levels together.
 
 Shapes: B batch, N heads, T tokens, H head dimension, M features.
