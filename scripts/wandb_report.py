@@ -1,8 +1,8 @@
 """Build a wandb workspace and report of the project's runs: `python scripts/wandb_report.py ENTITY/PROJECT`.
 
 For who is logged in to wandb; everything else here works without it. Both have the same sections:
-pre-training curves against updates and tokens, GLUE and BLEU bars, throughput. Runs that differ in
-the seed alone are averaged, with a band of one standard deviation. Each call makes new ones.
+curves against updates and tokens, bars of scores, throughput. Runs that differ in the seed alone are
+averaged, with a band of one standard deviation. Each call makes new ones.
 
 Runs that were logged offline are uploaded by
     wandb sync runs/*/*/wandb/offline-run-*
@@ -25,7 +25,15 @@ PATIENCE = 120.0
 """Seconds until a server that does not answer is given up."""
 SYNC = "wandb sync runs/*/*/wandb/offline-run-*"
 UPDATES, TOKENS = "global_step", "data/tokens"
-GROUPS = ("recipe", "data.kind", "model.name", "model.position.kind", "optimizer.learning_rate")
+GROUPS = (
+    "recipe",
+    "data.kind",
+    "model.name",
+    "model.position.kind",
+    "model.attention.kind",
+    "training.max_length",
+    "optimizer.learning_rate",
+)
 """Config keys that tell arms apart: runs with the same are averaged."""
 COLUMNS = 2
 """Panels beside each other; a report is 24 units wide."""
@@ -74,7 +82,7 @@ PARTS = (
             Panel("MNLI matched, accuracy", "mnli/accuracy_matched"),
             Panel("MNLI mismatched, accuracy", "mnli/accuracy_mismatched"),
         ],
-        having="training.epochs",
+        having="training.small_task_examples",
     ),
     Part(
         "Translation",
@@ -90,6 +98,31 @@ PARTS = (
         having="search.beam",
     ),
     Part(
+        "Byte-level language models",
+        "Bits per byte of a fixed validation sample, by updates and by bytes.",
+        [
+            Panel("Bits per byte by updates", "valid/bits_per_byte", UPDATES),
+            Panel("Bits per byte by bytes", "valid/bits_per_byte", TOKENS),
+        ],
+        having="data.test_fraction",
+    ),
+    Part(
+        "Causal language models",
+        "Perplexity of a fixed validation sample, by updates and by tokens.",
+        [
+            Panel("Perplexity by updates", "valid/perplexity", UPDATES),
+            Panel("Perplexity by tokens", "valid/perplexity", TOKENS),
+        ],
+    ),
+    Part(
+        "Triplets of long documents",
+        "How often the closer document has the higher score.",
+        [
+            Panel("Validation accuracy by updates", "valid/accuracy", UPDATES),
+            Panel("Test accuracy", "test/accuracy"),
+        ],
+    ),
+    Part(
         "Throughput",
         "Tokens a second of training, and peak memory. Comparable on one machine alone.",
         [
@@ -101,10 +134,11 @@ PARTS = (
 )
 TITLE = "RoFormer reproduction"
 ABOUT = (
-    "Runs of this project, averaged over seeds: one line or bar a recipe, data, model, position encoding "
-    "and learning rate. Runs that differ in anything else are averaged too; filter them before reading "
-    "a difference. None of these numbers has the scale of the paper's tables. What was asked and what "
-    "came out is in experiments/ of the repository, from metrics.jsonl, which needs no wandb."
+    "Runs of this project, averaged over seeds: one line or bar a recipe, data, model, position "
+    "encoding, attention, length of pairs and learning rate. Runs that differ in anything else are "
+    "averaged too; filter them before reading a difference. None of these numbers has the scale of "
+    "the paper's tables. What was asked and what came out is in experiments/ of the repository, from "
+    "metrics.jsonl, which needs no wandb."
 )
 
 
@@ -142,7 +176,7 @@ def build_report(entity: str, project: str, *, online: bool) -> Any:
         entity=entity,
         project=project,
         title=TITLE,
-        description="Pre-training, GLUE, translation and throughput",
+        description="Pre-training, fine-tuning, translation, language models, triplets and throughput",
         blocks=blocks,
         width="fluid",
     )

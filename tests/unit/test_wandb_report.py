@@ -16,7 +16,14 @@ from tests.conftest import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "wandb_report.py"
 REPORT = runpy.run_path(str(SCRIPT))
-PIPELINES = {"Pre-training": "pretrain", "GLUE, validation": "glue", "Translation": "wmt"}
+PIPELINES = {
+    "Pre-training": "pretrain",
+    "GLUE, validation": "glue",
+    "Translation": "wmt",
+    "Byte-level language models": "charlm",
+    "Causal language models": "clm",
+    "Triplets of long documents": "scm",
+}
 """Section → the pipeline whose runs it shows."""
 
 
@@ -95,9 +102,8 @@ def test_curves_and_bars_are_where_the_dashboard_has_them():
 
 
 def test_runs_are_grouped_by_keys_that_configs_have_and_not_by_seed(records):
-    for key in REPORT["GROUPS"]:
-        for runs in records.values():
-            assert all(value(config, key) is not None for config, _ in runs), key
+    for key in REPORT["GROUPS"]:  # null in a pipeline without it, where it tells no arms apart
+        assert any(value(config, key) is not None for runs in records.values() for config, _ in runs)
     spec = REPORT["spec"]("me", "roformer")
     runsets = [b["metadata"]["runSets"][0] for b in spec["report"]["blocks"] if "metadata" in b]
     for runset in [*runsets, *spec["workspace"]["section"]["runSets"]]:
@@ -118,8 +124,11 @@ def test_a_section_has_the_runs_of_its_pipeline_alone(records):
     keys = [[found["key"]["name"] for found in some] for some in filters]
     assert keys == [
         ["masking.value.probability"],
-        ["training.value.epochs"],
+        ["training.value.small_task_examples"],
         ["search.value.beam"],
+        ["data.value.test_fraction"],
+        [],
+        [],
         [],
     ]
 
