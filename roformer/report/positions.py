@@ -68,6 +68,11 @@ class Arm(NamedTuple):
         """The length of the training."""
         return int(self.read[0]["trained_length"])
 
+    @property
+    def longest(self) -> int:
+        """The longest length that was read."""
+        return max(int(each["length"]) for file in self.read for each in file["lengths"])
+
     def losses(self, length: int) -> list[float]:
         """Return the mean loss at a length, a seed each; none where it was not read."""
         found = [each for file in self.read for each in file["lengths"] if each["length"] == length]
@@ -81,6 +86,11 @@ class Arm(NamedTuple):
                 for row in each["rows"] if each["length"] == length else ():
                     rows.setdefault((row["seen"][0], row["seen"][1]), []).append(row["loss"])
         return rows
+
+    def seen_beyond(self) -> dict[tuple[int, int], list[float]]:
+        """Return what `seen` does of the longest length, where more is seen than in the training."""
+        rows = self.seen(self.longest)
+        return {place: losses for place, losses in rows.items() if place[0] > self.trained}
 
 
 def read_positions(folders: Iterable[Path], baseline: str | None = None) -> list[Arm]:
@@ -153,7 +163,10 @@ def _by_length(arms: Sequence[Arm], trained: int, lengths: Sequence[int]) -> Tab
 
 
 def draw_positions(folders: Sequence[Path], output: Path) -> str:
-    """Draw the loss by tokens seen at the longest length that was read; return the caption.
+    """Draw the loss by tokens seen; return the caption.
+
+    Up to the length of the training in blocks of it, as all arms were read; beyond it in the longest
+    blocks, whose few beginnings would make a noisy start.
 
     Raises:
         RecordError: a record is damaged, or none has a positions.json, or lengths of training differ.
@@ -165,19 +178,15 @@ def draw_positions(folders: Sequence[Path], output: Path) -> str:
             if trained
             else f"none of these runs has a {NAME}: give folders like runs/clm/*"
         )
-    longest = {
-        arm.name: max(each["length"] for file in arm.read for each in file["lengths"])
-        for arm in arms
-    }
+    (end,) = trained
     curves = {
         arm.name: [
             (math.sqrt(first * last), statistics.fmean(losses))
-            for (first, last), losses in sorted(arm.seen(longest[arm.name]).items())
+            for (first, last), losses in sorted({**arm.seen(end), **arm.seen_beyond()}.items())
         ]
         for arm in arms
     }
     style = looks({arm.name: arm.position for arm in arms})
-    (end,) = trained
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -195,8 +204,9 @@ def draw_positions(folders: Sequence[Path], output: Path) -> str:
 
     draw(output, ["positions", style, curves, end], (5.6, 3.6), paint)
     seeds = ", ".join(dict.fromkeys(str(len(arm.read)) for arm in arms))
+    longest = max(arm.longest for arm in arms)
     return (
-        f"Loss by how many tokens are seen, in blocks of up to {max(longest.values()):,} tokens after "
-        f"a training on {end:,} (dotted); what lies beyond is beyond the paper. Means over tokens of "
-        f"about as many seen, and over seeds ({seeds} an arm)."
+        f"Loss by how many tokens are seen after a training on blocks of {end:,} (dotted): up to there "
+        f"in such blocks, beyond it, which is beyond the paper, in blocks of up to {longest:,}. Means "
+        f"over tokens of about as many seen, and over seeds ({seeds} an arm)."
     )

@@ -47,7 +47,7 @@ def record(root, pipeline, position, seed, loss, *, longer=True):
     left_out = [{"length": 16, "reason": "no learned position beyond 8 was trained"}]
     if longer:
         beyond = {"seen": [9, 16], "tokens": 16, "loss": loss + 3}
-        rows = [*seen, beyond]
+        rows = [*({**row, "loss": row["loss"] + 9} for row in seen), beyond]
         lengths.append({"length": 16, "tokens": 32, "loss": loss + 1, "rows": rows})
         left_out = []
     content = {"text": "the sample", "trained_length": 8, "lengths": lengths, "left_out": left_out}
@@ -94,10 +94,26 @@ def test_bytes_are_told_in_bits_and_the_whole_text_counts(tmp_path):
     assert caption.startswith("Bits per byte on validation text against updates and against bytes")
 
 
+def test_the_figure_shows_the_trained_length_and_only_beyond_it_the_longer(
+    runs, tmp_path, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(
+        "roformer.report.positions.draw", lambda path, data, *rest: drawn.append(data[2])
+    )
+    draw_positions(runs, tmp_path / "figure.png")
+    assert drawn[0]["roformer (rotary)"] == [
+        (1.0, pytest.approx(5.05)),
+        (4.0, pytest.approx(3.05)),
+        (12.0, pytest.approx(6.05)),
+    ]
+    assert len(drawn[0]["roformer (learned)"]) == 2
+
+
 def test_the_figure_goes_beyond_the_trained_length(runs, tmp_path):
     caption = draw_positions(runs, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").is_file()
-    assert "up to 16 tokens after a training on 8" in caption and "beyond the paper" in caption
+    assert "blocks of 8 (dotted)" in caption and "beyond the paper, in blocks of up to 16" in caption
     with pytest.raises(RecordError, match=r"has a positions\.json"):
         draw_positions([], tmp_path / "other.png")
 
