@@ -113,7 +113,9 @@ def test_the_figure_shows_the_trained_length_and_only_beyond_it_the_longer(
 def test_the_figure_goes_beyond_the_trained_length(runs, tmp_path):
     caption = draw_positions(runs, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").is_file()
-    assert "blocks of 8 (dotted)" in caption and "beyond the paper, in blocks of up to 16" in caption
+    assert (
+        "blocks of 8 (dotted)" in caption and "beyond the paper, in blocks of up to 16" in caption
+    )
     with pytest.raises(RecordError, match=r"has a positions\.json"):
         draw_positions([], tmp_path / "other.png")
 

@@ -103,7 +103,9 @@ def test_curves_and_bars_are_where_the_dashboard_has_them():
 
 def test_runs_are_grouped_by_keys_that_configs_have_and_not_by_seed(records):
     for key in REPORT["GROUPS"]:  # null in a pipeline without it, where it tells no arms apart
-        assert any(value(config, key) is not None for runs in records.values() for config, _ in runs)
+        assert any(
+            value(config, key) is not None for runs in records.values() for config, _ in runs
+        )
     spec = REPORT["spec"]("me", "roformer")
     runsets = [b["metadata"]["runSets"][0] for b in spec["report"]["blocks"] if "metadata" in b]
     for runset in [*runsets, *spec["workspace"]["section"]["runSets"]]:
