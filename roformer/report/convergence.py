@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,11 @@ from roformer.report.comparing import (
     sign_flip_limit,
     signed,
 )
-from roformer.report.curves import Curve, read_curve, steps_to
+from roformer.report.curves import Curve, amounts_read, read_curve, steps_to
+from roformer.report.losses import read_by
 from roformer.report.records import RecordError, read_config, read_json, read_summary
 from roformer.report.statistics import Interval, bootstrap_interval, holm, paired
-from roformer.report.tables import Table, arm_names
+from roformer.report.tables import Table, arm_names, run_label
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Of the updates: where arms are compared besides at the end."""
@@ -45,6 +46,7 @@ class Summary(TypedDict):
     position: str
     seed: int
     status: str
+    attention: NotRequired[str]
 
 
 class Environment(TypedDict):
@@ -156,7 +158,7 @@ def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Tol
         )
     if not read:
         raise RecordError("none of these runs ended: give folders like runs/pretrain/*")
-    names = arm_names((_label(curve.summary), settings) for curve, settings, _ in read)
+    names = arm_names((run_label(curve.summary), settings) for curve, settings, _ in read)
     groups: dict[str, dict[int, Curve]] = {}
     for curve, settings, _ in read:
         groups.setdefault(settings, {})[curve.summary["seed"]] = curve
@@ -191,11 +193,9 @@ def reach(curve: Curve, target: float) -> Reach:
 
 
 def _values(arms: list[Arm], metric: str, steps: list[int], told: list[Told]) -> Table:
-    lines = [["updates", "sequences", "tokens", *(arm.name for arm in arms)]]
+    lines = [["updates", "sequences", read_by(metric), *(arm.name for arm in arms)]]
     for step in steps:
-        reads = {curve.read.get(step) for arm in arms for curve in arm.curves.values()}
-        (common,) = reads if len(reads) == 1 else (None,)
-        amounts = [f"{amount:,}" for amount in common] if common else ["", ""]
+        amounts = amounts_read([curve for arm in arms for curve in arm.curves.values()], step)
         cells = [mean_text(arm.values(step, arm.curves), 3) for arm in arms]
         lines.append([f"{step:,}", *amounts, *cells])
     notes = ["Mean ± standard deviation over seeds (and how many they are)."]
@@ -244,7 +244,7 @@ def _differences(arms: list[Arm], metric: str, steps: list[int]) -> Table:
 
 def _updates(arms: list[Arm], metric: str) -> Table:
     base, *others = arms
-    numbers = ["updates", "sequences", "tokens", "ratio", "95 % (bootstrap)", "not reached"]
+    numbers = ["updates", "sequences", read_by(metric), "ratio", "95 % (bootstrap)", "not reached"]
     lines = [["arm", "is at the loss of", "after", "loss", *numbers]]
     for other in others:
         lines += [_reaching(base, other, step) for step in _quarters(other.steps)]
@@ -346,10 +346,6 @@ def _differing(arms: Sequence[Arm]) -> list[str]:
 
 def _common(one: Arm, other: Arm) -> list[int]:
     return [seed for seed in one.curves if seed in other.curves]
-
-
-def _label(summary: dict[str, Any]) -> str:
-    return f"{summary['model']} ({summary['position']})"
 
 
 def _settings(config: dict[str, Any]) -> str:

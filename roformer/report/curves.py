@@ -7,13 +7,16 @@ be read wherever it is copied to.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
+from roformer.report.losses import read_by
 from roformer.report.records import RecordError, read_metrics, read_summary
-from roformer.report.tables import escaped, row
+from roformer.report.tables import escaped, row, run_label
 
 
 class Summary(TypedDict):
@@ -22,6 +25,7 @@ class Summary(TypedDict):
     model: str
     position: str
     seed: int
+    attention: NotRequired[str]
 
 
 class Curve(NamedTuple):
@@ -98,11 +102,12 @@ def compare(curves: list[Curve], metric: str) -> str:
     if len(set(names)) < len(names):  # they differ in something else: the id tells them apart
         names = [curve.name for curve in curves]
     lines = [f"**{escaped(metric)}** at equal updates", ""]
-    lines += [row(["updates", "sequences", "tokens", *names]), row(["---:"] * (len(names) + 3))]
+    lines += [
+        row(["updates", "sequences", read_by(metric), *names]),
+        row(["---:"] * (len(names) + 3)),
+    ]
     for step in steps:
-        reads = {curve.read.get(step) for curve in curves}
-        (common,) = reads if len(reads) == 1 else (None,)
-        amounts = [f"{amount:,}" for amount in common] if common else ["", ""]
+        amounts = amounts_read(curves, step)
         values = [_shown(curve.points[step]) for curve in curves]
         lines.append(row([f"{step:,}", *amounts, *values]))
     lines += ["", f"**Updates until {escaped(metric)} is at most …**", ""]
@@ -115,9 +120,26 @@ def compare(curves: list[Curve], metric: str) -> str:
     return "\n".join(lines)
 
 
+def amounts_read(curves: Sequence[Curve], step: int) -> list[str]:
+    """Return sequences and tokens that runs had read after an update; a mean where they differ a little.
+
+    They do where one run had the text's last block, which is not full, and another had not yet.
+    """
+    reads = [curve.read[step] for curve in curves if step in curve.read]
+    if len(reads) < len(curves):
+        return ["", ""]
+    shown = []
+    for amounts in zip(*reads, strict=True):
+        low, high = min(amounts), max(amounts)
+        shown.append(
+            "" if high > 1.01 * low else f"{'' if low == high else '≈ '}{fmean(amounts):,.0f}"
+        )
+    return shown
+
+
 def _shown(value: float) -> str:
     return "NaN" if math.isnan(value) else f"{value:.3f}"
 
 
 def _label(summary: dict[str, Any]) -> str:
-    return f"{summary['model']} ({summary['position']}), seed {summary['seed']}"
+    return f"{run_label(summary)}, seed {summary['seed']}"

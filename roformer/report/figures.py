@@ -43,7 +43,7 @@ from roformer.report.losses import loss_of
 from roformer.report.records import RecordError, printable, read_config, read_json
 from roformer.report.speed import SUITES
 from roformer.report.speed import Record as SpeedRecord
-from roformer.report.tables import arm_names
+from roformer.report.tables import arm_names, run_label
 from roformer.report.wmt import Run, read_runs
 
 PEERS = tuple(suite for suite in SUITES if suite != "kernels")
@@ -55,7 +55,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     loss = loss_of(folders)
     read = [(read_curve(folder, loss.metric), read_config(folder)) for folder in folders]
     settings = [_settings(config) for _, config in read]
-    labels = [f"{curve.summary['model']} ({curve.summary['position']})" for curve, _ in read]
+    labels = [run_label(curve.summary) for curve, _ in read]
     names = arm_names(zip(labels, settings, strict=True))
     arms: dict[str, dict[int, dict[int, tuple[float, float]]]] = {}
     kinds: dict[str, str] = {}
@@ -77,7 +77,13 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             raise RecordError(f"the seeds of {name} have no evaluation at the same update")
     entropies = sorted({_last(folder, loss.entropy) for folder in folders})
     style = looks(kinds)
-    data = ["convergence", kinds, arms, entropies]
+    values = [
+        value for seeds in arms.values() for seed in seeds.values() for _, value in seed.values()
+    ]
+    low, high = min(values), max(values)
+    # Far above all curves it would press them together.
+    near = [entropy for entropy in entropies if not entropy > high + (high - low) / 2]
+    data = ["convergence", kinds, arms, near]
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, 2, sharey=True)
@@ -89,7 +95,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             curves_of_seeds(panels[0], common, losses, look.colour, look.dash)
             curves_of_seeds(panels[1], tokens, losses, look.colour, look.dash)
         for axes in panels:
-            for entropy in entropies:
+            for entropy in near:
                 axes.axhline(entropy, color=NEUTRAL, linestyle=":", linewidth=1.2)
             axes.set_xlim(0, None)
         panels[0].set(
@@ -101,16 +107,17 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
         panels[1].set(xlabel=f"{loss.read} (millions)")
         samples = [(line_of(look), name) for name, look in style.items()]
         dotted = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
-        legend_below(figure, [*samples, (dotted, "unigram entropy")])
+        legend_below(figure, [*samples, *([(dotted, "unigram entropy")] if near else [])])
 
     draw(output, data, (6.2, 3.4), paint)
     worth = " / ".join(f"{entropy:.3f}" for entropy in entropies)
+    worth += f" {loss.unit}{'' if near else ', far above'}"
     return (
         f"{loss.words[0].upper()}{loss.words[1:]} on validation text against updates and against "
-        f"{loss.read}; {BAND}. Dotted: the unigram entropy of the predicted {loss.read}, {worth} "
-        f"{loss.unit}. Seeds: "
+        f"{loss.read}; {BAND}. {'Dotted' if near else 'Not shown'}: the unigram entropy of the predicted "
+        f"{loss.read}, {worth}. Seeds: "
         f"{_counts({name: [len(arms[name])] for name in style})}. "
-        f"{_scale(config for _, config in read)}"
+        f"{_scale((config for _, config in read), loss.read)}"
     )
 
 
@@ -342,7 +349,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(printable, dict.fromkeys(names)))
 
 
-def _scale(configs: Iterable[Mapping[str, Any]]) -> str:
+def _scale(configs: Iterable[Mapping[str, Any]], unit: str = "tokens") -> str:
     """Return the sizes of models and, where a batch is of sequences, how much they were trained."""
     sizes, budgets = [], []
     for config in configs:
@@ -353,8 +360,8 @@ def _scale(configs: Iterable[Mapping[str, Any]]) -> str:
         if len(amounts) == len(keys):
             updates, batch, length = amounts
             budgets.append(
-                f"{updates:,} updates of {batch:,} sequences of {length:,} tokens "
-                f"({updates * batch * length / 1e6:,.1f} M tokens)"
+                f"{updates:,} updates of {batch:,} sequences of {length:,} {unit} "
+                f"({updates * batch * length / 1e6:,.1f} M {unit})"
             )
     trained = f"; {_listed(budgets)}" if budgets else ""
     return f"Scale: {_listed(sizes)}{trained}."

@@ -46,6 +46,11 @@ LOSSES = {
 """Pipeline → what its curves are of."""
 
 
+def read_by(metric: str) -> str:
+    """Return what the models read whose metric this is: tokens, or bytes."""
+    return next((loss.read for loss in LOSSES.values() if loss.metric == metric), "tokens")
+
+
 def loss_of(folders: Iterable[Path]) -> Loss:
     """Return what the curves of these runs are of.
 

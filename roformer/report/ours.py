@@ -22,7 +22,7 @@ from roformer.report.records import (
     read_summary,
 )
 from roformer.report.scm import SPLITS, read_arms
-from roformer.report.tables import arm_names
+from roformer.report.tables import arm_names, run_label
 from roformer.report.wmt import Run, read_runs
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ class _Trained(_Scale):
     seed: int
     status: str
     metrics: Metrics
+    attention: NotRequired[str]
 
 
 class _Tuned(TypedDict):
@@ -182,7 +183,7 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
         runs = list(by_seed.values())
         updates = " / ".join(sorted({f"{run['steps']:,}" for run in runs}))
         where = f"{data or runs[0]['data']}, {_trained(runs, loss.read)} in {updates} updates"
-        label = f"{runs[0]['model']} ({runs[0]['position']})"
+        label = run_label(runs[0])
         arms.append((label, settings, f"{where}, {_size(json.loads(settings))}", runs))
     ours = []
     for name, setting, runs in _named(arms):

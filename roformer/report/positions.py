@@ -114,6 +114,7 @@ def read_positions(folders: Iterable[Path], baseline: str | None = None) -> list
 
 def position_tables(folders: Iterable[Path], baseline: str | None = None) -> list[Table]:
     """Return the loss by length, where more than the trained one was read, and by tokens seen."""
+    folders = list(folders)
     arms = read_positions(folders, baseline)
     tables = []
     for trained in dict.fromkeys(arm.trained for arm in arms):
@@ -121,26 +122,26 @@ def position_tables(folders: Iterable[Path], baseline: str | None = None) -> lis
         lengths = sorted(
             {each["length"] for arm in alike for f in arm.read for each in f["lengths"]}
         )
-        tables.append(_by_seen(alike, trained))
+        tables.append(_by_seen(alike, trained, loss_of(folders).read))
         if lengths != [trained]:
             tables.append(_by_length(alike, trained, lengths))
     return tables
 
 
-def _by_seen(arms: Sequence[Arm], trained: int) -> Table:
+def _by_seen(arms: Sequence[Arm], trained: int, read: str) -> Table:
     rows = {arm.name: arm.seen(trained) for arm in arms}
     places = sorted({place for found in rows.values() for place in found})
-    lines = [["tokens seen", *(arm.name for arm in arms)]]
+    lines = [[f"{read} seen", *(arm.name for arm in arms)]]
     for first, last in places:
         cells = [rows[arm.name].get((first, last), []) for arm in arms]
         span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
         lines.append([span, *(mean_text(values, 3) if values else "–" for values in cells)])
     note = (
         f"Loss in nats of {printable(arms[0].read[0]['text'])}, read in blocks of {trained:,}, as "
-        "trained: the mean over the tokens that are predicted from so many. Mean ± standard deviation "
+        f"trained: the mean over the {read} that are predicted from so many. Mean ± standard deviation "
         "over seeds (n)."
     )
-    return Table("Loss by how many tokens are seen", lines, notes=[note])
+    return Table(f"Loss by how many {read} are seen", lines, notes=[note])
 
 
 def _by_length(arms: Sequence[Arm], trained: int, lengths: Sequence[int]) -> Table:
@@ -178,7 +179,7 @@ def draw_positions(folders: Sequence[Path], output: Path) -> str:
             if trained
             else f"none of these runs has a {NAME}: give folders like runs/clm/*"
         )
-    (end,) = trained
+    (end,), read = trained, loss_of(folders).read
     curves = {
         arm.name: [
             (math.sqrt(first * last), statistics.fmean(losses))
@@ -197,16 +198,21 @@ def draw_positions(folders: Sequence[Path], output: Path) -> str:
             )
         log_axis(axes.xaxis)
         axes.axvline(end, color=NEUTRAL, linestyle=":", linewidth=1.2)
-        axes.set(xlabel="tokens seen", ylabel="loss (nats)")
+        axes.set(xlabel=f"{read} seen", ylabel="loss (nats)")
         samples = [(line_of(look), name) for name, look in style.items()]
         dotted = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
         legend_below(figure, [*samples, (dotted, "trained length")])
 
-    draw(output, ["positions", style, curves, end], (5.6, 3.6), paint)
+    draw(output, ["positions", style, curves, end, read], (5.6, 3.6), paint)
     seeds = ", ".join(dict.fromkeys(str(len(arm.read)) for arm in arms))
     longest = max(arm.longest for arm in arms)
+    how = ""
+    if longest > end:
+        how = (
+            ": up to there in such blocks, beyond it, which is beyond the paper, in blocks of up to "
+            f"{longest:,}"
+        )
     return (
-        f"Loss by how many tokens are seen after a training on blocks of {end:,} (dotted): up to there "
-        f"in such blocks, beyond it, which is beyond the paper, in blocks of up to {longest:,}. Means "
-        f"over tokens of about as many seen, and over seeds ({seeds} an arm)."
+        f"Loss by how many {read} are seen after a training on blocks of {end:,} (dotted){how}. Means "
+        f"over {read} of about as many seen, and over seeds ({seeds} an arm)."
     )

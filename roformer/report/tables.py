@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,17 @@ def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def run_label(summary: Mapping[str, Any]) -> str:
+    """Return what a run is called: `roformer (rotary)`, or `performer (rotary)` by its attention.
+
+    Args:
+        summary: with model and position, and of language models the kind of attention.
+    """
+    attention = summary.get("attention", "softmax")
+    name = summary["model"] if attention == "softmax" else attention
+    return f"{name} ({summary['position']})"
 
 
 def arm_names(runs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roformer.report.curves import compare, read_curve, steps_to
+from roformer.report.curves import amounts_read, compare, read_curve, steps_to
 
 
 def record(folder, losses, model="roformer"):
@@ -33,6 +33,14 @@ def test_comparison(tmp_path):
     assert "| 100 | 100 | 1,000 | 5.000 | 6.000 |" in text
     assert "| 4.000 | roformer (rotary), seed 0 | 200 | not reached |" in text
     assert "| 5.000 | bert (rotary), seed 0 | 100 | 200 |" in text
+
+
+def test_amounts_that_differ_by_a_last_short_block_are_about_a_mean(tmp_path):
+    one = record(tmp_path / "one", {100: 5.0, 200: 4.0})
+    shorter = one._replace(read={100: (100, 996), 200: (200, 1_000)})
+    assert amounts_read([one, shorter], 100) == ["100", "≈ 998"]
+    assert amounts_read([one, shorter], 200) == ["200", ""]
+    assert amounts_read([one, one._replace(read={})], 100) == ["", ""]
 
 
 def test_what_is_missing_is_named(tmp_path):
