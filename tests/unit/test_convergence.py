@@ -3,8 +3,8 @@
 import itertools
 import json
 import math
+import runpy
 import statistics
-import subprocess
 import sys
 
 import numpy as np
@@ -242,15 +242,20 @@ def test_of_what_is_no_loss_there_are_no_updates(study):
     assert len(convergence_tables(study[:3])) == 1
 
 
-def test_the_script_prints_them_on_demand_alone(study):
+def test_the_script_prints_them_on_demand_alone(study, monkeypatch, capsys):
     def script(*arguments):
-        command = [sys.executable, "scripts/compare.py", *map(str, arguments)]
-        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
+        try:
+            runpy.run_path(str(REPOSITORY / "scripts" / "compare.py"), run_name="__main__")
+        except SystemExit as end:
+            return end.code, *capsys.readouterr()
+        return 0, *capsys.readouterr()
 
-    printed = script("--seeds", "--baseline", "learned", *study)
     tables = convergence_tables(study, baseline="learned")
-    assert printed.stdout == "\n\n".join(table.markdown() for table in tables) + "\n"
-    assert "paired" not in script(*study).stdout
-    assert script("--baseline", "learned", *study).returncode == 2
-    wrong = script("--seeds", "--baseline", "x", *study)
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: no arm has 'x'")
+    printed = "\n\n".join(table.markdown() for table in tables) + "\n"
+    assert script("--seeds", "--baseline", "learned", *study) == (0, printed, "")
+    code, out, _ = script(*study)
+    assert code == 0 and "paired" not in out
+    assert script("--baseline", "learned", *study)[0] == 2
+    code, _, error = script("--seeds", "--baseline", "x", *study)
+    assert code == 2 and error.startswith("error: no arm has 'x'")

@@ -136,6 +136,7 @@ def test_every_listed_distribution_is_installed():
     assert docstring_packages()["numpy"] == metadata.version("numpy")
 
 
+@pytest.mark.slow
 def test_processes_locale_and_hash_seed_do_not_matter():
     here = list(docstring_documents(["accelerate"], workers=1))
     code = (

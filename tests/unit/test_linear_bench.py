@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from roformer.bench import linear
@@ -36,6 +37,7 @@ def test_what_is_set_beside_the_peer_has_its_vectors_and_one_level():
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_child_alone():
     """Not of the process that started it, as `getrusage` would have it."""
     held = torch.ones(100_000_000)  # 400 MB
