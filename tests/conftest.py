@@ -1,7 +1,12 @@
 """What all tests share."""
 
 import os
+import signal
 from pathlib import Path
+
+# A shell starts jobs in its background deaf to Ctrl-C, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Test processes side by side share the cores: with a pool of threads in each they wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:
