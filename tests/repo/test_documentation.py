@@ -108,6 +108,8 @@ def test_records_are_whole(record):
         found -= {
             "bleu_statistics.json"
         }  # of the later runs; tables check that it is the summary's
+    if summary["pipeline"] == "scm":
+        names.add("predictions")
     if summary["pipeline"] in ("charlm", "clm"):
         names.add("positions.json")
     assert found == names
