@@ -173,6 +173,15 @@ def _build(
         if not file["labelled_rows"]:
             line = "has no labels: B is taken to be the closer one of every row"
             print(f"scm: {file['file']} {line}", file=sys.stderr)
+    known = {text for row in read["train"] for text in (row.a, row.b, row.c)}
+    for split in [name for name in read if name != "train"]:
+        shared = sum(not known.isdisjoint((row.a, row.b, row.c)) for row in read[split])
+        if shared:
+            print(
+                f"scm: {shared:,} of {len(read[split]):,} {split} triplets have a document of the "
+                "training triplets: a model may know it without comparing",
+                file=sys.stderr,
+            )
 
     content = hashlib.sha256(tokenizer.fingerprint.encode())
     with stage("tokenising", "triplets", sum(map(len, read.values())), progress, "scm") as advance:
