@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from roformer.config.build import build
 from roformer.errors import Diverged, InputError, PeerLost
+from roformer.stdout import outlive_reader
 from roformer.training.process import leave_process_group
 from roformer.training.records import COMMAND
 
@@ -47,9 +48,11 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """Compose `conf/<config_name>.yaml` with the command line and call `action` with the result.
 
     Leaves with code 2 on a mistake in the input, 3 when the training diverged, 4 when another
-    process of the run ended, 1 on a full or read-only disk, 143 on SIGTERM and 130 on Ctrl-C.
+    process of the run ended, 1 on a full or read-only disk, 143 on SIGTERM and 130 on Ctrl-C. A pipe
+    that is closed at its other end stops nothing.
     """
     signal.signal(signal.SIGTERM, leave_on_signal)
+    outlive_reader()
     os.environ[COMMAND] = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
     with one_line_errors():
         arguments = [open_key(argument) for argument in sys.argv[1:]]

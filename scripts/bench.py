@@ -21,6 +21,7 @@ from roformer.bench.translation import (
     measure_translation,
 )
 from roformer.cli import one_line_errors
+from roformer.stdout import outlive_reader
 from roformer.training.records import environment
 
 SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
@@ -82,4 +83,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    outlive_reader()
     main()

@@ -11,9 +11,11 @@ from pathlib import Path
 from roformer.report.convergence import convergence_tables
 from roformer.report.curves import compare, read_curve
 from roformer.report.losses import loss_of
+from roformer.stdout import end_with_reader
 
 
 def main() -> None:
+    end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     parser.add_argument("--metric", help="default: the loss of the runs' pipeline")

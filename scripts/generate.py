@@ -13,11 +13,13 @@ from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.pipelines.generating import load_generator
+from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 
 
 def main() -> None:
+    end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a charlm or clm run, or of a checkpoint")
     parser.add_argument("--prompt", help="text to continue; default: stdin")

@@ -2,6 +2,8 @@
 
 from roformer.report.glue import glue_tables
 from roformer.report.tables import print_tables
+from roformer.stdout import end_with_reader
 
 if __name__ == "__main__":
+    end_with_reader()
     print_tables(__doc__, glue_tables)

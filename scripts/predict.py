@@ -12,6 +12,7 @@ from roformer.cli import one_line_errors
 from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
+from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 
 
@@ -29,6 +30,7 @@ def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int | None) -> I
 
 
 def main() -> None:
+    end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "run", help="a fine-tuning run, or a Hugging Face classifier: folder or Hub id"

@@ -17,6 +17,7 @@ from roformer.report.pages import refresh
 from roformer.report.records import RecordError
 from roformer.report.runs import read_runs
 from roformer.report.sections import run_tables, sections_of
+from roformer.stdout import outlive_reader
 from roformer.training.records import write_atomically
 
 DASHBOARD = Path("report") / "dashboard.html"
@@ -71,4 +72,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    outlive_reader()
     main()

@@ -31,6 +31,7 @@ from roformer.config.wmt import WmtConfig
 from roformer.pipelines.glue import AUTO, cells_of, changed, pretraining_of
 from roformer.pipelines.run import resolve
 from roformer.pipelines.stages import stages_of
+from roformer.stdout import outlive_reader
 
 CONFIGS: dict[str, type[Any]] = {
     "pretrain": PretrainConfig,
@@ -73,8 +74,8 @@ STAGES = (
     Stage("wmt", 5, ("model=transformer",)),
 )
 REST = (
-    Stage("charlm", 5.5, ()),
-    Stage("charlm", 5.5, ("model/position=none",)),
+    Stage("charlm", 4.5, ()),
+    Stage("charlm", 4.5, ("model/position=none",)),
     Stage("charlm", 2, ("model/attention=softmax",)),
     *(
         Stage("clm", 5, (f"model/position={position}",))
@@ -232,6 +233,7 @@ def _clock(seconds: float) -> str:
 
 
 if __name__ == "__main__":
+    outlive_reader()
     try:
         main()
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from pathlib import Path
 from roformer.cli import CONF, DIVERGED, leave_on_signal
 from roformer.report.records import RecordError
 from roformer.report.studies import Study, read_study
+from roformer.stdout import outlive_reader
 
 POLL = 0.2
 """Seconds between looks at the runs."""
@@ -92,6 +93,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    outlive_reader()
     try:
         main()
     except KeyboardInterrupt:

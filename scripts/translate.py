@@ -13,6 +13,7 @@ from pathlib import Path
 from roformer.cli import one_line_errors
 from roformer.data.files import decoded, text_lines
 from roformer.pipelines.translating import load_translator
+from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 
@@ -26,6 +27,7 @@ def source_lines(paths: list[Path]) -> Iterator[str]:
 
 
 def main() -> None:
+    end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", help="folder of a translation run, or of a checkpoint in one")
     parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")

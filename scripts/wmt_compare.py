@@ -13,6 +13,7 @@ from roformer.errors import InputError
 from roformer.evaluation.bleu import paired_bootstrap
 from roformer.report.wmt import Comparison, comparison_table, read_translations
 from roformer.report.wmt_bootstrap import bleu_table
+from roformer.stdout import end_with_reader
 
 
 def compare(folders: list[Path], samples: int, seed: int) -> str:
@@ -50,6 +51,7 @@ def compare_arms(folders: list[Path], samples: int, seed: int) -> str:
 
 
 def main() -> None:
+    end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("baseline", type=Path, help="folder of a finished translation run")
     parser.add_argument("runs", nargs="+", type=Path, help="folders of the runs to compare with it")
