@@ -25,6 +25,7 @@ from roformer.config.typed import schema
 
 Pooling = Literal["mean", "cls"]
 Head = Literal["none", "dense"]
+Order = Literal["shuffled", "short_first"]
 
 # --- data ----------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class TripletTraining:
     loss: Literal["bce", "ranking"] = "bce"
     """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
     over the two scores of a triplet."""
-    order: Literal["shuffled", "short_first"] = "shuffled"
+    order: Order = "shuffled"
     """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
     by the power of two below their longest, so that a fresh model learns from short pairs what to
     look for in long ones."""

@@ -97,6 +97,7 @@ class TripletManifest(TypedDict):
     fingerprint: str
     rows: dict[str, Annotated[Count, Field(ge=1)]]
     labels: dict[str, dict[str, Count]]
+    shared: dict[str, Count]
     source: OfSource
     tokenizer: OfTokenizer
     files: dict[str, StoredFile]

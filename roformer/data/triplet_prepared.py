@@ -25,7 +25,7 @@ from roformer.data.manifests import (
 )
 from roformer.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 PLACES = ("early", "late")
 """Where the evidence of a builtin triplet stands, by number."""
 NOWHERE = -1
@@ -45,7 +45,9 @@ COLUMNS = pyarrow.schema(
 
 def seal(manifest: Mapping[str, Any]) -> str:
     """Return the SHA-256 of what a run takes from a manifest."""
-    said = [manifest[key] for key in ("fingerprint", "rows", "labels", "source", "tokenizer")]
+    said = [
+        manifest[key] for key in ("fingerprint", "rows", "labels", "shared", "source", "tokenizer")
+    ]
     return hashlib.sha256(
         json.dumps([said, manifest["files"]], sort_keys=True).encode()
     ).hexdigest()

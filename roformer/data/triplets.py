@@ -173,16 +173,6 @@ def _build(
         if not file["labelled_rows"]:
             line = "has no labels: B is taken to be the closer one of every row"
             print(f"scm: {file['file']} {line}", file=sys.stderr)
-    known = {text for row in read["train"] for text in (row.a, row.b, row.c)}
-    for split in [name for name in read if name != "train"]:
-        shared = sum(not known.isdisjoint((row.a, row.b, row.c)) for row in read[split])
-        if shared:
-            print(
-                f"scm: {shared:,} of {len(read[split]):,} {split} triplets have a document of the "
-                "training triplets: a model may know it without comparing",
-                file=sys.stderr,
-            )
-
     content = hashlib.sha256(tokenizer.fingerprint.encode())
     with stage("tokenising", "triplets", sum(map(len, read.values())), progress, "scm") as advance:
         for split, rows in read.items():
@@ -202,6 +192,7 @@ def _build(
         "source": account,
         "rows": {split: len(rows) for split, rows in read.items()},
         "labels": {split: _balance(rows) for split, rows in read.items()},
+        "shared": _shared(read),
         "tokenizer": {
             "lowercase": tokenizer.lowercase,
             "size": tokenizer.size,
@@ -220,6 +211,16 @@ def _balance(rows: Sequence[TripletRow]) -> dict[str, int]:
     """Return how often each of B and C is the closer one."""
     counts: Counter[str] = Counter(row.label for row in rows)
     return {label: counts[label] for label in LABELS}
+
+
+def _shared(read: dict[str, list[TripletRow]]) -> dict[str, int]:
+    """Return how many triplets of each held-out split have a document of the training triplets."""
+    known = {text for row in read["train"] for text in (row.a, row.b, row.c)}
+    return {
+        split: sum(not known.isdisjoint((row.a, row.b, row.c)) for row in rows)
+        for split, rows in read.items()
+        if split != "train"
+    }
 
 
 def _tokenised(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.schema import LoopConfig
+from roformer.config.scm import Order
 from roformer.data.classification import epoch_batches
 
-Order = Literal["shuffled", "short_first"]
 Scores = NDArray[np.float32]
 
 

@@ -141,13 +141,19 @@ def changed(config: ScmConfig, **values: Any) -> ScmConfig:
 
 
 def tell(facts: dict[str, Any], max_length: int) -> None:
-    """Say what each split is: triplets, label balance, pairs that are cut."""
+    """Say what each split is: triplets, label balance, pairs that are cut, documents of the training."""
     for split, labels in facts["labels"].items():
         balance = ", ".join(f"{label} {count:,}" for label, count in labels.items())
         say(
             f"{split}: {facts['triplets'][split]:,} triplets (closer: {balance}), "
             f"{facts['cut'][split]:.0%} of the pairs cut to {max_length} tokens"
         )
+    for split, count in facts["shared"].items():
+        if count:
+            say(
+                f"{split}: {count:,} of {facts['triplets'][split]:,} triplets have a document of the "
+                "training triplets, which a model can know without comparing"
+            )
 
 
 class HeldOut:
@@ -217,6 +223,7 @@ class TripletTask:
             "max_length": self.config.training.max_length,
             "triplets": manifest["rows"],
             "labels": manifest["labels"],
+            "shared": manifest["shared"],
             "cut": {split: float(one.too_long.mean()) for split, one in inputs.items()},
             "source": manifest["source"],
         }

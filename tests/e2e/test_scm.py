@@ -92,6 +92,7 @@ def test_a_record_says_what_came_out(small):
     assert (summary["pipeline"], summary["headline"]) == ("scm", "valid/accuracy")
     assert summary["triplets"] == {"train": 40, "validation": 8, "test": 8}
     assert summary["labels"]["validation"] == {"B": 4, "C": 4}
+    assert summary["shared"] == {"validation": 0, "test": 0}
     assert set(summary["cut"].values()) == {0.0} and summary["source"]["kind"] == "scm_builtin"
     for part in ("valid", "test"):
         early, late = (summary["metrics"][f"{part}/accuracy_{p}"] for p in ("early", "late"))
@@ -136,7 +137,7 @@ def test_pairs_that_are_cut_are_counted(small, capsys):
     assert "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens" in told
 
 
-def test_swapped_labels_give_one_minus_the_accuracy(tmp_path):
+def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
     """The same model and documents; catches labels that are not read."""
     accuracies = []
     for label in "BC":
@@ -148,6 +149,9 @@ def test_swapped_labels_give_one_minus_the_accuracy(tmp_path):
         assert "test/accuracy" not in summary["metrics"]
         assert not (folder / "predictions" / "test.tsv").exists()
         assert summary["labels"]["validation"][label] == 12
+        assert summary["shared"] == {"validation": 12}
+        told = capsys.readouterr().out
+        assert "validation: 12 of 12 triplets have a document of the training" in told
     assert sum(accuracies) == 1
 
 

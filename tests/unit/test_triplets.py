@@ -56,8 +56,7 @@ def test_labels_are_read_where_there_are_some(tmp_path):
 
 
 def test_what_is_taken_for_granted_is_told(tmp_path, capsys):
-    other = {"A": "x", "B": "y", "C": "z", "label": "C"}
-    source = folder(tmp_path, train_json=lines(GOOD), valid_json=lines(other))
+    source = folder(tmp_path, train_json=lines(GOOD), valid_json=lines({**GOOD, "label": "C"}))
     prepared = prepare(source, tmp_path / "cache")
     assert capsys.readouterr().err == (
         "scm: train.json has no labels: B is taken to be the closer one of every row\n"
@@ -68,18 +67,12 @@ def test_what_is_taken_for_granted_is_told(tmp_path, capsys):
     }
 
 
-def test_documents_of_the_training_that_are_held_out_too_are_told(tmp_path, capsys):
+def test_documents_of_the_training_that_are_held_out_too_are_counted(tmp_path):
     held_out = [{"A": "d e f", "B": "x", "C": "y"}, {"A": "x", "B": "y", "C": "z"}]
-    prepare(
-        folder(tmp_path, train_json=lines(GOOD), valid_json=lines(*held_out)), tmp_path / "cache"
-    )
-    assert (
-        "scm: 1 of 2 validation triplets have a document of the training" in capsys.readouterr().err
-    )
-    prepare(
-        BuiltinTriplets(train_triplets=8, validation_triplets=4, test_triplets=4), tmp_path / "b"
-    )
-    assert capsys.readouterr().err == ""
+    source = folder(tmp_path, train_json=lines(GOOD), valid_json=lines(*held_out))
+    assert prepare(source, tmp_path / "cache").manifest["shared"] == {"validation": 1}
+    few = BuiltinTriplets(train_triplets=8, validation_triplets=4, test_triplets=4)
+    assert prepare(few, tmp_path / "b").manifest["shared"] == {"validation": 0, "test": 0}
 
 
 BAD = {
