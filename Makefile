@@ -5,6 +5,7 @@
 PYTHON ?= python3
 MODEL ?= roformer
 PRESET ?= roformer_1024
+PIPELINE ?= pretrain
 RECIPE ?= mini
 GPUS ?=
 PROCESSES ?=
@@ -110,8 +111,8 @@ convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-la
 prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
 	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
-plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8
-	$(BIN)/python scripts/plan.py model=$(MODEL) recipe=$(RECIPE) devices=$(or $(GPUS),1) $(ARGS)
+plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
+	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(if $(filter-out pretrain,$(PIPELINE)),$(PIPELINE)_$(RECIPE:$(PIPELINE)_%=%),$(RECIPE)) devices=$(or $(GPUS),1) $(ARGS)
 
 compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
 	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*)

@@ -1,8 +1,53 @@
-"""Print what a pre-training would cost: `python scripts/plan.py recipe=paper devices=8`."""
+"""Print what a training would cost: `python scripts/plan.py pipeline=wmt recipe=wmt_paper devices=8`."""
 
-from roformer.cli import run
-from roformer.config.schema import PlanConfig
-from roformer.pipelines.plan import plan
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from roformer.cli import one_line_errors, run
+from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
+from roformer.errors import InputError
+from roformer.pipelines.plan import (
+    plan_language_model,
+    plan_pretraining,
+    plan_stages,
+    plan_translation,
+)
+from roformer.stdout import end_with_reader
+
+PIPELINES: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
+    "pretrain": (PretrainPlan, plan_pretraining),
+    "stages": (StagesPlan, plan_stages),
+    "wmt": (WmtPlan, plan_translation),
+    "charlm": (CharLMPlan, plan_language_model),
+    "clm": (CausalLMPlan, plan_language_model),
+}
+
+
+def pipeline_of(arguments: list[str]) -> str:
+    """Take `pipeline=` out of the overrides and return it; pretrain without one.
+
+    Raises:
+        InputError: a pipeline that has no plan, or a sweep, which would start trainings.
+    """
+    named = [argument for argument in arguments if argument.startswith("pipeline=")]
+    for argument in named:
+        arguments.remove(argument)
+    pipeline = named[-1].partition("=")[2] if named else "pretrain"
+    if pipeline not in PIPELINES:
+        raise InputError(
+            f"pipeline={pipeline} has no plan: choose of {', '.join(PIPELINES)} (what glue and scm "
+            "cost depends on the lengths of their texts)"
+        )
+    if {"-m", "--multirun"} & set(arguments):
+        raise InputError("a plan is of one config: leave --multirun out")
+    return pipeline
+
 
 if __name__ == "__main__":
-    run("plan", PlanConfig, plan)
+    end_with_reader()
+    arguments = sys.argv[1:]
+    with one_line_errors():
+        pipeline = pipeline_of(arguments)
+    sys.argv[1:] = arguments
+    run(pipeline, *PIPELINES[pipeline])

@@ -328,12 +328,3 @@ class PretrainConfig:
             raise ValueError("keep_moments=true needs the run that has them: set init_from")
         check_loop(self.training, self.schedule, self.runtime)
         return self
-
-
-@schema
-class PlanConfig(PretrainConfig):
-    """What a pre-training would cost, without running it."""
-
-    devices: PositiveInt = 1
-    utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
-    """Share of the peak that the training is assumed to reach (MFU)."""

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from roformer.config.attention import LinearAttention, PerformerAttention
 from roformer.config.lm import CausalConfig
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.config.wmt import Seq2SeqConfig
+from roformer.models.causal import CausalLM
 from roformer.models.encoder import MaskedLM
+from roformer.models.seq2seq import Seq2Seq
 
 
-def parameter_count(config: EncoderConfig, vocab_size: int) -> int:
-    """Return the trained parameters of `MaskedLM`, tied ones once; no weights are made."""
+def parameter_count(config: TransformerConfig, vocab_size: int) -> int:
+    """Return the trained parameters of the model of a config, tied ones once; no weights are made."""
     with torch.device("meta"):
-        return sum(p.numel() for p in MaskedLM(config, vocab_size).parameters())
+        return sum(p.numel() for p in _model(config, vocab_size).parameters())
+
+
+def _model(config: TransformerConfig, vocab_size: int) -> nn.Module:
+    if isinstance(config, EncoderConfig):
+        return MaskedLM(config, vocab_size)
+    if isinstance(config, CausalConfig):
+        return CausalLM(config, vocab_size)
+    assert isinstance(config, Seq2SeqConfig)
+    return Seq2Seq(config, vocab_size)
 
 
 def flops_per_token(
@@ -54,34 +66,6 @@ def attention_flops(config: TransformerConfig, length: int, *, causal: bool) -> 
     return maps + sums + 2 * chunk * (features * config.heads + d)
 
 
-def memory_bytes(
-    config: EncoderConfig,
-    vocab_size: int,
-    *,
-    sequences: int,
-    sequence_length: int,
-    predicted: float,
-    half: bool,
-    checkpointing: bool,
-) -> tuple[int, int]:
-    """Return (bytes of weights, gradients and moments; estimate of the activations) a device.
-
-    The activations are what the backward pass keeps of `sequences` × `sequence_length` tokens:
-    per block about 10 D + 2 F numbers a token (fused attention keeps no T×T matrix; linear attention
-    keeps the features in fp32, and these turned), with gradient
-    checkpointing D alone and one block's worth; and the logits twice in fp32.
-    """
-    tokens = sequences * sequence_length
-    number = 2 if half else 4
-    block = (10 * config.hidden_size + 2 * config.intermediate_size) * number
-    if isinstance(config.attention, LinearAttention):
-        block += 4 * 4 * config.heads * config.attention.feature_size(config.head_dim)
-    kept = config.hidden_size * number if checkpointing else block
-    activations = tokens * (config.layers * kept + (block if checkpointing else 0))
-    logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
-    return 16 * parameter_count(config, vocab_size), activations + logits
-
-
 def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
     """Return the operations of one training step a token read, in blocks of `length`.
 
@@ -106,3 +90,37 @@ def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int)
     )
     decoder += config.decoder.layers * cross
     return 3.0 * (encoder + decoder + 2 * d * vocab_size)
+
+
+def memory_bytes(
+    config: TransformerConfig,
+    vocab_size: int,
+    *,
+    tokens: int,
+    predicted: float,
+    half: bool,
+    checkpointing: bool,
+) -> tuple[int, int]:
+    """Return (bytes of weights, gradients and moments; estimate of the activations) a device.
+
+    Of a weight: itself, its gradient and two moments in fp32, and autocast's copy in half precision.
+    The activations are what the backward pass keeps of a pass over `tokens`: a block about
+    10 D + 2 F numbers a token, and 3 D more in half precision, whose sums and norms stay fp32 (fused
+    attention keeps no T×T matrix; linear attention keeps the features in fp32, and these turned; with
+    dropout, a byte a number that it may drop); attention to a source 5 D more. With gradient
+    checkpointing D alone and one block's worth. And the logits, and twice in fp32. Of translation the
+    tokens are the target's, and the source has as many.
+    """
+    d, number = config.hidden_size, 2 if half else 4
+    block = ((13 if half else 10) * d + 2 * config.intermediate_size) * number
+    if config.hidden_dropout:
+        block += 2 * d
+    if isinstance(config.attention, LinearAttention):
+        block += 4 * 4 * config.heads * config.attention.feature_size(config.head_dim)
+    blocks = [block] * config.layers
+    if isinstance(config, Seq2SeqConfig):
+        blocks += [block + 5 * d * number] * config.decoder.layers
+    kept = len(blocks) * d * number + max(blocks) if checkpointing else sum(blocks)
+    logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
+    fixed = (18 if half else 16) * parameter_count(config, vocab_size)
+    return fixed, tokens * kept + logits

@@ -2,55 +2,193 @@
 
 from __future__ import annotations
 
-from roformer.config.schema import PlanConfig
-from roformer.models.cost import flops_per_token, memory_bytes, parameter_count
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roformer.config.plan import (
+    CausalLMPlan,
+    CharLMPlan,
+    PretrainPlan,
+    StagesPlan,
+    WmtPlan,
+)
+from roformer.config.schema import PretrainConfig, RuntimeConfig, Text, TransformerConfig
+from roformer.models.cost import (
+    causal_flops_per_token,
+    flops_per_token,
+    memory_bytes,
+    parameter_count,
+    seq2seq_flops_per_token,
+)
 from roformer.training.hardware import GPUS
 
 BERT_VOCABULARY = 30522
 """Of bert-base-uncased: assumed where the tokenizer is read rather than trained."""
+BYTES = 256
+"""The vocabulary of byte-level models."""
+BPE_ALPHABET = 259
+"""What byte-pair encoding starts from: bytes, padding, end and unknown."""
+SENTENCE = 30
+"""Tokens, assumed: about a sentence of WMT14. What attention costs depends on it, and that is little."""
 
 
-def plan(config: PlanConfig) -> None:
-    """Print parameters, operations, tokens, memory a device and hours on named GPUs."""
-    training, data, model = config.training, config.data, config.model
-    trained = data.tokenizer.source == "train"
-    vocabulary = data.tokenizer.vocab_size if trained else BERT_VOCABULARY
-    tokens = training.steps * training.batch_size * training.sequence_length
-    share = config.masking.probability
-    per_token = flops_per_token(model, vocabulary, training.sequence_length, share)
-    total = per_token * tokens
-    a_device = -(-training.batch_size // config.devices)
-    sequences = min(config.runtime.micro_batch_size or a_device, a_device)
-    fixed, activations = memory_bytes(
-        model,
-        vocabulary,
-        sequences=sequences,
-        sequence_length=training.sequence_length,
-        predicted=share,
-        half=training.precision != "fp32",
-        checkpointing=config.runtime.gradient_checkpointing,
+class Work(NamedTuple):
+    """A training, as far as its cost goes."""
+
+    tokens: int
+    """Read in all; of translation, of the target."""
+    told: str
+    """What they are made of."""
+    operations: float
+    """FLOP a token, forward and backward."""
+    held: int
+    """Tokens whose activations a device keeps at once."""
+    held_as: str
+    predicted: float
+    """Share of the tokens that the head runs on."""
+
+
+# --- what each pipeline does ---------------------------------------------------------------------
+
+
+def plan_pretraining(config: PretrainPlan) -> None:
+    """Print what a pre-training would cost."""
+    vocabulary = _vocabulary(config.data)
+    _show(config, config.model, vocabulary, [_pretraining(config, vocabulary, config.devices)])
+
+
+def plan_stages(config: StagesPlan) -> None:
+    """Print what all stages would cost together."""
+    vocabulary, before = _vocabulary(config.data), config.init_from
+    stages = []
+    for number in range(1, len(config.stages) + 1):
+        stages.append(_pretraining(config.pretraining(number, before), vocabulary, config.devices))
+        before = f"stage {number}"
+    _show(config, config.model, vocabulary, stages)
+
+
+def plan_translation(config: WmtPlan) -> None:
+    """Print what a translation model would cost; the search at the end is not counted."""
+    training, vocabulary = config.training, BPE_ALPHABET + config.data.tokenizer.merges
+    budget = training.tokens_per_update
+    buckets = max(config.devices, -(-budget // training.bucket_tokens))
+    held = -(-budget // buckets)
+    if micro := config.runtime.micro_batch_size:
+        held = min(held, micro * (config.data.filter.max_length + 1))
+    work = Work(
+        tokens=training.steps * budget,
+        told=f"{training.steps:,} steps x {budget:,} of the target, padding included",
+        operations=seq2seq_flops_per_token(config.model, vocabulary, SENTENCE),
+        held=held,
+        held_as=f"{held:,} tokens of source and target each",
+        predicted=1.0,
     )
+    _show(config, config.model, vocabulary, [work])
+
+
+def plan_language_model(config: CharLMPlan | CausalLMPlan) -> None:
+    """Print what a causal language model would cost."""
+    training = config.training
+    vocabulary = BYTES if isinstance(config, CharLMPlan) else _vocabulary(config.data)
+    length = training.sequence_length
+    work = _sequences(
+        training.steps,
+        training.batch_size,
+        length,
+        causal_flops_per_token(config.model, vocabulary, length),
+        config.runtime,
+        config.devices,
+        predicted=1.0,
+    )
+    _show(config, config.model, vocabulary, [work])
+
+
+def _pretraining(config: PretrainConfig, vocabulary: int, devices: int) -> Work:
+    training, share = config.training, config.masking.probability
+    length = training.sequence_length
+    operations = flops_per_token(config.model, vocabulary, length, share)
+    return _sequences(
+        training.steps,
+        training.batch_size,
+        length,
+        operations,
+        config.runtime,
+        devices,
+        predicted=share,
+    )
+
+
+def _sequences(
+    steps: int,
+    batch_size: int,
+    length: int,
+    operations: float,
+    runtime: RuntimeConfig,
+    devices: int,
+    *,
+    predicted: float,
+) -> Work:
+    a_device = -(-batch_size // devices)
+    sequences = min(runtime.micro_batch_size or a_device, a_device)
+    return Work(
+        tokens=steps * batch_size * length,
+        told=f"{steps:,} steps x {batch_size} sequences x {length}",
+        operations=operations,
+        held=sequences * length,
+        held_as=f"{sequences} sequences",
+        predicted=predicted,
+    )
+
+
+def _vocabulary(data: Text) -> int:
+    return data.tokenizer.vocab_size if data.tokenizer.source == "train" else BERT_VOCABULARY
+
+
+# --- what is told --------------------------------------------------------------------------------
+
+Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
+
+
+def _show(config: Plan, model: TransformerConfig, vocabulary: int, parts: Sequence[Work]) -> None:
+    """Print parameters, tokens, operations, memory a device and hours on named GPUs."""
+    half = config.training.precision != "fp32"
+    checkpointing = config.runtime.gradient_checkpointing
+    estimates = [
+        memory_bytes(
+            model,
+            vocabulary,
+            tokens=part.held,
+            predicted=part.predicted,
+            half=half,
+            checkpointing=checkpointing,
+        )
+        for part in parts
+    ]
+    fixed, activations = max(estimates)
+    largest = parts[estimates.index((fixed, activations))]
+    if config.runtime.fsdp:
+        fixed //= config.devices
+    total = sum(part.tokens * part.operations for part in parts)
+    attention = "" if model.attention.kind == "softmax" else f", {model.attention.kind}"
     print(
-        f"{model.name} ({model.position.kind}, {model.size}), recipe {config.recipe}, data {data.kind}"
+        f"{model.name} ({model.position.kind}, {model.size}{attention}), recipe {config.recipe}, "
+        f"data {config.data.kind}"
     )
     print(f"parameters      {parameter_count(model, vocabulary):,} (vocabulary {vocabulary:,})")
-    print(
-        f"tokens          {tokens:,} = {training.steps:,} steps x {training.batch_size} sequences "
-        f"x {training.sequence_length}"
-    )
-    print(f"operations      {total:.3g} FLOP = {per_token:.4g} a token, forward and backward")
+    for part in parts:
+        print(f"tokens          {part.tokens:,} = {part.told}")
+    tokens = sum(part.tokens for part in parts)
+    print(f"operations      {total:.3g} FLOP = {total / tokens:.4g} a token, forward and backward")
     print(
         f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
-        f"and moments + {activations / 1e9:.1f} activations of {sequences} sequences (estimate)"
+        f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
     )
     print(
         f"hours on {config.devices} device(s), at {config.utilisation:.0%} of the peak (assumed):"
     )
     for name, gpu in GPUS.items():
         hours = total / (config.devices * gpu.flops * config.utilisation) / 3600
-        fits = (
-            ""
-            if fixed + activations < gpu.memory
-            else "  does not fit: lower runtime.micro_batch_size"
+        fits = fixed + activations < gpu.memory
+        print(
+            f"  {name:<9} {hours:>10,.2f} h{'' if fits else '  does not fit: lower runtime.micro_batch_size'}"
         )
-        print(f"  {name:<9} {hours:>10,.2f} h{fits}")

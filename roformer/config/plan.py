@@ -1,0 +1,47 @@
+"""What a plan can be told: all that its training can be, and the devices that would do it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.schema import PretrainConfig
+from roformer.config.stages import StagesConfig
+from roformer.config.typed import schema
+from roformer.config.wmt import WmtConfig
+
+
+@schema
+class Devices:
+    """How many there are, and how well they are used."""
+
+    devices: PositiveInt = 1
+    utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
+    """Share of the peak that the training is assumed to reach (MFU)."""
+
+
+@schema
+class PretrainPlan(Devices, PretrainConfig):
+    """Of `make pretrain`."""
+
+
+@schema
+class StagesPlan(Devices, StagesConfig):
+    """Of `make stages`."""
+
+
+@schema
+class WmtPlan(Devices, WmtConfig):
+    """Of `make wmt`."""
+
+
+@schema
+class CharLMPlan(Devices, CharLMConfig):
+    """Of `make charlm`."""
+
+
+@schema
+class CausalLMPlan(Devices, CausalLMConfig):
+    """Of `make clm`."""
