@@ -69,6 +69,7 @@ def finetune(arguments: argparse.Namespace) -> None:
             save_strategy="no",
             logging_steps=50,
             report_to=[],
+            dataloader_pin_memory=torch.cuda.is_available(),
         ),
         train_dataset=parts["train"],
         eval_dataset=parts["test"],

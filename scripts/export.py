@@ -1,7 +1,7 @@
 """Export a trained model: `python scripts/export.py runs/pretrain/roformer-… --output FOLDER`.
 
 Writes a folder that `transformers` opens without our code, or, where it has no such model, one that
-`roformer.load_model` or `roformer.load_translator` opens; says which, and why.
+`roformer.load_model`, `load_translator` or `load_generator` opens; says which, and why.
 """
 
 import argparse

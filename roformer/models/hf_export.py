@@ -7,7 +7,7 @@
     sinusoidal, none                     bert                 its table filled with sinusoids or zeros
     shaw, t5, alibi, partial rotary, norms before the sublayers    none of them
 
-`roformer.models.marian` has the encoder-decoders.
+`roformer.models.marian` has the encoder-decoders, `roformer.models.causal_export` the decoders.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from roformer.config.attention import SoftmaxAttention
+from roformer.config.lm import CausalConfig
 from roformer.config.position import Learned, NoPosition, Rotary, Sinusoidal
 from roformer.config.schema import EncoderConfig
 from roformer.models.hf import convert_layout, to_transformers
@@ -173,7 +174,7 @@ def table_length(length: int) -> int:
     return max(SHORTEST_TABLE, 1 << (length - 1).bit_length())
 
 
-def fixed_table(config: EncoderConfig, positions: int) -> Tensor:
+def fixed_table(config: EncoderConfig | CausalConfig, positions: int) -> Tensor:
     """Return what an encoding that is not trained adds at each position, (positions, D)."""
     encoding: Any = build_position(config.position, config)
     nothing = torch.zeros(1, positions, config.hidden_size)

@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 
-from roformer.data.bpe import Bpe
-from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
+from roformer.models.causal_export import causal_peer
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.models.hf_export import Head, NoPeer, Peer, encoder_peer
 from roformer.models.marian import translation_peer
+from roformer.pipelines.export_tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
+from roformer.pipelines.generating import load_generator
 from roformer.pipelines.loading import load_model
 from roformer.pipelines.model_card import Record, model_card
 from roformer.pipelines.translating import Translator, load_translator
@@ -61,20 +62,15 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     Args:
         run: the run's folder.
         output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
-        which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model` and
-            `load_translator` choose.
+        which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
+            `load_translator` or `load_generator` chooses.
 
     Raises:
-        InputError: it is no run, or a causal language model's or of triplets; it has no such complete
+        InputError: it is no run, or one of triplets; it has no such complete
             checkpoint; or the output is there already.
         OSError: the disk is full or not writable; nothing is left behind.
     """
     record = read_record(run, which)
-    if "reads" in record.description:
-        raise InputError(
-            f"{run} is a causal language model, of which no export is written: open it with "
-            "roformer.load_generator"
-        )
     if "pair" in record.description:
         raise InputError(
             f"{run} scores pairs of documents, of which transformers has no model: its scores are in "
@@ -83,13 +79,13 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     output = output or run.resolve().parents[1] / "export" / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
-    translates = "languages" in record.description
+    convert = {"wmt": _translation, "clm": _language_model, "charlm": _language_model}
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         try:
-            notes = (_translation if translates else _encoder)(record, partial)
+            notes = convert.get(record.pipeline, _encoder)(record, partial)
             kind = json.loads((partial / "config.json").read_text())["model_type"]
         except NoPeer as reason:
             _own(record, partial)
@@ -209,6 +205,28 @@ def _translation(record: Record, folder: Path) -> tuple[str, ...]:
     )
 
 
+def _language_model(record: Record, folder: Path) -> tuple[str, ...]:
+    generator = load_generator(record.checkpoint)
+    tokenizer = getattr(generator.codec, "tokenizer", None)
+    if tokenizer and tokenizer.words != "none":
+        raise NoPeer("no tokenizer of theirs cuts Chinese into words for a causal model")
+    peer = causal_peer(
+        generator.model.config,
+        generator.model.state_dict(),
+        vocab_size=record.description["vocab_size"],
+        length=generator.length,
+        end_id=generator.codec.end_id,
+        pad_id=tokenizer and tokenizer.pad_id,
+    )
+    _save(peer, folder)
+    room = f"It was trained on texts of {generator.length} {record.description['reads']}."
+    if tokenizer is None:
+        save_bytes(folder, max_length=peer.length)
+        return (*peer.notes, room)
+    save_prompts(tokenizer, folder, max_length=peer.length)
+    return (*peer.notes, room, "Its tokenizer begins a prompt with the end of the document before.")
+
+
 def _save(peer: Peer, folder: Path) -> None:
     from transformers.utils import logging
 
@@ -216,79 +234,11 @@ def _save(peer: Peer, folder: Path) -> None:
     peer.model.save_pretrained(folder)
 
 
-def save_wordpiece(
-    tokenizer: WordPiece, folder: Path, *, max_length: int, special_as_text: bool
-) -> None:
-    """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
-
-    Args:
-        tokenizer: ours.
-        folder: of the model.
-        max_length: what `truncation=True` cuts to.
-        special_as_text: whether the spelling of a special token inside a text is text, as in ours;
-            a masked-language model must be given its [MASK] in the text.
-    """
-    from transformers import BertTokenizer, RoFormerTokenizer
-
-    tokenizer.save(folder)
-    kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
-    theirs = kind.from_pretrained(folder)
-    theirs.save_pretrained(folder)
-    _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
-
-
-def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
-    """Write a byte-pair encoding as `transformers` does; it ends each text with `</s>`.
-
-    Args:
-        source: what `Bpe.save` wrote.
-        tokenizer: the same, read.
-        folder: of the model.
-        max_length: what `truncation=True` cuts to, the end included.
-    """
-    from tokenizers import Tokenizer, processors
-    from transformers import PreTrainedTokenizerFast
-
-    from roformer.data.bpe import END, PAD, UNKNOWN
-
-    library = Tokenizer.from_file(str(source / "tokenizer.json"))
-    library.post_processor = processors.TemplateProcessing(
-        single=f"$A {END}", pair=f"$A {END} $B {END}", special_tokens=[(END, tokenizer.end_id)]
-    )
-    theirs = PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        pad_token=PAD,
-        eos_token=END,
-        unk_token=UNKNOWN,
-        model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-    )
-    theirs.save_pretrained(folder)
-    _amend(folder, model_input_names=["input_ids", "attention_mask"])
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
-
-
-def _amend(folder: Path, **changes: Any) -> None:
-    """Settle what `save_pretrained` writes of tokenizer_config.json in some versions and not others."""
-    file = folder / "tokenizer_config.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    for machine in ("is_local", "local_files_only", "name_or_path"):
-        content.pop(machine, None)
-    _write(file, content | changes)
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 # --- as roformer has it --------------------------------------------------------------------------
 
 
 def _own(record: Record, folder: Path) -> None:
-    """Write a run with this one checkpoint, without moments; `load_model`, `load_translator` open it."""
+    """Write a run with this one checkpoint, without moments, which opens as the run does."""
     shutil.copytree(record.run / "tokenizer", folder / "tokenizer")
     for name in RECORDS:
         if (record.run / name).is_file():

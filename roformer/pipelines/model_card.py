@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
-TASKS = {"pretrain": "fill-mask", "glue": "text-classification", "wmt": "translation"}
+TASKS = {
+    "pretrain": "fill-mask",
+    "glue": "text-classification",
+    "wmt": "translation",
+    "clm": "text-generation",
+    "charlm": "text-generation",
+}
 """Pipeline → task of the Hub."""
 PAPER_TOKENS = {"pretrain": 100_000 * 64 * 512, "wmt": 100_000 * 25_000}
 """Tokens that the paper's (pre-training) or its baseline's (translation) training reads."""
@@ -42,6 +48,8 @@ class Record(NamedTuple):
     def pipeline(self) -> str:
         if "languages" in self.description:
             return "wmt"
+        if reads := self.description.get("reads"):
+            return "charlm" if reads == "bytes" else "clm"
         return "glue" if "task" in self.description else "pretrain"
 
 
@@ -65,7 +73,8 @@ def measured(record: Record) -> dict[str, float | None]:
     kinds = ("valid/", f"{record.description.get('task')}/")
     kept = {key: value for key, value in found.items() if key.startswith(kinds)}
     if summary.get("steps") == step:
-        kept |= {k: v for k, v in found.items() if k.startswith("test/") and k.endswith("_single")}
+        of_this = "_single" if record.pipeline == "wmt" else ""
+        kept |= {k: v for k, v in found.items() if k.startswith("test/") and k.endswith(of_this)}
     return kept
 
 
@@ -126,7 +135,8 @@ def _front_matter(record: Record, kind: str | None) -> str:
 def _languages(record: Record) -> list[str] | None:
     if record.pipeline == "wmt":
         return list(record.description["languages"])
-    english = record.pipeline == "glue" or record.config["data"]["kind"] == "builtin"
+    builtin = record.config["data"]["kind"] in ("builtin", "bytes_builtin")
+    english = record.pipeline == "glue" or builtin
     return ["en"] if english else None
 
 
@@ -145,8 +155,10 @@ def _what(record: Record) -> str:
         what = f"Translation from {source} to {target}"
     elif record.pipeline == "glue":
         what = f"{record.description['task']} of GLUE, on {record.config['data']['kind']} data"
-    else:
+    elif record.pipeline == "pretrain":
         what = "Masked-language model"
+    else:
+        what = f"Causal language model of {record.description['reads']}"
     layers = f"{model['layers']}"
     if record.pipeline == "wmt":
         layers += f" + {model.get('decoder_layers') or model['layers']}"
@@ -161,7 +173,8 @@ def _what(record: Record) -> str:
 
 def _usage(record: Record, kind: str | None) -> str:
     if kind is None:
-        name = "load_translator" if record.pipeline == "wmt" else "load_model"
+        names = {"wmt": "load_translator", "clm": "load_generator", "charlm": "load_generator"}
+        name = names.get(record.pipeline, "load_model")
         return f'import roformer\n\nmodel = roformer.{name}("FOLDER")'
     if record.pipeline == "pretrain":
         return (
@@ -176,6 +189,12 @@ def _usage(record: Record, kind: str | None) -> str:
             "from transformers import pipeline\n\n"
             'classify = pipeline("text-classification", model="FOLDER")\n'
             f"print(classify({text}, truncation=True))"
+        )
+    if record.pipeline in ("clm", "charlm"):
+        return (
+            "from transformers import pipeline\n\n"
+            'write = pipeline("text-generation", model="FOLDER")\n'
+            'print(write("The", max_new_tokens=40))'
         )
     return "\n".join(_translation_usage(record))
 
@@ -211,8 +230,7 @@ def _results(record: Record) -> str:
         name: "undefined" if value is None else json.dumps(value) for name, value in metrics.items()
     }
     lines = [_table(rows, "metric", _test_name(record))]
-    if record.checkpoint.name == AVERAGED or any(name.startswith("test/") for name in metrics):
-        test = summary["test_set"]
+    if (test := summary.get("test_set")) and any(name.startswith("test/") for name in metrics):
         lines.append(f"test: {test['name']}, {test['lines']:,} lines, {test['fingerprint']}")
         lines += [f"{name}: `{signature}`" for name, signature in signatures.items()]
     if status := summary.get("status"):
@@ -255,7 +273,7 @@ def _limits(record: Record) -> str:
         )
     else:
         lines.append(f"One seed ({record.config['seed']}).")
-    if record.config["data"]["kind"] == "builtin" and record.pipeline != "pretrain":
+    if record.config["data"]["kind"] == "builtin" and record.pipeline in ("glue", "wmt"):
         lines.append("The data were made by a grammar: scores on them say nothing of real text.")
     lines.append(
         "The code that made it is under Apache-2.0. What its training text allows is not known to "

@@ -1,16 +1,10 @@
 """An exported run opens in `transformers` without our code and says what it says here."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from huggingface_hub import ModelCard
-from sacremoses import MosesDetokenizer
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForMaskedLM,
@@ -20,24 +14,15 @@ from transformers import (
 )
 
 import roformer
-from roformer.cli import compose
 from roformer.config import position as encodings
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import SearchConfig
-from roformer.data.bpe import split_words
-from roformer.errors import InputError
 from roformer.models.hf import from_transformers, to_transformers
 from roformer.models.hf_export import in_layout, jina_name
 from roformer.models.marian import from_marian
-from roformer.pipelines import export as exporting
 from roformer.pipelines.export import export
-from roformer.pipelines.glue import glue
 from roformer.training.averaging import save_average
-from scripts.export import main
-from tests.e2e import exported, wmt_runs
-from tests.e2e.conftest import small_run as pretraining_run
+from tests.e2e import exported
+from tests.e2e.elsewhere import open_elsewhere
 from tests.e2e.exported import CASED, CHINESE, NASTY, classifier_run, encoder_config, masked_lm_run
 from tests.unit.parallel_texts import ENGLISH, trained
 
@@ -62,13 +47,6 @@ CLASSIFIERS = {
     "learned, pairs": ("bert", encodings.Learned(max_positions=24), LABELS, True),
     "learned, regression": ("bert", encodings.Learned(max_positions=64), None, False),
     "sinusoidal, three classes": ("bert", encodings.Sinusoidal(), LABELS, False),
-}
-HOMELESS = {
-    "shaw": ({"position": encodings.Shaw()}, "shaw positions"),
-    "t5": ({"position": encodings.T5Bias()}, "t5 positions"),
-    "alibi": ({"position": encodings.Alibi()}, "alibi positions"),
-    "partial rotary": ({"position": encodings.Rotary(fraction=0.5)}, "fraction=0.5"),
-    "pre-norm": ({"norm": "pre"}, "norms stand before"),
 }
 
 
@@ -195,54 +173,7 @@ def test_weights_come_back_bit_for_bit(masked, classifiers, name):
         assert torch.equal(back[key], tensor), key
 
 
-@pytest.mark.parametrize("name", HOMELESS)
-def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
-    """It says why, holds no more than it needs, and opens as the run does."""
-    changes, why = HOMELESS[name]
-    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config(**changes))
-    written = export(run, tmp_path / "out")
-    assert written.kind is None and why in written.notes[0]
-    assert why in (written.folder / "README.md").read_text()
-    assert not list(written.folder.glob("**/optimizer.safetensors"))
-    ids = torch.arange(5, 25)[None]
-    with torch.no_grad():
-        expected = roformer.load_model(run).model(ids)
-        assert torch.equal(roformer.load_model(written.folder).model(ids), expected)
-
-
 # --- without our code ----------------------------------------------------------------------------
-
-OPEN = """
-import json, sys
-sys.modules["roformer"] = None  # any import of it fails
-from transformers import AutoTokenizer, pipeline
-from transformers.utils import logging
-logging.disable_progress_bar()
-answers = {}
-for task, folder, texts in json.load(sys.stdin):
-    pipe = pipeline(task, model=folder)
-    if task == "fill-mask":
-        answers[folder] = [pipe(text, top_k=3) for text in texts]
-    else:
-        texts = [{"text": t[0], "text_pair": t[1]} if isinstance(t, list) else t for t in texts]
-        answers[folder] = [pipe(text, truncation=True) for text in texts]
-print(json.dumps(answers))
-"""
-
-
-def open_elsewhere(tasks):
-    """Open exported folders in an isolated process where `roformer` cannot be imported."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", OPEN],
-        input=json.dumps(tasks),
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
-    assert done.returncode == 0, done.stderr
-    assert "newly initialized" not in done.stderr and "MISSING" not in done.stderr, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
@@ -359,54 +290,6 @@ def test_translation_token_ids_are_ours(translations, norm):
         assert tokenizer.decode([*cut, bpe.pad_id], skip_special_tokens=True) == text
 
 
-def test_moses_tokens_take_two_steps(tmp_path):
-    """The tokenizer is exact on Moses tokens, and the card says how to make them."""
-    bpe = trained("moses")
-    run = exported.translation_run(tmp_path / "run", encodings.Sinusoidal(), bpe, norm="pre")
-    written = export(run, tmp_path / "out")
-    tokenizer = AutoTokenizer.from_pretrained(written.folder)
-    lines = [*ENGLISH, "Don't   touch </s> well-known   <unk> &amp; it, café!", ""]
-    for words, ids in zip(
-        split_words(lines, "moses", "en"), bpe.encode_batch(lines, "en"), strict=True
-    ):
-        assert tokenizer(words)["input_ids"] == [*ids, bpe.end_id]
-        detokenized = bpe.decode_batch([ids], "en")[0]
-        text = tokenizer.decode([*ids, bpe.end_id], skip_special_tokens=True)
-        assert MosesDetokenizer("en").detokenize(text.split(), unescape=False) == detokenized
-    card = (written.folder / "README.md").read_text()
-    assert "aggressive_dash_splits=True, escape=False" in card
-    assert any("Moses tokens" in note for note in written.notes)
-
-
-@pytest.mark.parametrize(
-    ("position", "changes", "why"),
-    [
-        (encodings.Rotary(), {}, "rotary positions"),
-        (encodings.Learned(max_positions=200), {}, "learned positions"),
-        (encodings.Sinusoidal(base=500.0), {}, "of base 500"),
-        (encodings.Sinusoidal(), {"layer_norm_eps": 1e-6}, "layer_norm_eps"),
-    ],
-    ids=["rotary", "learned", "another base", "another eps"],
-)
-def test_a_translation_model_without_a_home(tmp_path, position, changes, why):
-    bpe = trained("bytes", merges=40)
-    run = exported.translation_run(tmp_path / "run", position, bpe, norm="pre", **changes)
-    save_average(sorted(run.glob("checkpoints/step_*")), run / "checkpoints" / "averaged")
-    written = export(run, tmp_path / "out")
-    assert written.kind is None and why in written.notes[0] and written.checkpoint == "averaged"
-    ours, copy = (roformer.load_translator(folder) for folder in (run, written.folder))
-    assert list(copy.translate(ENGLISH[:2])) == list(ours.translate(ENGLISH[:2]))
-
-
-def test_a_length_penalty_that_generate_lacks_is_told(tmp_path):
-    search = SearchConfig(length_penalty="gnmt")
-    bpe = trained("bytes", merges=40)
-    run = exported.translation_run(
-        tmp_path / "run", encodings.Sinusoidal(), bpe, norm="post", search=search
-    )
-    assert any("no length penalty ((5 + L) / 6)^0.6" in n for n in export(run).notes)
-
-
 # --- the card ------------------------------------------------------------------------------------
 
 
@@ -434,145 +317,3 @@ def test_a_checkpoint_that_was_not_measured_says_so(tmp_path):
     (run / "metrics.jsonl").write_text('{"step": 4, "valid/mlm_loss": 9.0}\n')
     card = (export(run, tmp_path / "out").folder / "README.md").read_text()
     assert "Nothing was measured of `step_00000008`" in card and "9.0" not in card
-
-
-# --- trained runs --------------------------------------------------------------------------------
-
-
-def card_metrics(folder):
-    card = ModelCard.load(folder / "README.md")
-    return {each.metric_type: each.metric_value for each in card.data.eval_results}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["roformer", "bert"])
-def test_a_trained_run_and_what_was_measured_of_it(arguments, tmp_path, model):
-    """Pre-training, then fine-tuning on it: the records that real runs leave are enough."""
-    summary, run = pretraining_run(arguments, f"model={model}")
-    written = export(run)
-    assert written.kind == model and written.checkpoint == "step_00000024"
-    assert card_metrics(written.folder) == summary["metrics"]
-    AcceleratorState._reset_state()
-    PartialState._reset_state()
-    overrides = [
-        *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
-        *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
-        *("training.max_length=32", "training.epochs=2", f"init_from={run}"),
-        *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
-        *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
-    ]
-    config = build(GlueConfig, compose("glue", overrides))
-    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-    (cell,) = glue(config, pretraining)
-    written = export(cell)
-    assert written.kind == {"roformer": "jina_embeddings_v3", "bert": "bert"}[model]
-    best = json.loads((cell / "summary.json").read_text())["best"]
-    assert written.checkpoint == f"step_{best['step']:08d}"
-    assert card_metrics(written.folder) == best["metrics"]
-    pairs = [(f"{a} sel min", "kor tu") for a in ("ba", "del", "gin", "bu")]
-    (answers,) = open_elsewhere([("text-classification", str(written.folder), pairs)]).values()
-    for wanted, found in zip(roformer.load_model(cell).predict(pairs), answers, strict=True):
-        assert (found["label"], found["score"]) == (wanted.label, pytest.approx(wanted.score, 1e-4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", ["bytes", "moses"])
-def test_a_trained_translation_run(tmp_path, words):
-    """Its averaged checkpoint, through their generate, writes what the run wrote for its test set."""
-    wmt_runs.write_parallel_text(tmp_path / "text", pairs=2000)
-    summary, run = wmt_runs.small_run(
-        [
-            *wmt_runs.SMALL,
-            *("model=transformer", f"data.path={tmp_path / 'text'}", "training.steps=200"),
-            *("training.checkpoint_every=50", "training.evaluate_every=100"),
-            *(f"data.tokenizer.words={words}", f"runtime.cache_dir={tmp_path / 'cache'}"),
-            f"runtime.runs_dir={tmp_path / 'runs'}",
-        ]
-    )
-    written = export(run)
-    assert written.kind == "pegasus" and written.checkpoint == "averaged"
-    names = ("test/sacrebleu", "test/chrf", "test/bleu_compound")
-    assert card_metrics(written.folder) == {name: summary["metrics"][name] for name in names}
-    tokenizer = AutoTokenizer.from_pretrained(written.folder)
-    model = AutoModelForSeq2SeqLM.from_pretrained(written.folder).eval()
-    lines = (run / "translations" / "test.source.txt").read_text().splitlines()
-    expected = (run / "translations" / "test.averaged.txt").read_text().splitlines()
-    same = 0
-    for line, translation in zip(lines, expected, strict=True):
-        text = split_words([line], words, "en")[0]
-        batch = tokenizer(text, truncation=True, return_tensors="pt")
-        found = tokenizer.decode(model.generate(**batch)[0], skip_special_tokens=True)
-        if words == "moses":
-            found = MosesDetokenizer("de").detokenize(found.split(), unescape=False)
-        same += found == translation
-    assert same == len(lines) and len(set(expected)) >= 5
-
-
-# --- bad input -----------------------------------------------------------------------------------
-
-
-def test_bad_input_is_told_in_one_line(tmp_path):
-    def refused(*arguments):
-        with pytest.raises(InputError) as error:
-            export(*arguments)
-        assert "\n" not in str(error.value)
-        return str(error.value)
-
-    assert "no such run" in refused(tmp_path / "nothing")
-    (tmp_path / "empty").mkdir()
-    assert "not a run's folder, it has no checkpoints" in refused(tmp_path / "empty")
-    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config())
-    assert "no checkpoint averaged: choose one of best, last, step_00000008" in refused(
-        run, None, "averaged"
-    )
-    assert "is not a run's folder" in refused(run / "checkpoints" / "last")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("kept")
-    assert f"{tmp_path / 'full'} is there already and not empty" in refused(run, tmp_path / "full")
-    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
-    (run / "checkpoints" / "step_00000008" / "model.safetensors").write_bytes(b"cut")
-    assert "no complete checkpoint" in refused(run)
-    assert not (tmp_path / "export").exists()
-
-
-@pytest.mark.parametrize(
-    ("step", "error"),
-    [
-        ("model_card", OSError(28, "No space left on device")),
-        ("save_wordpiece", SafetensorError("I/O error: No space left (os error 28)")),
-    ],
-    ids=["card", "weights"],
-)
-def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, step, error):
-    run = masked_lm_run(tmp_path / "pretrain" / "run", encoder_config())
-
-    def full(*_, **__):
-        raise error
-
-    monkeypatch.setattr(exporting, step, full)
-    with pytest.raises(OSError, match="No space left") as told:
-        export(run)
-    assert told.value.errno == 28
-    assert list((tmp_path / "export").iterdir()) == []
-
-
-def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch, capsys):
-    run = masked_lm_run(tmp_path / "run", encoder_config(encodings.Alibi()))
-    arguments = ["export.py", str(run), "--output", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", arguments)
-    main()
-    printed = capsys.readouterr().out
-    assert f"{tmp_path / 'out'}: step_00000008 as a folder of roformer\n" in printed
-    assert "transformers has no such model: no encoder of theirs has alibi positions" in printed
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")
-
-
-def test_an_empty_folder_is_filled_and_a_checkpoint_is_chosen(tmp_path):
-    bpe = trained("bytes", merges=40)
-    run = exported.translation_run(tmp_path / "run", encodings.Sinusoidal(), bpe, norm="pre")
-    (tmp_path / "out").mkdir()
-    written = export(run, tmp_path / "out", "step_00000004")
-    assert written.folder == tmp_path / "out" and written.checkpoint == "step_00000004"
-    assert "`step_00000004`" in (tmp_path / "out" / "README.md").read_text()

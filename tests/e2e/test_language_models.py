@@ -22,7 +22,6 @@ from roformer.data.shards import TextShards
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.models.causal import CausalLM
-from roformer.pipelines.export import export
 from roformer.pipelines.generating import load_generator
 from roformer.pipelines.layout import convert_run_layout
 from roformer.pipelines.pretrained import open_pretrained
@@ -298,21 +297,18 @@ def test_a_run_in_the_other_layout_says_the_same(trained, tmp_path):
 
 
 @both
-def test_other_pipelines_refuse_it(pipeline, trained, tmp_path):
+def test_other_pipelines_refuse_it(pipeline, trained):
     _, folder = trained(pipeline)
     with pytest.raises(InputError, match=r"open it with roformer\.load_generator"):
         roformer.load_model(folder)
     with pytest.raises(InputError, match="is not a translation run"):
         roformer.load_translator(folder)
-    with pytest.raises(InputError, match="no export is written: open it with"):
-        export(folder, tmp_path / "exported")
     with pytest.raises(InputError, match="is no pre-training run"):
         open_pretrained(folder)
     model = build(EncoderConfig, encoder_like(folder))
     with pytest.raises(InputError, match="is a causal language model, which has no classifier"):
         find_start(str(folder), None, model, None, "runs", list)
     assert isinstance(roformer.load_generator(folder), roformer.Generator)
-    assert not (tmp_path / "exported").exists()
 
 
 def encoder_like(folder):
