@@ -126,7 +126,9 @@ def test_checkpointing_and_workers_change_nothing(arguments):
     assert_same(other, plain)
 
 
-@pytest.mark.parametrize("step", [5, 13, 24])
+@pytest.mark.parametrize(
+    "step", [13, pytest.param(5, marks=pytest.mark.slow), pytest.param(24, marks=pytest.mark.slow)]
+)
 def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, step, stop_at):
     _, whole = small_run(arguments, *DROPOUT)
     go_on = stop_at(step)
