@@ -10,6 +10,7 @@ Runs that were logged offline are uploaded by
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -57,13 +58,20 @@ class Part(NamedTuple):
     """Config key, a number, that only the runs of this section have; all runs where empty."""
 
 
+def curves(title: str, metric: str, read: str = "tokens") -> list[Panel]:
+    """Return the lines of a metric by updates, and by what was read."""
+    return [
+        Panel(f"{title} by updates", metric, UPDATES),
+        Panel(f"{title} by {read}", metric, TOKENS),
+    ]
+
+
 PARTS = (
     Part(
         "Pre-training",
         "The masked-LM loss on a fixed validation sample with fixed masks, by updates and by tokens.",
         [
-            Panel("Validation loss by updates", "valid/mlm_loss", UPDATES),
-            Panel("Validation loss by tokens", "valid/mlm_loss", TOKENS),
+            *curves("Validation loss", "valid/mlm_loss"),
             Panel("Validation accuracy by updates", "valid/mlm_accuracy", UPDATES),
             Panel("Training loss by updates", "train/loss", UPDATES),
         ],
@@ -92,27 +100,20 @@ PARTS = (
         [
             Panel("Test, sacreBLEU", "test/sacrebleu"),
             Panel("Test, compound BLEU", "test/bleu_compound"),
-            Panel("Validation loss by updates", "valid/loss", UPDATES),
-            Panel("Validation loss by tokens", "valid/loss", TOKENS),
+            *curves("Validation loss", "valid/loss"),
         ],
         having="search.beam",
     ),
     Part(
         "Byte-level language models",
         "Bits per byte of a fixed validation sample, by updates and by bytes.",
-        [
-            Panel("Bits per byte by updates", "valid/bits_per_byte", UPDATES),
-            Panel("Bits per byte by bytes", "valid/bits_per_byte", TOKENS),
-        ],
+        curves("Bits per byte", "valid/bits_per_byte", "bytes"),
         having="data.test_fraction",
     ),
     Part(
         "Causal language models",
         "Perplexity of a fixed validation sample, by updates and by tokens.",
-        [
-            Panel("Perplexity by updates", "valid/perplexity", UPDATES),
-            Panel("Perplexity by tokens", "valid/perplexity", TOKENS),
-        ],
+        curves("Perplexity", "valid/perplexity"),
     ),
     Part(
         "Triplets of long documents",
@@ -291,8 +292,8 @@ def _line(error: Exception) -> str:
 
 
 def _stop(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(2)  # at a usual exit wandb waits for its service, which may be what does not answer
 
 
 if __name__ == "__main__":
