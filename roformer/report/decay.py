@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from typing_extensions import TypedDict
 
 from roformer.report.records import Number, RecordError, read_json
-from roformer.report.tables import Table, arm_names
+from roformer.report.tables import Table, arm_names, run_label
 
 BOUND_SHOWN = (0, 10, 50, 100, 150, 200, 250)
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)
@@ -136,7 +136,7 @@ def read_decay(file: Path) -> dict[str, Any]:
 def arms_of(record: dict[str, Any]) -> list[Arm]:
     """Return the arms of a record, trained ones before initial ones of the same name."""
     settings = [json.dumps(run["settings"], sort_keys=True) for run in record["runs"]]
-    labels = [f"{run['model']} ({run['position']})" for run in record["runs"]]
+    labels = [run_label(run) for run in record["runs"]]
     names = arm_names(zip(labels, settings, strict=True))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run, own in zip(record["runs"], settings, strict=True):

@@ -82,8 +82,8 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     ]
     low, high = min(values), max(values)
     # Far above all curves it would press them together.
-    near = [entropy for entropy in entropies if not entropy > high + (high - low) / 2]
-    data = ["convergence", kinds, arms, near]
+    near = max(entropies) <= high + (high - low) / 2
+    data = ["convergence", kinds, arms, entropies if near else []]
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, 2, sharey=True)
@@ -95,7 +95,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
             curves_of_seeds(panels[0], common, losses, look.colour, look.dash)
             curves_of_seeds(panels[1], tokens, losses, look.colour, look.dash)
         for axes in panels:
-            for entropy in near:
+            for entropy in entropies if near else ():
                 axes.axhline(entropy, color=NEUTRAL, linestyle=":", linewidth=1.2)
             axes.set_xlim(0, None)
         panels[0].set(

@@ -24,7 +24,7 @@ from roformer.report.records import (
     read_config,
     read_summary,
 )
-from roformer.report.tables import Table, arm_names, markdown
+from roformer.report.tables import Table, arm_names, markdown, run_label
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
@@ -112,7 +112,7 @@ def read_cells(folders: Iterable[Path]) -> list[Cell]:
 
 def rows_of(cells: Sequence[Cell]) -> list[Row]:
     """Group cells into rows, in the order arm, task, learning rate."""
-    names = arm_names((f"{cell['model']} ({cell['position']})", _settings(cell)) for cell in cells)
+    names = arm_names((run_label(cell), _settings(cell)) for cell in cells)
     groups: dict[tuple[Arm, str, float], list[Cell]] = {}
     for cell in cells:
         settings = _settings(cell)

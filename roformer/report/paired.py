@@ -1,4 +1,4 @@
-"""GLUE: the difference of two arms on each task, paired by the seed of the fine-tuning."""
+"""Differences of two arms, paired by the seed: on each task of GLUE, and of translation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from roformer.report.comparing import (
 from roformer.report.glue import Row, chosen, read_cells, rows_of
 from roformer.report.records import RecordError
 from roformer.report.statistics import Paired, holm, paired
-from roformer.report.tables import Table
+from roformer.report.tables import Table, arm_names
+from roformer.report.wmt import one_test_set, read_runs
 
 COLUMNS = ("difference", "95 % (t)", "sign-flip p", "p, Holm", "n", "constant")
+BLEU_COLUMNS = ("difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n")
+
+# --- GLUE ----------------------------------------------------------------------------------------
 
 
 def paired_glue_table(folders: Iterable[Path], baseline: str | None = None) -> Table:
@@ -125,3 +129,59 @@ def _line(ours: Row, theirs: Row, found: Paired, adjusted: float | None) -> list
 
 def _constant(cells: Sequence[dict[str, object]]) -> str:
     return str(sum(cell["status"] == "degenerate" for cell in cells))
+
+
+# --- translation ---------------------------------------------------------------------------------
+
+
+def paired_wmt_table(folders: Iterable[Path], baseline: str | None = None) -> Table | None:
+    """Return one line an arm: sacreBLEU against the baseline's; None where no two seeds are paired.
+
+    It needs the scores alone, and tells what another seed would give; `bleu_table` resamples the
+    lines of the test set.
+
+    Args:
+        folders: of finished translation runs, scored on one test set with one signature.
+        baseline: the arm to compare with, or a part of its name; None: that of the first folder.
+
+    Raises:
+        RecordError: see `read_runs`; several test sets or signatures.
+    """
+    runs = one_test_set(read_runs(folders))
+    names = arm_names((run.label, run.settings) for run in runs)
+    scores: dict[str, dict[int, float]] = {}
+    for run in runs:
+        of_arm = scores.setdefault(names[run.settings], {})
+        of_arm[run.summary["seed"]] = run.value("test/sacrebleu")
+    base = find_baseline(scores, baseline)
+    found: dict[str, Paired] = {}
+    for name in scores:
+        common = sorted(scores[name].keys() & scores[base].keys())
+        if name != base and len(common) > 1:
+            ours, theirs = ([scores[arm][seed] for seed in common] for arm in (name, base))
+            found[name] = paired(ours, theirs)
+    if not found:
+        return None
+    lines = [["arm", *BLEU_COLUMNS]]
+    adjusted = holm([one.t_p for one in found.values()])
+    for (name, one), p in zip(found.items(), adjusted, strict=True):
+        spread = "" if one.std is None else f" ± {one.std:.2f}"
+        lines.append(
+            [
+                name,
+                f"{signed(one.difference, 2)}{spread}",
+                interval_text(one.interval, 2),
+                p_text(one.t_p),
+                p_text(p),
+                p_text(one.permutation_p),
+                str(one.n),
+            ]
+        )
+    notes = [
+        f"Mean ± standard deviation of the arm minus {base}, seed by seed: the same pairs of "
+        "sentences in the same order. p-values are two-sided; Holm's is the t test's for all arms. The "
+        "t interval and test assume normal differences, which few seeds cannot show. The chance of "
+        "other test sentences is not in them.",
+        sign_flip_limit(max(one.n for one in found.values())),
+    ]
+    return Table(f"sacreBLEU: paired differences from {base}", lines, notes=notes)

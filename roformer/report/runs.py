@@ -31,6 +31,7 @@ from roformer.report.records import (
     read_metrics,
     read_summary,
 )
+from roformer.report.tables import run_label
 
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
@@ -127,7 +128,11 @@ class RunRecord:
     @property
     def label(self) -> str:
         """The arm as tables name it: `roformer (rotary)`."""
-        return f"{self.model} ({self.position})" if self.model else self.name
+        if not self.model:
+            return self.name
+        attention = self.config.get("model.attention.kind", "softmax")
+        named = {"model": self.model, "position": self.position, "attention": attention}
+        return run_label(named)
 
 
 class RunReader:

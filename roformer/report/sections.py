@@ -11,7 +11,7 @@ from roformer.report.convergence import Environment, convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.losses import LOSSES
 from roformer.report.ours import Ours, glue_ours, loss_ours, scm_ours, wmt_ours
-from roformer.report.paired import paired_glue_table
+from roformer.report.paired import paired_glue_table, paired_wmt_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
 from roformer.report.positions import position_tables
 from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
@@ -109,6 +109,8 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
             tables.append(paired_glue_table(cells, baseline))
     for translations in equally_scored(by_pipeline.get("wmt", [])):
         tables.append(bleu_table(translations, baseline))
+        if by_seed := paired_wmt_table(translations, baseline):
+            tables.append(by_seed)
     if triplets := by_pipeline.get("scm"):
         tables += scm_tables(triplets, baseline)
     return tables

@@ -26,7 +26,7 @@ from roformer.report.records import (
     read_lines,
     read_summary,
 )
-from roformer.report.tables import arm_names, code, escaped, markdown
+from roformer.report.tables import arm_names, code, escaped, markdown, run_label
 
 COLUMNS = {
     "test/sacrebleu": "sacreBLEU",
@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"{self.summary['model']} ({self.summary['position']})"
+        return run_label(self.summary)
 
     @property
     def has_scores(self) -> bool:
@@ -131,6 +131,24 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
                 "it counts as another seed"
             )
     return runs
+
+
+def one_test_set(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that have scores.
+
+    Raises:
+        RecordError: none has, or they have several test sets or signatures.
+    """
+    scored = [run for run in runs if run.has_scores]
+    if not scored:
+        raise RecordError("none of these runs has scores: give folders like runs/wmt/*")
+    for run in scored:
+        if run.scored_by != scored[0].scored_by:
+            raise RecordError(
+                f"{run.folder} has another test set or signature than {scored[0].folder}: compare "
+                "runs that have the same"
+            )
+    return scored
 
 
 def wmt_tables(folders: Iterable[Path]) -> str:

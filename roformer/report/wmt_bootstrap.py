@@ -23,10 +23,9 @@ from roformer.report.comparing import (
     p_text,
     signed,
 )
-from roformer.report.records import RecordError
 from roformer.report.statistics import Interval, percentiles, two_sided_p
 from roformer.report.tables import Table, arm_names
-from roformer.report.wmt import read_runs
+from roformer.report.wmt import one_test_set, read_runs
 
 SAMPLES = 1000
 """Of the test set, as sacreBLEU draws."""
@@ -146,15 +145,7 @@ class _Arm(NamedTuple):
 def _resampled(folders: Iterable[Path], samples: int, seed: int) -> tuple[list[_Arm], list[str]]:
     """Return the arms, and what is to be told of runs."""
     runs = read_runs(folders)
-    scored = [run for run in runs if run.has_scores]
-    if not scored:
-        raise RecordError("none of these runs has scores: give folders like runs/wmt/*")
-    for run in scored:
-        if run.scored_by != scored[0].scored_by:
-            raise RecordError(
-                f"{run.folder} has another test set or signature than {scored[0].folder}: compare "
-                "runs that have the same"
-            )
+    scored = one_test_set(runs)
     names = arm_names((run.label, run.settings) for run in runs)
     found = {run.folder: read_statistics(run.folder, run.summary) for run in scored}
     lines = max((len(counts) for counts in found.values() if counts is not None), default=1)

@@ -11,6 +11,7 @@ from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
 from roformer.config.scm import ScmConfig
 from roformer.config.stages import StagesConfig
 from roformer.config.wmt import WmtConfig
@@ -31,7 +32,11 @@ TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
 CONFIGS = {
     "pretrain": ("pretrain", schema.PretrainConfig),
     "prepare": ("pretrain", schema.PretrainConfig),
-    "plan": ("plan", schema.PlanConfig),
+    "plan": ("pretrain", PretrainPlan),
+    "plan of stages": ("stages", StagesPlan),
+    "plan of wmt": ("wmt", WmtPlan),
+    "plan of charlm": ("charlm", CharLMPlan),
+    "plan of clm": ("clm", CausalLMPlan),
     "stages": ("stages", StagesConfig),
     "glue": ("glue", GlueConfig),
     "wmt": ("wmt", WmtConfig),
@@ -76,7 +81,9 @@ def test_documented_commands_compose(command):
         name = targets[0]
         if name not in CONFIGS:
             return
-        overrides = overrides_of(name, words[1:])
+        planned = next((w.partition("=")[2] for w in words if w.startswith("PIPELINE=")), None)
+        overrides = overrides_of(planned or name, words[1:])
+        name = f"plan of {planned}" if planned else name
     else:
         script = words[1]
         assert (REPOSITORY / script).is_file()

@@ -1,11 +1,13 @@
-"""Paired differences on GLUE: which runs make a pair, and what is told of those that make none."""
+"""Differences paired by the seed, on GLUE and of translation: which runs make a pair, and which none."""
 
 import statistics
 
 import pytest
 from scipy import stats
 
-from roformer.report.paired import paired_glue_table
+from roformer.report.paired import paired_glue_table, paired_wmt_table
+from roformer.report.records import RecordError
+from tests.unit import test_wmt_report
 from tests.unit.test_glue_report import record
 
 ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
@@ -104,3 +106,49 @@ def test_what_cannot_be_paired_is_refused(study, tmp_path):
         paired_glue_table(study, "shaw")
     with pytest.raises(ValueError, match="mrpc at 2e-05 has a seed twice"):
         paired_glue_table([*study, record(tmp_path / "again", 0, 2e-5, 0.9)])
+
+
+# --- translation ---------------------------------------------------------------------------------
+
+BLEU = {
+    "sinusoidal": {0: 38.1, 1: 38.0, 2: 38.6, 3: 30.0},
+    "rotary": {2: 39.9, 0: 39.4, 1: 39.5},
+    "shaw": {1: 38.4, 0: 38.6, 5: 50.0},
+}
+
+
+def translations(folder, arms=BLEU):
+    return [
+        test_wmt_report.record(folder, f"{arm}-s{seed}", seed, score, position=arm)
+        for arm, scores in arms.items()
+        for seed, score in scores.items()
+    ]
+
+
+def test_translations_are_paired_by_seed(tmp_path):
+    """Seeds that one arm alone has are left out; the order of the folders does not matter."""
+    table = paired_wmt_table(translations(tmp_path), "sinusoidal")
+    rotary, base = ([BLEU[arm][seed] for seed in (0, 1, 2)] for arm in ("rotary", "sinusoidal"))
+    test = stats.ttest_rel(rotary, base)
+    low, high = test.confidence_interval(0.95)
+    assert lines(table) == [
+        [
+            *("transformer (rotary)", "+1.37 ± 0.12", f"+{low:.2f} to +{high:.2f}"),
+            *(f"{test.pvalue:.3f}", f"{2 * test.pvalue:.3f}", "0.250", "3"),
+        ],
+        ["transformer (shaw)", "+0.45 ± 0.07", "-0.19 to +1.09", "0.070", "0.070", "0.500", "2"],
+    ]
+    assert table.title == "sacreBLEU: paired differences from transformer (sinusoidal)"
+
+
+def test_translations_of_one_seed_have_no_test_over_seeds(tmp_path):
+    one_each = {arm: {0: scores[0]} for arm, scores in BLEU.items()}
+    assert paired_wmt_table(translations(tmp_path, one_each)) is None
+
+
+def test_translations_of_other_test_sets_are_not_paired(tmp_path):
+    runs = translations(tmp_path)
+    signatures = {"sacrebleu": "nrefs:1|case:lc"}
+    runs.append(test_wmt_report.record(tmp_path, "lower", 7, 41.0, signatures=signatures))
+    with pytest.raises(RecordError, match="has another test set or signature"):
+        paired_wmt_table(runs)

@@ -109,17 +109,13 @@ def test_a_performer_is_told_from_a_roformer_and_tables_count_bytes(tmp_path):
 
 def test_an_entropy_far_above_all_curves_is_told_and_not_drawn(tmp_path):
     run = record(tmp_path, "charlm", "rotary", 0, 2.0)  # 3.0 and 2.5 bits
-    near, far = (row("valid/unigram_bits_per_byte", worth) for worth in (3.2, 6.0))
+    near, far = (f'"valid/unigram_bits_per_byte": {worth}' for worth in (3.2, 6.0))
     metrics = run / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace(far, near))
     assert "Dotted: the unigram entropy" in draw_convergence([run], tmp_path / "near.png")
     metrics.write_text(metrics.read_text().replace(near, far))
     caption = draw_convergence([run], tmp_path / "far.png")
     assert "Not shown: the unigram entropy of the predicted bytes, 6.000 bits, far above" in caption
-
-
-def row(name, value):
-    return f'"{name}": {value}'
 
 
 def test_the_figure_shows_the_trained_length_and_only_beyond_it_the_longer(

@@ -67,11 +67,14 @@ def test_a_stage_killed_from_outside_is_no_success(tmp_path):
     assert raised.value.code == 1
 
 
-def test_a_mistake_is_told_before_anything_runs(tmp_path):
-    command = [sys.executable, "scripts/reproduce.py", f"runtime.runs_dir={tmp_path}", "sed=1"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 2 and not list(tmp_path.iterdir())
-    assert done.stderr.startswith("error: ") and "sed" in done.stderr
+def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", f"runtime.runs_dir={tmp_path}", "sed=1"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as raised:
+        reproduce.main()
+    error = capsys.readouterr().err
+    assert raised.value.code == 2 and not list(tmp_path.iterdir())
+    assert error.startswith("error: ") and "sed" in error and error.count("\n") == 1
 
 
 @pytest.mark.slow

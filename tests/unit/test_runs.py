@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roformer.report.dashboard.page import build_page, data_json, policy, thinned
 from roformer.report.runs import FILES, STATUSES, Point, RunReader, flattened, read_runs
-from roformer.report.tables import Table
+from roformer.report.tables import Table, run_label
 from tests.browser.synthetic import HOSTILE, append_row, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
 from tests.property.hostile import fuzz, mangled
@@ -46,7 +46,7 @@ def test_all_recorded_runs_are_read():
         assert record.status == record.summary["status"], record.reason
         assert record.config and record.environment and record.command
         assert record.status == "failed" or (record.headline and record.curves)
-        assert record.label == f"{record.summary['model']} ({record.summary['position']})"
+        assert record.label == run_label(record.summary)  # from the config, and from the summary
 
 
 def test_headlines_are_the_named_metric_and_that_of_other_parts(tmp_path):
