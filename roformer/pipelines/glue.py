@@ -171,20 +171,20 @@ def settle(places: Any, stopping: Any) -> None:
     """Give a fresh process its GPU, and end it when its parent is gone."""
     global _stopping
     _stopping = stopping
+    threading.Thread(target=end_with_parent, daemon=True).start()
     place = places.get()
     if (count := torch.cuda.device_count()) > 1:  # CUDA is not in use yet, so the choice counts
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         devices = visible.split(",") if visible else [str(device) for device in range(count)]
         os.environ["CUDA_VISIBLE_DEVICES"] = devices[place % count]
 
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            wait([parent.sentinel])
-            stopping.set()
-            os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+def end_with_parent() -> None:
+    """Wait until the parent is gone; then end this process, which saves a checkpoint if it trains."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 _stopping: Any = None
@@ -200,10 +200,12 @@ def in_silence(cell: Cell) -> Outcome:
             return attempt(cell)
     except SystemExit:  # it saved a checkpoint
         _stopping.set()
-        parent = multiprocessing.parent_process()
-        if parent is None or not parent.is_alive():
-            os._exit(1)  # nobody is left to hand a result to
         raise
+    finally:
+        parent = multiprocessing.parent_process()
+        # The signal of `end_with_parent` may have come to a training past its last update.
+        if parent is None or not parent.is_alive():
+            os._exit(1)  # nobody is left to hand a result to, or to get a cell from
 
 
 @contextmanager
