@@ -69,14 +69,20 @@ def causal_peer(
     Raises:
         NoPeer: there is none.
     """
-    from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
-
     if config.norm != "pre":
         raise NoPeer("its norms stand after the sublayers, those of gpt2 and gpt_neox before them")
     if not isinstance(config.attention, SoftmaxAttention):
         raise NoPeer(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
-    position, positions = config.position, table_length(length)
-    common: dict[str, Any] = {
+    position = config.position
+    if isinstance(position, Rotary):
+        if position.scaling != NoScaling():
+            raise NoPeer(f"its rotary positions are scaled: {position.scaling}")
+        peer = _gpt_neox
+    elif isinstance(position, (Learned, Sinusoidal, NoPosition)):
+        peer = _gpt2
+    else:
+        raise NoPeer(f"neither gpt2 nor gpt_neox has {position.kind} positions")
+    common = {
         "vocab_size": vocab_size,
         "initializer_range": config.init_std,
         "tie_word_embeddings": True,
@@ -84,53 +90,57 @@ def causal_peer(
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
     }
-    if isinstance(position, Rotary):
-        if position.scaling != NoScaling():
-            raise NoPeer(f"its rotary positions are scaled: {position.scaling}")
-        weights = dict(state)
-        if position.layout == "interleaved":
-            weights = convert_state_layout(
-                weights, config.heads, "half", rotary_dim=config.rotary_dim
-            )
-        theirs = GPTNeoXConfig(
-            **common,
-            max_position_embeddings=positions,
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            intermediate_size=config.intermediate_size,
-            hidden_act=config.activation,
-            hidden_dropout=config.hidden_dropout,
-            attention_dropout=config.attention_dropout,
-            layer_norm_eps=config.layer_norm_eps,
-            use_parallel_residual=False,
-            rope_parameters={
-                "rope_type": "default",
-                "rope_theta": position.base,
-                "partial_rotary_factor": config.rotary_dim / config.head_dim,
-            },
-        )
-        named = {
-            _renamed(name, GPT_NEOX): _by_head(tensor, config.heads)
-            if "attention.projection" in name
-            else tensor
-            for name, tensor in weights.items()
-        }
-        return Peer(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
-    if not isinstance(position, (Learned, Sinusoidal, NoPosition)):
-        raise NoPeer(f"neither gpt2 nor gpt_neox has {position.kind} positions")
+    return peer(config, dict(state), table_length(length), common)
+
+
+def _gpt_neox(
+    config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
+) -> Peer:
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    rotary = config.position
+    assert isinstance(rotary, Rotary)
+    if rotary.layout == "interleaved":
+        weights = convert_state_layout(weights, config.heads, "half", rotary_dim=config.rotary_dim)
+    theirs = GPTNeoXConfig(
+        **common,
+        max_position_embeddings=positions,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.intermediate_size,
+        hidden_act=config.activation,
+        hidden_dropout=config.hidden_dropout,
+        attention_dropout=config.attention_dropout,
+        layer_norm_eps=config.layer_norm_eps,
+        use_parallel_residual=False,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": rotary.base,
+            "partial_rotary_factor": config.rotary_dim / config.head_dim,
+        },
+    )
+    named = {
+        _renamed(name, GPT_NEOX): _by_head(tensor, config.heads)
+        if "attention.projection" in name
+        else tensor
+        for name, tensor in weights.items()
+    }
+    return Peer(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
+
+
+def _gpt2(
+    config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
+) -> Peer:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     notes: tuple[str, ...] = ()
-    weights = dict(state)
-    if isinstance(position, Learned):
-        positions, table = position.max_positions, weights.pop("position.table")
+    if isinstance(config.position, Learned):
+        positions, table = config.position.max_positions, weights.pop("position.table")
     else:
-        table = fixed_table(config, positions)
-        what = "sinusoids" if isinstance(position, Sinusoidal) else "zeros: it has no positions"
-        notes = (
-            f"Its positions are a fixed table of {positions} {what}. In gpt2 the table is trained: "
-            "freeze it when you train on.",
-        )
-    gpt2 = GPT2Config(
+        table, note = fixed_table(config, positions, "gpt2")
+        notes = (note,)
+    theirs = GPT2Config(
         **common,
         n_positions=positions,
         n_embd=config.hidden_size,
@@ -151,7 +161,7 @@ def causal_peer(
         for name, tensor in weights.items()
     }
     named["transformer.wpe.weight"] = table
-    model: Any = filled(GPT2LMHeadModel(gpt2), named)
+    model: Any = filled(GPT2LMHeadModel(theirs), named)
     model.generation_config.max_length = positions  # pipelines would write 256 tokens more
     return Peer(model, positions, notes)
 

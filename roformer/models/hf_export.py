@@ -149,12 +149,8 @@ def encoder_peer(
     if isinstance(position, Learned):
         positions = position.max_positions
     else:
-        weights["bert.embeddings.position_embeddings.weight"] = fixed_table(config, positions)
-        what = "sinusoids" if isinstance(position, Sinusoidal) else "zeros: it has no positions"
-        notes = (
-            f"Its positions are a fixed table of {positions} {what}. In bert the table is trained: "
-            "freeze it when you train on.",
-        )
+        table, note = fixed_table(config, positions, "bert")
+        weights["bert.embeddings.position_embeddings.weight"], notes = table, (note,)
     common["max_position_embeddings"] = positions
     return Peer(with_weights(BertConfig(**common), weights, head), positions, notes)
 
@@ -174,11 +170,21 @@ def table_length(length: int) -> int:
     return max(SHORTEST_TABLE, 1 << (length - 1).bit_length())
 
 
-def fixed_table(config: EncoderConfig | CausalConfig, positions: int) -> Tensor:
-    """Return what an encoding that is not trained adds at each position, (positions, D)."""
+def fixed_table(
+    config: EncoderConfig | CausalConfig, positions: int, peer: str
+) -> tuple[Tensor, str]:
+    """Return what an encoding that is not trained adds at each position, (positions, D), and a note.
+
+    `peer` is the type of the model that gets it in place of its trained table.
+    """
     encoding: Any = build_position(config.position, config)
     nothing = torch.zeros(1, positions, config.hidden_size)
-    return encoding.embed(nothing, Positions(torch.arange(positions)))[0]
+    what = "sinusoids" if isinstance(config.position, Sinusoidal) else "zeros: it has no positions"
+    note = (
+        f"Its positions are a fixed table of {positions} {what}. In {peer} the table is trained: "
+        "freeze it when you train on."
+    )
+    return encoding.embed(nothing, Positions(torch.arange(positions)))[0], note
 
 
 def in_layout(

@@ -244,9 +244,8 @@ def _own(record: Record, folder: Path) -> None:
         if (record.run / name).is_file():
             shutil.copyfile(record.run / name, folder / name)
     name = record.checkpoint.name
-    if (
-        name == AVERAGED and "languages" not in record.description
-    ):  # looked for in translation alone
+    # An average is looked for in translation alone.
+    if name == AVERAGED and "languages" not in record.description:
         name = json.loads((record.checkpoint / ACCOUNT).read_text())["checkpoints"][-1]
     target = folder / "checkpoints" / name
     target.mkdir(parents=True)

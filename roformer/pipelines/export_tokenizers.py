@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from roformer.data.bpe import Bpe
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from roformer.data.bpe import SPECIAL_TOKENS, Bpe
 from roformer.data.tokenizers import WordPiece
+from roformer.data.vocabularies import CONTINUATION, PAD, SEP, UNK
 
 
 def save_wordpiece(
@@ -41,43 +44,22 @@ def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> 
         folder: of the model.
         max_length: what `truncation=True` cuts to, the end included.
     """
-    from tokenizers import Tokenizer, processors
-    from transformers import PreTrainedTokenizerFast
-
-    from roformer.data.bpe import END, PAD, UNKNOWN
-
+    pad, end, unknown = SPECIAL_TOKENS
     library = Tokenizer.from_file(str(source / "tokenizer.json"))
     library.post_processor = processors.TemplateProcessing(
-        single=f"$A {END}", pair=f"$A {END} $B {END}", special_tokens=[(END, tokenizer.end_id)]
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
     )
-    theirs = PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        pad_token=PAD,
-        eos_token=END,
-        unk_token=UNKNOWN,
-        model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-    )
-    theirs.save_pretrained(folder)
-    _amend(folder, model_input_names=["input_ids", "attention_mask"])
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+    _save(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
 
 
 def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None:
-    """Write a WordPiece tokenizer for a causal model: a text is the end of another one, and itself.
+    """Write a WordPiece tokenizer for a causal model: a text begins where a document has ended.
 
     Args:
         tokenizer: ours, of characters.
         folder: of the model.
         max_length: what `truncation=True` cuts to.
     """
-    from tokenizers import Regex, Tokenizer, decoders, processors
-    from transformers import PreTrainedTokenizerFast
-
-    from roformer.data.vocabularies import CONTINUATION, PAD, SEP, UNK
-
     tokenizer.save(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
     # theirs leaves out the space before the first word, where a continuation needs it
@@ -91,21 +73,8 @@ def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None
     library.post_processor = processors.TemplateProcessing(
         single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
     )
-    theirs = PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        bos_token=SEP,
-        eos_token=SEP,
-        pad_token=PAD,
-        unk_token=UNK,
-        model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-    )
     (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
-    theirs.save_pretrained(folder)
-    _amend(folder, model_input_names=["input_ids", "attention_mask"])
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+    _save(library, folder, max_length, bos_token=SEP, eos_token=SEP, pad_token=PAD, unk_token=UNK)
 
 
 def save_bytes(folder: Path, *, max_length: int) -> None:
@@ -115,28 +84,31 @@ def save_bytes(folder: Path, *, max_length: int) -> None:
         folder: of the model.
         max_length: what `truncation=True` cuts to.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    library = Tokenizer(models.BPE(vocab=ids, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.decoder = decoders.ByteLevel()
+    _save(library, folder, max_length)
+
+
+def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:
+    """Write a tokenizer of `tokenizers` for `AutoTokenizer`: text is text, even spelt as a special token."""
     from transformers import PreTrainedTokenizerFast
 
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    ids = {_letter(byte): byte for byte in range(256)}
-    library = Tokenizer(models.BPE(vocab=ids, merges=[]))
-    library.pre_tokenizer, library.decoder = letters, decoders.ByteLevel()
+    names = ["input_ids", "attention_mask"]
     theirs = PreTrainedTokenizerFast(
         tokenizer_object=library,
         model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
+        model_input_names=names,
         clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+        **special,
     )
     theirs.save_pretrained(folder)
-    _amend(folder, model_input_names=["input_ids", "attention_mask"])
-
-
-def _letter(byte: int) -> str:
-    """Return the printable character that GPT-2 writes for a byte: itself, or one from U+0100 on."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [other for other in range(256) if other not in printable]
-    return chr(byte if byte in printable else 256 + others.index(byte))
+    _amend(folder, model_input_names=names)
+    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
 
 
 def _amend(folder: Path, **changes: Any) -> None:

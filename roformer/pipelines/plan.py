@@ -12,7 +12,8 @@ from roformer.config.plan import (
     StagesPlan,
     WmtPlan,
 )
-from roformer.config.schema import PretrainConfig, RuntimeConfig, Text, TransformerConfig
+from roformer.config.schema import PretrainConfig, Text, TransformerConfig
+from roformer.data.bpe import SPECIAL_TOKENS
 from roformer.models.cost import (
     causal_flops_per_token,
     flops_per_token,
@@ -25,9 +26,7 @@ from roformer.training.hardware import GPUS
 BERT_VOCABULARY = 30522
 """Of bert-base-uncased: assumed where the tokenizer is read rather than trained."""
 BYTES = 256
-"""The vocabulary of byte-level models."""
-BPE_ALPHABET = 259
-"""What byte-pair encoding starts from: bytes, padding, end and unknown."""
+"""The vocabulary of byte-level models, and what byte-pair encoding starts from."""
 SENTENCE = 30
 """Tokens, assumed: about a sentence of WMT14. What attention costs depends on it, and that is little."""
 
@@ -69,7 +68,8 @@ def plan_stages(config: StagesPlan) -> None:
 
 def plan_translation(config: WmtPlan) -> None:
     """Print what a translation model would cost; the search at the end is not counted."""
-    training, vocabulary = config.training, BPE_ALPHABET + config.data.tokenizer.merges
+    training = config.training
+    vocabulary = len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
     budget = training.tokens_per_update
     buckets = max(config.devices, -(-budget // training.bucket_tokens))
     held = -(-budget // buckets)
@@ -88,53 +88,34 @@ def plan_translation(config: WmtPlan) -> None:
 
 def plan_language_model(config: CharLMPlan | CausalLMPlan) -> None:
     """Print what a causal language model would cost."""
-    training = config.training
     vocabulary = BYTES if isinstance(config, CharLMPlan) else _vocabulary(config.data)
-    length = training.sequence_length
-    work = _sequences(
-        training.steps,
-        training.batch_size,
-        length,
-        causal_flops_per_token(config.model, vocabulary, length),
-        config.runtime,
-        config.devices,
-        predicted=1.0,
-    )
+    length = config.training.sequence_length
+    operations = causal_flops_per_token(config.model, vocabulary, length)
+    work = _sequences(config, config.devices, operations, predicted=1.0)
     _show(config, config.model, vocabulary, [work])
 
 
 def _pretraining(config: PretrainConfig, vocabulary: int, devices: int) -> Work:
-    training, share = config.training, config.masking.probability
-    length = training.sequence_length
+    length, share = config.training.sequence_length, config.masking.probability
     operations = flops_per_token(config.model, vocabulary, length, share)
-    return _sequences(
-        training.steps,
-        training.batch_size,
-        length,
-        operations,
-        config.runtime,
-        devices,
-        predicted=share,
-    )
+    return _sequences(config, devices, operations, predicted=share)
 
 
 def _sequences(
-    steps: int,
-    batch_size: int,
-    length: int,
-    operations: float,
-    runtime: RuntimeConfig,
+    config: PretrainConfig | CharLMPlan | CausalLMPlan,
     devices: int,
+    operations: float,
     *,
     predicted: float,
 ) -> Work:
-    a_device = -(-batch_size // devices)
-    sequences = min(runtime.micro_batch_size or a_device, a_device)
+    training = config.training
+    a_device = -(-training.batch_size // devices)
+    sequences = min(config.runtime.micro_batch_size or a_device, a_device)
     return Work(
-        tokens=steps * batch_size * length,
-        told=f"{steps:,} steps x {batch_size} sequences x {length}",
+        tokens=training.steps * training.batch_size * training.sequence_length,
+        told=f"{training.steps:,} steps x {training.batch_size} sequences x {training.sequence_length}",
         operations=operations,
-        held=sequences * length,
+        held=sequences * training.sequence_length,
         held_as=f"{sequences} sequences",
         predicted=predicted,
     )
