@@ -12,6 +12,7 @@ from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
 
+PLOT = "document.getElementById('plot')"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SECTIONS = {
     "Against the paper": [

@@ -9,12 +9,12 @@ from PIL import Image
 
 from roformer.report import drawing
 from roformer.report.curves import read_curve
-from roformer.report.decay import QUANTITIES, Pairs
 from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_measured_decay
 from roformer.report.drawing import COLOURS, DIGEST, draw, fingerprint, looks, recorded, shown
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.records import RecordError
 from tests.conftest import REPOSITORY
+from tests.unit.figure_records import change, decay_record, pretraining
 from tests.unit.test_glue_report import record as glue_record
 from tests.unit.test_wmt_report import record as wmt_record
 
@@ -24,68 +24,6 @@ EVIL = "$\\frac{a\n$_{x}|<b>\u2028 🜏"
 
 def runs_of(study):
     return sorted((EXPERIMENTS / study / "runs").iterdir())
-
-
-def decay_record(path, *, seeds=(0,), length=16, layers=2, model="roformer", position="rotary"):
-    """Write a record whose curves tell run, layer and quantity apart."""
-    runs = []
-    for weights in ("trained", "initial"):
-        for seed in seeds:
-
-            def part(start, distances, scale=seed + 1 + 10 * (weights == "initial")):
-                return {
-                    name: {
-                        "mean": [scale * (start + i) / (r + 1) for r in range(distances)],
-                        "standard_error": [0.1] * distances,
-                    }
-                    for i, name in enumerate(QUANTITIES)
-                }
-
-            whole = {name: part(1, length) for name in Pairs.__annotations__}
-            runs.append(
-                {
-                    "run": f"run-s{seed}",
-                    "model": model,
-                    "position": position,
-                    "seed": seed,
-                    "weights": weights,
-                    "layers": layers,
-                    "heads": 2,
-                    "head_dim": 8,
-                    "settings": {"model": {"name": model}},
-                    "mean": whole | {"inner": part(1, length - 2)},
-                    "by_layer": [part(100 * (layer + 1), length) for layer in range(layers)],
-                }
-            )
-    bound = {"distances": [0, 1, 2], "head_sizes": {"64": [16.5, 10.0, 9.0], "128": [32.5, 20, 18]}}
-    path.write_text(json.dumps({"bound": bound, "sequences": 4, "length": length, "runs": runs}))
-    return path
-
-
-def pretraining(folder, seed, losses, *, model="roformer", position="rotary", tokens=8192):
-    """Write the record of a run with a loss at every 100 updates."""
-    folder.mkdir(parents=True)
-    rows = [
-        {
-            "step": 100 * n,
-            "valid/mlm_loss": loss,
-            "valid/unigram_entropy": 5.5,
-            "data/samples": 6400 * n,
-            "data/tokens": 100 * n * tokens,
-        }
-        for n, loss in enumerate(losses, 1)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = {"pipeline": "pretrain", "model": model, "position": position, "seed": seed}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    config = {
-        "seed": seed,
-        "model": {"name": model, "position": position, "layers": 4, "hidden_size": 256},
-        "training": {"steps": 300, "batch_size": 64, "sequence_length": 128},
-        "runtime": {"threads": seed},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.fixture
@@ -354,10 +292,6 @@ def evil_names(tmp_path):
     }
 
 
-def change(file, **values):
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
 def test_names_are_drawn_as_text(figures, tmp_path):
     """A dollar begins no formula, an underscore hides no arm, and a line end is spelt out."""
     for name, call in evil_names(tmp_path).items():
@@ -370,65 +304,3 @@ def test_names_are_drawn_as_text(figures, tmp_path):
         assert figures[-1].get_figheight() < 20 and figures[-1].get_figwidth() < 12
         if name == "convergence":
             assert "_hidden" in joined
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda t, out: draw_convergence([], out), "none of these runs"),
-        (lambda t, out: draw_glue([], out), "none of these runs"),
-        (lambda t, out: draw_bleu([], out), "none of these runs"),
-        (lambda t, out: draw_speed(t, out), "has no rotary.json"),
-        (lambda t, out: draw_convergence([t], out), "summary.json cannot be read"),
-        (lambda t, out: draw_glue([t], out), "has no summary.json"),
-        (lambda t, out: draw_bleu([t], out), "has no summary.json"),
-        (lambda t, out: draw_bound(t / "none.json", out), "cannot be read"),
-        (lambda t, out: draw_measured_decay(emptied(t), out), "has no runs"),
-        (lambda t, out: draw_decay_by_layer(initial(t), out), "has no trained run"),
-        (lambda t, out: draw_convergence([pretraining(t / "r", 0, [])], out), "metrics.jsonl"),
-        (lambda t, out: draw_convergence([torn(t)], out), "metrics.jsonl:2 is not what a run"),
-        (lambda t, out: draw_convergence(twice(t), out), "settings and seed of another"),
-        (lambda t, out: draw_convergence(apart(t), out), "no evaluation at the same update"),
-        (lambda t, out: draw_speed(negative(t), out), "not positive: x"),
-    ],
-)
-def test_what_cannot_be_drawn_is_told_in_a_line(tmp_path, call, message):
-    with pytest.raises(RecordError, match=message) as refusal:
-        call(tmp_path, tmp_path / "figure.png")
-    assert "\n" not in str(refusal.value)
-    assert not (tmp_path / "figure.png").exists()
-
-
-def emptied(folder):
-    file = decay_record(folder / "decay.json")
-    change(file, runs=[])
-    return file
-
-
-def initial(folder):
-    file = decay_record(folder / "decay.json")
-    change(file, runs=json.loads(file.read_text())["runs"][1:])
-    return file
-
-
-def torn(folder):
-    run = pretraining(folder / "run", 0, [5.0, 4.0])
-    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text()[:-20])
-    return run
-
-
-def twice(folder):
-    return [pretraining(folder / name, 0, [5.0]) for name in ("one", "two")]
-
-
-def apart(folder):
-    one, two = (pretraining(folder / f"s{seed}", seed, [5.0]) for seed in range(2))
-    text = (two / "metrics.jsonl").read_text()
-    (two / "metrics.jsonl").write_text(text.replace('"step": 100', '"step": 150'))
-    return [one, two]
-
-
-def negative(folder):
-    row = {"what": "x", "ratio": -1.0, "goal": None, "deviations": ""}
-    (folder / "like.json").write_text(json.dumps({"rows": [row]}))
-    return folder
