@@ -228,3 +228,26 @@ def test_the_speed_report_is_the_record():
         if re.match(r"\| (rotary|mini|base|fine-tuning|translation|beam) ", line)
     ]
     assert len(shown) >= 8 and set(shown) <= set(table.splitlines())
+
+
+def test_the_readme_tells_differences_as_recorded():
+    readme = (REPOSITORY / "README.md").read_text()
+    report = (REPOSITORY / "experiments" / "wmt_multi30k" / "REPORT.md").read_text()
+    rows = re.findall(r"\| (\w+) \(.*?\) \| \+(.*?) \| (.*?) to (.*?) \|.*\| 3 \|", report)
+    rotary, shaw = ((row[1], *(round(float(end), 1) for end in row[2:])) for row in rows)
+    difference, low, high = rotary
+    assert f"over sinusoidal positions is {difference} ({low} to {high} over seeds by t" in readme
+    assert f"Shaw's {shaw[0]} is not told from chance" in readme and shaw[1] < 0 < shaw[2]
+
+
+def test_the_readme_tells_memory_as_recorded():
+    readme = (REPOSITORY / "README.md").read_text()
+
+    def most(study):
+        records = (REPOSITORY / "experiments" / study / "runs").glob("*/summary.json")
+        peaks = [json.loads(path.read_text()).get("peak_memory_bytes", 0) for path in records]
+        return f"{max(peaks) / 1e9:.1f} GB"
+
+    assert f"and {most('reproduce')} of memory at most" in readme
+    assert f"Multi30k grows from 2.9 to {most('wmt_multi30k')}" in readme
+    assert f"`make scm` to {most('scm_builtin')}" in readme
