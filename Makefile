@@ -127,7 +127,7 @@ test: $(STAMP)  ## the tests, under 5 minutes on two cores
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 $(ARGS)
 
 test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
-	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not gpu" -n 2 --dist worksteal $(ARGS)
 
 test-gpu: $(STAMP)  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
