@@ -124,7 +124,7 @@ bench: $(STAMP)  ## speed against transformers, as ratios from one run: make ben
 	$(BIN)/python scripts/bench.py $(ARGS)
 
 test: $(STAMP)  ## the tests, under 5 minutes on two cores
-	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadgroup $(ARGS)
 
 test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
 	$(BIN)/python -m pytest -m "slow and not gpu" -n 2 --dist worksteal $(ARGS)

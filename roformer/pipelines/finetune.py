@@ -24,7 +24,6 @@ from roformer.data.glue import prepare_task, task_texts
 from roformer.data.glue_prepared import Split, TaskData
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError, naming
-from roformer.evaluation.glue_metrics import glue_metric
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.pipelines.epochs import Epochs, Scores, checked
@@ -163,12 +162,7 @@ class ClassificationTask:
             examples += len(labels)
             predictions = predicted(self.task, scores)
             constant |= is_constant(predictions)
-            metrics |= {
-                f"{self.name}/{metric}{self._suffix(part)}": glue_metric(
-                    metric, predictions, labels
-                )
-                for metric in self.task.metrics
-            }
+            metrics |= self._metrics(part, predictions)
         return {"valid/loss": loss / examples, **metrics, f"{self.name}/constant": float(constant)}
 
     def _outputs(self, model: nn.Module, part: Part, rank: int, world_size: int) -> Tensor:
@@ -185,6 +179,17 @@ class ClassificationTask:
             outputs = torch.zeros(len(part.split), len(self.task.labels or "1") + 1, device=device)
         return outputs
 
+    def _metrics(self, part: Part, predictions: Any) -> dict[str, float]:
+        """Return the task's metrics of predictions for a part's labels."""
+        from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
+
+        return {
+            f"{self.name}/{metric}{self._suffix(part)}": glue_metric(
+                metric, predictions, part.split.labels
+            )
+            for metric in self.task.metrics
+        }
+
     def _suffix(self, part: Part) -> str:
         return part.name.removeprefix("validation")
 
@@ -193,13 +198,10 @@ class ClassificationTask:
 
     def majority(self) -> dict[str, float]:
         """Return the metrics of `constant_prediction`, the baseline that knows no text."""
-        return {
-            f"{self.name}/{metric}{self._suffix(part)}": glue_metric(
-                metric, np.full_like(part.split.labels, self.constant), part.split.labels
-            )
-            for part in self.parts
-            for metric in self.task.metrics
-        }
+        metrics: dict[str, float] = {}
+        for part in self.parts:
+            metrics |= self._metrics(part, np.full_like(part.split.labels, self.constant))
+        return metrics
 
     @torch.no_grad()
     def write_predictions(self, folder: Path) -> None:

@@ -19,6 +19,8 @@ from tests.conftest import REPOSITORY
 
 PLOT = "document.getElementById('plot')"
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 
 @pytest.fixture
 def runs(tmp_path):

@@ -37,6 +37,10 @@ from tests.e2e.test_pretrain import SUMMARY_KEYS
 DROPOUT = ["model.hidden_dropout=0.1"]
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", PIPELINES)
+both_in_time = pytest.mark.parametrize(
+    "pipeline", ["charlm", pytest.param("clm", marks=pytest.mark.slow)]
+)
+"""One loop trains them: that it does so with both is a slow test."""
 
 
 @pytest.fixture
@@ -178,7 +182,7 @@ def test_learned_positions_are_not_read_longer_and_that_is_said(where):
     assert not any("loss_at" in name for name in summary["metrics"])
 
 
-@both
+@both_in_time
 def test_a_run_that_is_killed_ends_as_if_it_never_was(pipeline, where, stop_at):
     """Bitwise, dropout included."""
     _, whole = small_run(pipeline, where, *DROPOUT)
@@ -192,7 +196,7 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(pipeline, where, stop_at):
     assert (killed / "positions.json").read_text() == (whole / "positions.json").read_text()
 
 
-@both
+@both_in_time
 def test_micro_batches_change_nothing(pipeline, where):
     """At a low rate, so that the order of sums has no time to grow into another trajectory."""
     slow = "optimizer.learning_rate=1e-4"

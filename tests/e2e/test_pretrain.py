@@ -72,7 +72,13 @@ def test_accumulation_equals_one_large_batch(arguments):
     assert_close(cut, whole)
 
 
-@pytest.mark.parametrize("position", ["rotary", "learned", "shaw", "t5", "alibi"])
+@pytest.mark.parametrize(
+    "position",
+    [
+        "rotary",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("learned", "shaw", "t5", "alibi")),
+    ],
+)
 def test_checkpointing_and_workers_change_nothing(arguments, position):
     arguments = [*arguments, f"model/position={position}", "training.steps=8"]
     _, plain = small_run(arguments, *DROPOUT)

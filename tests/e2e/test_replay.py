@@ -118,6 +118,7 @@ def test_a_diverged_step_is_noted_and_can_be_replayed(arguments, monkeypatch):
     assert sorted(spike["samples"][0]) == sorted(sample.row for sample in found.samples)
 
 
+@pytest.mark.slow
 def test_translation_and_fine_tuning_replay_too(tmp_path, small):
     wmt_runs.write_parallel_text(tmp_path / "text")
     text = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]

@@ -42,10 +42,13 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [("glue_table", "experiments/glue_real/runs"), ("plan", None)], ids=lambda c: c[0]
+    ("script", "folder"),
+    [
+        ("glue_table", "experiments/glue_real/runs"),
+        pytest.param("plan", None, marks=pytest.mark.slow),
+    ],
 )
-def test_what_only_prints_ends_with_its_reader(command):
-    script, folder = command
+def test_what_only_prints_ends_with_its_reader(script, folder):
     runs = sorted(map(str, (REPOSITORY / folder).iterdir())) if folder else []
     child = start(f"scripts/{script}.py", *runs)
     child.stdout.close()

@@ -215,7 +215,7 @@ def errors_of(done):
     return line
 
 
-@pytest.mark.parametrize("option", ["--print", "--dry-run"])
+@pytest.mark.parametrize("option", ["--print", pytest.param("--dry-run", marks=pytest.mark.slow)])
 def test_the_spec_is_printed_without_network_or_account(tmp_path, option):
     done = run(tmp_path, "me/roformer", option, key="")
     assert done.returncode == 0, done.stderr
@@ -230,6 +230,7 @@ def test_a_name_that_is_no_project_is_one_line(tmp_path, name):
     assert "is no ENTITY/PROJECT" in errors_of(run(tmp_path, name, "--print"))
 
 
+@pytest.mark.slow
 def test_without_a_login_it_says_what_to_do(tmp_path):
     assert "run wandb login, then this again" in errors_of(run(tmp_path, "me/roformer", key=""))
 
