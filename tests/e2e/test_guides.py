@@ -60,6 +60,7 @@ def test_fill_mask(runs, monkeypatch, capsys):
     assert all(line.count("%") == 3 for line in lines[1:])
 
 
+@pytest.mark.slow
 def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
     """The label is a word of the text, so that a few updates learn it."""
     generator = random.Random(0)

@@ -92,7 +92,10 @@ def test_checkpointing_and_workers_change_nothing(arguments, position):
     assert_same(other, plain)
 
 
-@pytest.mark.parametrize("step", [5, 7, 13, 24])
+@pytest.mark.parametrize(
+    "step",
+    [5, 24, pytest.param(7, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow)],
+)
 def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, stop_at, step):
     """Dropout on, so that the generators' state counts; before, at and after checkpoints of 6."""
     _, whole = small_run(arguments, *DROPOUT)
@@ -308,11 +311,11 @@ def test_every_encoding_trains(arguments, position):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["training.precision=bf16"],
-        ["training.documents=isolate"],
-        ["masking.whole_word=true"],
-        ["model.norm=pre", "schedule.kind=cosine"],
-        ["model.position.layout=half", "model.position.fraction=0.5"],
+        ["training.precision=bf16", "training.documents=isolate", "masking.whole_word=true"],
+        [
+            *("model.norm=pre", "schedule.kind=cosine"),
+            *("model.position.layout=half", "model.position.fraction=0.5"),
+        ],
     ],
 )
 def test_every_option_trains(arguments, overrides):
