@@ -13,11 +13,9 @@ import pytest
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.runs import RunReader
-from tests.browser.conftest import until, watched
+from tests.browser.conftest import PLOT, until, watched
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
-
-PLOT = "document.getElementById('plot')"
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -57,20 +57,20 @@ NASTY = [
 ]
 
 
+TINY = {
+    "name": "roformer",
+    "size": "tiny",
+    "layers": 2,
+    "hidden_size": 32,
+    "heads": 2,
+    "intermediate_size": 48,
+    "attention": SoftmaxAttention(),
+}
+"""A model's settings, but for its position encoding."""
+
+
 def encoder_config(position=None, **changes):
-    return schema.EncoderConfig(
-        **{
-            "name": "roformer",
-            "size": "tiny",
-            "layers": 2,
-            "hidden_size": 32,
-            "heads": 2,
-            "intermediate_size": 48,
-            "position": position or Rotary(),
-            "attention": SoftmaxAttention(),
-            **changes,
-        }
-    )
+    return schema.EncoderConfig(**{**TINY, "position": position or Rotary(), **changes})
 
 
 def shaken(model, seed=0):

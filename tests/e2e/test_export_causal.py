@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import roformer
 from roformer.config import position as encodings
-from roformer.config.attention import PerformerAttention, SoftmaxAttention
+from roformer.config.attention import PerformerAttention
 from roformer.config.build import plain
 from roformer.config.lm import CausalConfig
 from roformer.data.byte_text import ByteVocabulary
@@ -17,7 +17,7 @@ from roformer.evaluation.sampling import Sampling
 from roformer.models.causal import CausalLM
 from roformer.pipelines.export import export
 from tests.e2e.elsewhere import open_elsewhere
-from tests.e2e.exported import CASED, CHINESE, NASTY, UNCASED, shaken, write_run
+from tests.e2e.exported import CASED, CHINESE, NASTY, TINY, UNCASED, shaken, write_run
 
 LENGTH = 40
 GREEDY = Sampling(temperature=0.0)
@@ -25,19 +25,7 @@ GREEDY = Sampling(temperature=0.0)
 
 def causal_run(folder, position, tokenizer=UNCASED, **changes):
     """Write a run of a causal model with random weights; without a tokenizer it reads bytes."""
-    config = CausalConfig(
-        **{
-            "name": "roformer",
-            "size": "tiny",
-            "layers": 2,
-            "hidden_size": 32,
-            "heads": 2,
-            "intermediate_size": 48,
-            "position": position,
-            "attention": SoftmaxAttention(),
-            **changes,
-        }
-    )
+    config = CausalConfig(**{**TINY, "position": position, **changes})
     vocabulary = tokenizer or ByteVocabulary()
     description = {
         "model": plain(config),
