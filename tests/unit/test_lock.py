@@ -36,7 +36,7 @@ import os, sys, time
 from pathlib import Path
 from roformer.training.lock import Lock
 Lock(Path(sys.argv[1]), "the run").acquire()
-if os.fork():
+if not os.fork():  # the worker tells, for it has let go of the lock when it comes this far
     print("held", flush=True)
 time.sleep(60)
 """
