@@ -123,8 +123,9 @@ extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=
 bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
 	$(BIN)/python scripts/bench.py $(ARGS)
 
+# A file's tests run in one process and make its fixtures once; the long files come first.
 test: $(STAMP)  ## the tests, under 5 minutes on two cores
-	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
 	$(BIN)/python -m pytest -m "slow and not gpu" -n 2 --dist worksteal $(ARGS)

@@ -10,7 +10,6 @@ from roformer.report.runs import read_runs
 from tests.browser.conftest import PLOT, SECTIONS, until
 from tests.browser.synthetic import HOSTILE, HOSTILE_NAME
 
-pytestmark = pytest.mark.xdist_group("browser")  # one is enough for all of them
 TRACES = f"{PLOT}.data.map(t => ({{run: t.meta, name: t.name, x: t.x, y: t.y}}))"
 
 

@@ -17,8 +17,6 @@ from tests.browser.conftest import PLOT, until, watched
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture
 def runs(tmp_path):

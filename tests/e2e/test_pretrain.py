@@ -303,7 +303,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(arguments, monkeypatch):
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "shaw", "t5", "alibi", "none"])
 def test_every_encoding_trains(arguments, position):
-    summary, folder = small_run(arguments, f"model/position={position}", "training.steps=60")
+    summary, folder = small_run(arguments, f"model/position={position}", "training.steps=40")
     assert summary["position"] == position
     assert falls(folder)
 
@@ -319,7 +319,7 @@ def test_every_encoding_trains(arguments, position):
     ],
 )
 def test_every_option_trains(arguments, overrides):
-    _, folder = small_run(arguments, *overrides, "training.steps=60")
+    _, folder = small_run(arguments, *overrides, "training.steps=40")
     assert falls(folder)
 
 

@@ -41,11 +41,12 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
     assert json.loads((run / "summary.json").read_text())["steps"] == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "folder"),
     [
         ("glue_table", "experiments/glue_real/runs"),
-        pytest.param("plan", None, marks=pytest.mark.slow),
+        ("plan", None),
     ],
 )
 def test_what_only_prints_ends_with_its_reader(script, folder):

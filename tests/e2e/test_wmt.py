@@ -20,7 +20,6 @@ from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
 
-pytestmark = pytest.mark.xdist_group("wmt")  # one trained run is enough for all of them
 SUMS = "optimizer.eps=1e-6"
 """The gradient of a key's bias is 0 but for rounding, which Adam would blow up to whole steps."""
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]

@@ -86,9 +86,10 @@ def test_the_cached_decoder_is_the_uncached_one(position, norm):
     decoding = BeamDecoding(model, source, mask, beams=2)
     for step in range(steps):
         found = decoding.advance(tokens[:, :, step])
-        for beam in range(2):
-            wanted = model(source, tokens[:, beam, : step + 1], attention_mask=mask)[:, -1]
-            assert (found[:, beam] - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+        texts_of_beams = tokens[..., : step + 1].flatten(0, 1)
+        sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
+        wanted = model(sources, texts_of_beams, attention_mask=masks)[:, -1].unflatten(0, (-1, 2))
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
         if step % 3 == 1:
             parents = torch.randint(0, 2, (len(tokens), 2), generator=generator)
             decoding.reorder(parents)

@@ -1,5 +1,8 @@
 """A file of the paper's numbers that is malformed or hostile is refused in one line."""
 
+import copy
+import functools
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -76,9 +79,14 @@ DAMAGE = {
 }
 
 
+@functools.cache
+def paper():
+    return OmegaConf.to_container(OmegaConf.load(FILE))
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_malformed_file_is_one_line_with_file_and_key(tmp_path, damage):
-    content = OmegaConf.to_container(OmegaConf.load(FILE))
+    content = copy.deepcopy(paper())
     change, place = DAMAGE[damage]
     change(content)
     (file := tmp_path / "paper.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(content)))

@@ -56,8 +56,9 @@ def train_elsewhere(threads):
 
 
 def test_training_is_a_function_of_the_text_whatever_the_threads():
-    here = {train_wordpiece(TEXTS, 200, lowercase=True).fingerprint for _ in range(5)}
-    assert here == {train_elsewhere("1"), train_elsewhere("4")}
+    """All cores here, and one thread in another process."""
+    here = {train_wordpiece(TEXTS, 200, lowercase=True).fingerprint for _ in range(3)}
+    assert here == {train_elsewhere(threads="1")}
 
 
 def test_training_does_not_depend_on_the_order_of_documents():
