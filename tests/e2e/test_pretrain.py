@@ -18,6 +18,7 @@ from roformer.training import checkpoint, tensors
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
 from tests.e2e.conftest import (
+    SMALL,
     assert_close,
     assert_same,
     results,
@@ -38,6 +39,19 @@ def falls(folder) -> bool:
     """Whether the training loss fell by a twentieth from the first log step to the last."""
     losses = [row["train/loss"] for row in results(folder) if "train/loss" in row]
     return losses[-1] < 0.95 * losses[0]
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """Return the folder of a run that was never stopped, to be compared with and left as it is."""
+    runs = tmp_path_factory.mktemp("whole") / "runs"
+    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"])[1]
+
+
+@pytest.fixture(scope="module")
+def whole_with_dropout(corpus, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("whole") / "runs"
+    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *DROPOUT)[1]
 
 
 @pytest.mark.slow
@@ -66,8 +80,7 @@ def test_without_training_it_counts_as_degenerate(arguments):
     assert summary["status"] == "degenerate"
 
 
-def test_accumulation_equals_one_large_batch(arguments):
-    _, whole = small_run(arguments)
+def test_accumulation_equals_one_large_batch(arguments, whole):
     _, cut = small_run(arguments, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, whole)
 
@@ -96,16 +109,17 @@ def test_checkpointing_and_workers_change_nothing(arguments, position):
     "step",
     [5, 24, pytest.param(7, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow)],
 )
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, stop_at, step):
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
+    arguments, whole_with_dropout, stop_at, step
+):
     """Dropout on, so that the generators' state counts; before, at and after checkpoints of 6."""
-    _, whole = small_run(arguments, *DROPOUT)
     go_on = stop_at(step)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments, *DROPOUT, runs="killed")
     go_on()
     summary, killed = small_run(arguments, *DROPOUT, runs="killed")
     assert summary["steps"] == 24
-    assert_same(killed, whole)
+    assert_same(killed, whole_with_dropout)
 
 
 def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, stop_at):
@@ -201,13 +215,12 @@ def test_a_run_killed_before_its_summary_is_summed_up(arguments):
     assert results(folder) == before
 
 
-def test_a_damaged_checkpoint_is_passed_over(arguments, stop_at, capsys):
-    _, whole = small_run(arguments)
+def test_a_damaged_checkpoint_is_passed_over(arguments, whole, tmp_path, stop_at, capsys):
     go_on = stop_at(16)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments, runs="damaged")
     go_on()
-    (folder,) = (whole.parents[2] / "damaged" / "pretrain").iterdir()
+    (folder,) = (tmp_path / "damaged" / "pretrain").iterdir()
     (folder / "checkpoints" / "step_00000012" / "optimizer.safetensors").write_bytes(b"torn")
     _, damaged = small_run(arguments, runs="damaged")
     out = capsys.readouterr().out
@@ -227,18 +240,17 @@ def test_a_checkpoint_of_another_model_is_refused(arguments, stop_at):
         small_run(arguments, "model=bert")
 
 
-def test_warm_start(arguments):
-    _, first = small_run(arguments)
-    _, second = small_run(arguments, f"init_from={first}", "optimizer.learning_rate=1e-9", "seed=1")
-    expected = weights(first)
+def test_warm_start(arguments, whole):
+    _, second = small_run(arguments, f"init_from={whole}", "optimizer.learning_rate=1e-9", "seed=1")
+    expected = weights(whole)
     for name, tensor in weights(second).items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-6, rtol=1e-4)
     with pytest.raises(InputError, match="another model"):
-        small_run(arguments, f"init_from={first}", "model=bert")
+        small_run(arguments, f"init_from={whole}", "model=bert")
     longer = [
         f"model.position.scaling.{key}" for key in ("kind=yarn", "factor=2", "trained_length=16")
     ]
-    small_run(arguments, f"init_from={first}", *longer, "training.steps=2")
+    small_run(arguments, f"init_from={whole}", *longer, "training.steps=2")
 
 
 def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):

@@ -41,9 +41,23 @@ def arguments(text, tmp_path):
 def trained(text, tmp_path_factory):
     """Return (summary, folder) of a run that has learnt something."""
     folder = tmp_path_factory.mktemp("trained")
-    steps = ["training.steps=400", "training.evaluate_every=200", "training.checkpoint_every=20"]
+    steps = ["training.steps=300", "training.evaluate_every=150", "training.checkpoint_every=20"]
     arguments = [*SMALL, *text, *steps, f"runtime.runs_dir={folder / 'runs'}"]
-    return small_run(arguments, "training.tokens_per_update=512", "training.bucket_tokens=512")
+    return small_run(arguments, "training.bucket_tokens=256")
+
+
+@pytest.fixture(scope="session")
+def whole(text, tmp_path_factory):
+    """Return the folder of a run with dropout that was never stopped."""
+    runs = tmp_path_factory.mktemp("whole") / "runs"
+    return small_run([*SMALL, *text, f"runtime.runs_dir={runs}"], *DROPOUT)[1]
+
+
+@pytest.fixture(scope="session")
+def of_other_words(text, tmp_path_factory):
+    """Return the folder of a run with another vocabulary."""
+    runs = tmp_path_factory.mktemp("other") / "runs"
+    return small_run([*SMALL, *text, f"runtime.runs_dir={runs}"], "data.tokenizer.merges=50")[1]
 
 
 def script(name, *arguments, lines=None):
@@ -63,7 +77,7 @@ def test_it_learns_and_records(trained):
     assert summary["status"] == "done"
     assert metrics["valid/loss"] < 0.5 * metrics["valid/unigram_entropy"]
     assert metrics["test/sacrebleu"] > 40 and metrics["test/sacrebleu_single"] > 40
-    assert summary["averaged"] == ["step_00000360", "step_00000380", "step_00000400"]
+    assert summary["averaged"] == ["step_00000260", "step_00000280", "step_00000300"]
     assert summary["test_set"]["name"] == "test" and summary["test_set"]["lines"] == 15
     texts = {
         name: (folder / "translations" / f"test.{name}.txt").read_text().splitlines()
@@ -81,14 +95,14 @@ def test_it_learns_and_records(trained):
         lines = counts["systems"][name]
         assert len(lines) == 15 and bleu(np.array(lines).sum(0)) == metrics[metric]
     last = results(folder)[-1]
-    assert last["step"] == 400 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
+    assert last["step"] == 300 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
     assert summary == json.loads((folder / "summary.json").read_text())
 
 
 def test_what_is_logged_are_real_target_tokens(trained):
     summary, folder = trained
     rows = [row for row in results(folder) if "train/targets_per_update" in row]
-    assert all(0 < row["train/targets_per_update"] <= 512 for row in rows)
+    assert all(0 < row["train/targets_per_update"] <= 256 for row in rows)
     total = sum(
         row["train/targets_per_update"] * (row["step"] - before)
         for row, before in zip(rows, [0] + [row["step"] for row in rows], strict=False)
@@ -129,8 +143,9 @@ def test_checkpointing_and_workers_change_nothing(arguments):
 @pytest.mark.parametrize(
     "step", [13, pytest.param(5, marks=pytest.mark.slow), pytest.param(24, marks=pytest.mark.slow)]
 )
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, step, stop_at):
-    _, whole = small_run(arguments, *DROPOUT)
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
+    arguments, whole, step, stop_at
+):
     go_on = stop_at(step)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments, *DROPOUT, runs="killed")
@@ -140,9 +155,8 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(argumen
     assert_same(killed, whole)
 
 
-def test_killed_while_it_was_scoring(arguments, monkeypatch):
+def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
     """Catches an average that is there but half, and checkpoints that scoring needs and pruned."""
-    _, whole = small_run(arguments, *DROPOUT)
     scored = "roformer.pipelines.wmt.translation_scores"
     real, calls = translation_scores, []
 
@@ -230,13 +244,12 @@ def test_translate_tells_a_mistake_in_one_line(trained, tmp_path, monkeypatch, a
     assert err.startswith(message) and len(err.splitlines()) == 1
 
 
-def test_a_vocabulary_of_another_model_is_refused(trained, arguments, tmp_path):
+def test_a_vocabulary_of_another_model_is_refused(trained, of_other_words, tmp_path):
     _, folder = trained
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, symlinks=True)
     shutil.rmtree(copy / "tokenizer")
-    _, other = small_run(arguments, "data.tokenizer.merges=50")
-    shutil.copytree(other / "tokenizer", copy / "tokenizer")
+    shutil.copytree(of_other_words / "tokenizer", copy / "tokenizer")
     with pytest.raises(InputError, match="tokenizer is not the one that averaged was trained with"):
         load_translator(copy)
     shutil.rmtree(copy / "tokenizer")
@@ -253,14 +266,13 @@ def test_other_pipelines_refuse_it(trained):
     assert isinstance(roformer.load_translator(folder), roformer.Translator)
 
 
-def test_averaging_refuses_what_does_not_belong_together(trained, arguments, tmp_path):
+def test_averaging_refuses_what_does_not_belong_together(trained, of_other_words, tmp_path):
     _, folder = trained
     paths = last_checkpoints(folder, 2)
     with pytest.raises(InputError, match="nowhere cannot be averaged: it was never completed"):
         average([paths[0], tmp_path / "nowhere"])
-    _, other = small_run(arguments, "data.tokenizer.merges=50")
     with pytest.raises(InputError, match=r"is not of the same model as .*: tokenizer"):
-        average([paths[0], last_checkpoints(other, 1)[0]])
+        average([paths[0], last_checkpoints(of_other_words, 1)[0]])
     damaged = tmp_path / "damaged"
     shutil.copytree(paths[0], damaged)
     (damaged / "model.safetensors").write_bytes(b"x")
@@ -277,7 +289,7 @@ def test_average_script(trained, tmp_path):
     _, folder = trained
     first, second = last_checkpoints(folder, 2)
     code, out, _ = script("average", second, first, "--output", tmp_path / "mean")
-    assert code == 0 and "mean of step_00000400, step_00000380" in out
+    assert code == 0 and "mean of step_00000300, step_00000280" in out
     mean, parts = (
         load_file(tmp_path / "mean" / "model.safetensors"),
         [load_file(path / "model.safetensors") for path in (first, second)],
