@@ -87,7 +87,10 @@ def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return a moment, whole, on the device of its parameter and cut as that is."""
     if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
         return distribute_tensor(
-            tensor.to(parameter.device), parameter.device_mesh, parameter.placements
+            tensor.to(parameter.device),
+            parameter.device_mesh,
+            parameter.placements,
+            src_data_rank=None,  # every process has read it: each cuts its own part, none sends
         )
     return tensor.to(parameter.device)
 
