@@ -38,13 +38,16 @@ def snippets():
 
 
 @pytest.mark.parametrize("code", snippets())
-def test_snippets_run(code, runs, tmp_path, monkeypatch):
-    """With a run of the tests where they name one."""
+def test_snippets_run(code, runs, tmp_path, monkeypatch, capsys):
+    """With a run of the tests where they name one; what they print is there, and no complaint."""
     file = tmp_path / "snippet.py"  # a class asks for its module's file
     file.write_text(PLACE.sub(lambda match: str(runs[match[1]]), code))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(position, "ENCODINGS", position.ENCODINGS.copy())  # one registers its own
+    capsys.readouterr()
     runpy.run_path(str(file), run_name="snippet")
+    printed = capsys.readouterr()
+    assert printed.err == "" and bool(printed.out) == ("print(" in code)
 
 
 def call(monkeypatch, name, *arguments):

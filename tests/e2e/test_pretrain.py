@@ -42,16 +42,19 @@ def falls(folder) -> bool:
 
 
 @pytest.fixture(scope="module")
-def whole(corpus, tmp_path_factory):
-    """Return the folder of a run that was never stopped, to be compared with and left as it is."""
-    runs = tmp_path_factory.mktemp("whole") / "runs"
-    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"])[1]
+def shared_arguments(corpus, tmp_path_factory):
+    return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path_factory.mktemp('whole') / 'runs'}"]
 
 
 @pytest.fixture(scope="module")
-def whole_with_dropout(corpus, tmp_path_factory):
-    runs = tmp_path_factory.mktemp("whole") / "runs"
-    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *DROPOUT)[1]
+def whole(shared_arguments):
+    """Return the folder of a run that was never stopped, to be compared with and left as it is."""
+    return small_run(shared_arguments)[1]
+
+
+@pytest.fixture(scope="module")
+def whole_with_dropout(shared_arguments):
+    return small_run(shared_arguments, *DROPOUT)[1]
 
 
 @pytest.mark.slow

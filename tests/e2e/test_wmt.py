@@ -47,17 +47,20 @@ def trained(text, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def whole(text, tmp_path_factory):
-    """Return the folder of a run with dropout that was never stopped."""
-    runs = tmp_path_factory.mktemp("whole") / "runs"
-    return small_run([*SMALL, *text, f"runtime.runs_dir={runs}"], *DROPOUT)[1]
+def shared_arguments(text, tmp_path_factory):
+    return [*SMALL, *text, f"runtime.runs_dir={tmp_path_factory.mktemp('shared') / 'runs'}"]
 
 
 @pytest.fixture(scope="session")
-def of_other_words(text, tmp_path_factory):
+def whole(shared_arguments):
+    """Return the folder of a run with dropout that was never stopped."""
+    return small_run(shared_arguments, *DROPOUT)[1]
+
+
+@pytest.fixture(scope="session")
+def of_other_words(shared_arguments):
     """Return the folder of a run with another vocabulary."""
-    runs = tmp_path_factory.mktemp("other") / "runs"
-    return small_run([*SMALL, *text, f"runtime.runs_dir={runs}"], "data.tokenizer.merges=50")[1]
+    return small_run(shared_arguments, "data.tokenizer.merges=50")[1]
 
 
 def script(name, *arguments, lines=None):

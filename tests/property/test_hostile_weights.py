@@ -91,6 +91,7 @@ def test_the_payload_would_be_executed(tmp_path):
             pickle.loads(content)
         else:
             torch.load(file, weights_only=False)
+        assert (tmp_path / "made").is_dir()
         (tmp_path / "made").rmdir()
 
 
