@@ -56,21 +56,26 @@ def anonymous() -> int:
 
 
 class Samples(threading.Thread):
-    """RssAnon over time, beyond what it was at the start; `place` says where the work was."""
+    """The most RssAnon at each place of the work, beyond what it was at the start.
 
-    def __init__(self, place: Callable[[], int] = lambda: 0):
+    Its own memory is all there from the start: a list of samples would grow with time, by megabytes on
+    a slow machine.
+    """
+
+    def __init__(self, place: Callable[[], int] = lambda: 0, places: int = 1):
         super().__init__(daemon=True)
-        self.place, self.before = place, anonymous()
-        self.taken: list[tuple[int, int]] = []
+        self.place, self.most = place, np.full(places, -1, np.int64)
+        self.before = anonymous()
 
     def run(self) -> None:
         while True:
-            self.taken.append((self.place(), anonymous() - self.before))
+            place = self.place()
+            self.most[place] = max(self.most[place], anonymous() - self.before)
             time.sleep(0.002)
 
-    def peak(self, first: int = 0, last: int = sys.maxsize) -> int:
-        """Return the most while the work was in first … last."""
-        return max(size for place, size in self.taken if first <= place <= last)
+    def peak(self, first: int = 0, last: int | None = None) -> int:
+        """Return the most while the work was at `first` … before `last`."""
+        return int(self.most[first:last].max())
 
 
 def measured(work: Callable[[], Any]) -> Any:
@@ -101,7 +106,7 @@ def over_steps(folder: Path) -> dict[str, int]:
         update(loop, batches)
 
     Loop._update = counted
-    samples = Samples(lambda: step)
+    samples = Samples(lambda: step, STEPS + 1)
     samples.start()
     small_run(
         [
@@ -115,7 +120,7 @@ def over_steps(folder: Path) -> dict[str, int]:
     quarter = STEPS // 4
     return {
         "first": samples.peak(quarter // 2, quarter),
-        "last": samples.peak(STEPS - quarter, STEPS),
+        "last": samples.peak(STEPS - quarter),
         "evaluations": STEPS // EVALUATE_EVERY,
     }
 
