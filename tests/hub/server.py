@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import socket
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -76,10 +77,7 @@ class FakeHub:
         self.log: list[Request] = []
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
-        self.server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": self})
-        )
-        self.server.daemon_threads = True
+        self.server = _Server(("127.0.0.1", 0), type("Bound", (_Handler,), {"hub": self}))
         self.port = self.server.server_address[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
 
@@ -147,6 +145,15 @@ def commit_of(files: dict[str, bytes]) -> str:
 def blob_id(content: bytes) -> str:
     """Return git's name of a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away, as one whose download is cut does."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
