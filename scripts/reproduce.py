@@ -9,18 +9,22 @@ stopped. Overrides other than `recipe=` go to every stage: `tracker=none seed=1`
 
 import argparse
 import json
-import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from roformer.cli import CONF, compose, leave_on_signal, one_line_errors
+from roformer.commands import Command, Running, run_commands
 from roformer.config.build import build, run_id
 from roformer.config.glue import GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
@@ -32,6 +36,7 @@ from roformer.pipelines.glue import AUTO, cells_of, changed, pretraining_of
 from roformer.pipelines.run import resolve
 from roformer.pipelines.stages import stages_of
 from roformer.stdout import outlive_reader
+from roformer.training.process import usable_cores
 
 CONFIGS: dict[str, type[Any]] = {
     "pretrain": PretrainConfig,
@@ -51,6 +56,8 @@ HEADLINES = {
     "scm": ("test/accuracy",),
 }
 """Pipeline → the metrics that its line ends with; fine-tuning has one a task."""
+FILLS_THE_CORES = "glue"
+"""The pipeline whose stages run one by one, because each runs its own tasks side by side."""
 LAST_LINES = 12
 """Of a failed stage's output, shown on the terminal."""
 
@@ -60,7 +67,7 @@ class Stage(NamedTuple):
 
     pipeline: str
     minutes: float
-    """On two CPU cores at recipe mini."""
+    """Its share of the time on two CPU cores at recipe mini."""
     arm: tuple[str, ...]
     """Overrides that tell it from the others of its pipeline."""
 
@@ -92,35 +99,52 @@ REPORT_MINUTES = 0.5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launcher", default=sys.executable, help="what starts a script")
+    parser.add_argument("--jobs", type=int, help="stages side by side; default: 2 on a CPU, else 1")
     parser.add_argument(
         "--all", action="store_true", help="the whole paper, not its first half alone"
     )
     parser.add_argument("overrides", nargs="*", help="recipe=…, and Hydra overrides for all stages")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     signal.signal(signal.SIGTERM, leave_on_signal)
     recipes = [word for word in arguments.overrides if word.startswith("recipe=")]
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
     shared = [word for word in arguments.overrides if word not in recipes]
+    launcher = shlex.split(arguments.launcher)
+    jobs = max(1, arguments.jobs or default_jobs(launcher))
     stages = STAGES + REST if arguments.all else STAGES
     words = {stage: [*overrides_of(stage, recipe), *shared] for stage in stages}
     with one_line_errors():  # a mistake is told before anything runs
         folders = {stage: folders_of(stage, words[stage]) for stage in stages}
     runs = folders[stages[0]][0].parents[1]
-    print(_plan(recipe, folders), flush=True)
-    launcher = shlex.split(arguments.launcher)
+    logs = runs / "reproduce"
+    print(_plan(recipe, folders, jobs, logs), flush=True)
     began, total = time.monotonic(), len(stages) + 1
-    for number, stage in enumerate(stages, 1):
-        command = [*launcher, f"scripts/{stage.pipeline}.py", *words[stage]]
-        log = runs / "reproduce" / f"{number}-{name_of(stage)}.log"
-        title = f"[{number}/{total}] {stage.pipeline} {' '.join(overrides_of(stage, recipe))}"
-        run_stage(title, command, log, partial(outcome, stage, folders[stage]))
+    numbers = {stage: number for number, stage in enumerate(stages, 1)}
+    for pipeline, group in groupby(stages, lambda stage: stage.pipeline):
+        beside = 1 if pipeline == FILLS_THE_CORES else jobs
+        share = [f"runtime.threads={len(usable_cores()) // beside}"] if beside > 1 else []
+        outcomes = {}
+        for stage in group:
+            number = numbers[stage]
+            title = f"[{number}/{total}] {pipeline} {' '.join(overrides_of(stage, recipe))}"
+            command = (*launcher, f"scripts/{pipeline}.py", *share, *words[stage])
+            log = logs / f"{number}-{name_of(stage)}.log"
+            outcomes[Command(title, command, log)] = partial(outcome, stage, folders[stage])
+        run_stages(outcomes, beside)
     found = [str(folder) for stage in stages for folder in folders[stage]]
-    report = [sys.executable, "scripts/report.py", "--runs", str(runs)]
+    report = (sys.executable, "scripts/report.py", "--runs", str(runs))
     title = f"[{total}/{total}] report --runs {runs}"
-    run_stage(title, report, runs / "reproduce" / f"{total}-report.log", lambda: "tables, figures")
+    run_stages({Command(title, report, logs / f"{total}-report.log"): lambda: "tables, figures"}, 1)
     print(f"all stages done in {_clock(time.monotonic() - began)}\n", flush=True)
     shown = [sys.executable, "scripts/report.py", "--runs", str(runs), "--tables", *found]
     raise SystemExit(subprocess.run(shown, cwd=CONF.parent).returncode)
+
+
+def default_jobs(launcher: list[str]) -> int:
+    """Return how many stages run side by side: two on a CPU, where small models gain little from a core
+    more; one on accelerators or over several processes, which a stage fills alone."""
+    alone = len(launcher) > 1 or torch.accelerator.is_available() or len(usable_cores()) == 1
+    return 1 if alone else 2
 
 
 def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
@@ -142,38 +166,69 @@ def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
     return sorted(root / "glue" / run_id(cell) for cell in cells_of(config))
 
 
-def run_stage(title: str, command: list[str], log: Path, outcome: Callable[[], str]) -> None:
-    """Run one command, its output into a file; one line on the terminal tells how it goes.
+class Screen:
+    """The last lines of a terminal, a line each of what runs; nothing is shown where there is none."""
+
+    def __init__(self) -> None:
+        self.live, self.lines = sys.stdout.isatty(), list[str]()
+
+    def show(self, lines: list[str]) -> None:
+        """Write the lines over those shown before."""
+        if self.live and lines != self.lines:
+            up = "\x1b[F" * (len(self.lines) - 1)
+            width = shutil.get_terminal_size().columns - 1
+            cut = "\n".join(line[:width] for line in lines)
+            print(f"{up}\r\x1b[J{cut}", end="", flush=True)
+            self.lines = lines
+
+    def clear(self) -> None:
+        """Take the lines away."""
+        self.show([])
+
+
+class StageFailed(SystemExit):
+    """A stage ended with a code other than 0; its last lines are shown."""
+
+    def __init__(self, one: Running) -> None:
+        command, code = one.command, one.process.returncode
+        print("", *command.last_lines(LAST_LINES), sep="\n", file=sys.stderr)
+        what = f"{shlex.join(command.words)} ended with code {code} after {_clock(one.seconds)}"
+        where = f"its output is in {command.log}; the same command goes on"
+        print(f"error: {what}: {where}", file=sys.stderr)
+        super().__init__(code if code > 0 else 1)
+
+
+def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None:
+    """Run stages, their output into files; one line on the terminal tells what came of each.
+
+    Args:
+        outcomes: stage's command → what tells its headline metrics, once it has ended.
+        jobs: how many run side by side.
 
     Raises:
-        SystemExit: it failed, with its code; its last lines are shown.
+        SystemExit: one failed, with its code; its last lines are shown. Those beside it save and stop.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    live = sys.stdout.isatty()
-    print(f"{title} …", end="", flush=True)
-    began = time.monotonic()
-    with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=CONF.parent, stdout=file, stderr=file)
-        try:
-            while process.poll() is None:
-                time.sleep(0.5)
-                if live:
-                    _rewrite(f"{title} … {_clock(time.monotonic() - began)}  {_last(log)}")
-        except BaseException:  # it saves a checkpoint; Ctrl-C reaches it by itself
-            process.terminate()
-            process.wait()
-            print(f"\nstopped: the same command goes on; output so far: {log}", file=sys.stderr)
-            raise
-    took = _clock(time.monotonic() - began)
-    if process.returncode:
-        last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        print("", *last, sep="\n", file=sys.stderr)
-        what = f"{shlex.join(command)} ended with code {process.returncode} after {took}"
-        print(f"error: {what}: its output is in {log}; the same command goes on", file=sys.stderr)
-        raise SystemExit(process.returncode if process.returncode > 0 else 1)
-    if live:
-        _rewrite(title)
-    print(f" {took}: {outcome()}", flush=True)
+    screen = Screen()
+
+    def ended(one: Running) -> None:
+        screen.clear()
+        if one.process.returncode:
+            raise StageFailed(one)
+        took, result = _clock(one.seconds), outcomes[one.command]()
+        print(f"{one.command.title} … {took}: {result}", flush=True)
+
+    def look(running: list[Running]) -> None:
+        screen.show([_state(one) for one in running])
+
+    try:
+        run_commands(list(outcomes), jobs, CONF.parent, look=look, ended=ended)
+    except StageFailed:
+        raise
+    except BaseException:
+        screen.clear()
+        logs = ", ".join(str(command.log) for command in outcomes)
+        print(f"stopped: the same command goes on; output so far: {logs}", file=sys.stderr)
+        raise
 
 
 def outcome(stage: Stage, folders: list[Path]) -> str:
@@ -199,7 +254,7 @@ def name_of(stage: Stage) -> str:
     return "-".join([stage.pipeline, *(word.partition("=")[2] for word in stage.arm)])
 
 
-def _plan(recipe: str, folders: dict[Stage, list[Path]]) -> str:
+def _plan(recipe: str, folders: dict[Stage, list[Path]], jobs: int, logs: Path) -> str:
     """Return what will be done and how long it should take."""
     left = [
         stage
@@ -212,20 +267,14 @@ def _plan(recipe: str, folders: dict[Stage, list[Path]]) -> str:
         expected = "how long was not measured for this recipe: see make plan"
     done = len(folders) - len(left)
     kept = f", {done} of them done" if done else ""
-    return f"{len(folders) + 1} stages at recipe {recipe}{kept}; {expected}"
+    beside = f", up to {jobs} side by side" if jobs > 1 else ""
+    stages = f"{len(folders) + 1} stages at recipe {recipe}{kept}{beside}"
+    return f"{stages}; {expected}; their output: {logs}"
 
 
-def _rewrite(line: str) -> None:
-    width = os.get_terminal_size().columns if sys.stdout.isatty() else 200
-    print(f"\r\x1b[K{line[: width - 1]}", end="", flush=True)
-
-
-def _last(log: Path) -> str:
-    """Return the last line of a file that is being written."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        lines = file.read().decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def _state(one: Running) -> str:
+    last = next(iter(one.command.last_lines(1)), "")
+    return f"{one.command.title} … {_clock(one.seconds)}  {last.strip()}"
 
 
 def _clock(seconds: float) -> str:

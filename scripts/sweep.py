@@ -7,18 +7,14 @@ the study go to every run: `tracker=none runtime.threads=1`.
 import argparse
 import shlex
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from roformer.cli import CONF, DIVERGED, leave_on_signal
+from roformer.commands import Command, Running, run_commands
 from roformer.report.records import RecordError
 from roformer.report.studies import Study, read_study
 from roformer.stdout import outlive_reader
-
-POLL = 0.2
-"""Seconds between looks at the runs."""
 
 
 def commands_of(study: Study, arms: list[str]) -> list[list[str]]:
@@ -41,29 +37,26 @@ def sweep(commands: list[list[str]], jobs: int) -> int:
     Raises:
         SystemExit: one ended otherwise; those beside it are told to stop and save.
     """
-    waiting = list(enumerate(commands, 1))
-    running: dict[subprocess.Popen[bytes], str] = {}
     diverged = 0
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                number, words = waiting.pop(0)
-                name = f"[{number}/{len(commands)}] {shlex.join(words)}"
-                print(name, flush=True)
-                running[subprocess.Popen([sys.executable, *words[1:]], cwd=CONF.parent)] = name
-            time.sleep(POLL)
-            for process in [process for process in running if process.poll() is not None]:
-                name = running.pop(process)
-                if process.returncode not in (0, DIVERGED):
-                    print(f"error: {name} ended with code {process.returncode}", file=sys.stderr)
-                    raise SystemExit(process.returncode if process.returncode > 0 else 1)
-                diverged += process.returncode == DIVERGED
-    except BaseException:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
-        raise
+
+    def ended(one: Running) -> None:
+        nonlocal diverged
+        code = one.process.returncode
+        if code not in (0, DIVERGED):
+            print(f"error: {one.command.title} ended with code {code}", file=sys.stderr)
+            raise SystemExit(code if code > 0 else 1)
+        diverged += code == DIVERGED
+
+    run_commands(
+        [
+            Command(f"[{number}/{len(commands)}] {shlex.join(words)}", (sys.executable, *words[1:]))
+            for number, words in enumerate(commands, 1)
+        ],
+        jobs,
+        CONF.parent,
+        started=lambda command: print(command.title, flush=True),
+        ended=ended,
+    )
     return diverged
 
 

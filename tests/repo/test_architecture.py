@@ -19,6 +19,7 @@ ALLOWED = {
     "bench": {"config", "nn", "models", "data", "training", "evaluation", "pipelines"},
     "report": set(),
     "cli": {"config", "training", "stdout"},
+    "commands": set(),
     "errors": set(),
     "json_files": set(),
     "stdout": set(),

@@ -1,5 +1,6 @@
 """The driver of `make reproduce`: which runs it will make, and how a stage is told of."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -7,12 +8,13 @@ import time
 
 import pytest
 
+from roformer.commands import Command
 from scripts import reproduce
 from tests.conftest import REPOSITORY
 
 
 def test_its_runs_are_the_recorded_ones():
-    """Recipe mini is what the studies of the builtin data recorded, on a CPU with bf16."""
+    """Recipe mini is what was recorded, on a CPU with bf16."""
     names = set()
     for stage in reproduce.STAGES:
         overrides = [*reproduce.overrides_of(stage, "mini"), "training.precision=bf16"]
@@ -42,29 +44,82 @@ def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     assert kinds.count("pretrain") >= 2  # a run a stage
 
 
-def stage(tmp_path, command):
-    reproduce.run_stage("[1/1] x", ["sh", "-c", command], tmp_path / "log", lambda: "loss 1.0")
+def stages(tmp_path, *commands, jobs=1):
+    reproduce.run_stages(
+        {
+            Command(f"[{number}/2] x", ("sh", "-c", command), tmp_path / f"{number}.log"): (
+                lambda number=number: f"loss {number}.0"
+            )
+            for number, command in enumerate(commands, 1)
+        },
+        jobs,
+    )
 
 
 def test_a_stage_is_one_line_and_its_output_a_file(tmp_path, capsys):
-    stage(tmp_path, "echo a lot")
-    assert capsys.readouterr().out == "[1/1] x … 0:00: loss 1.0\n"
-    assert (tmp_path / "log").read_text() == "a lot\n"
+    stages(tmp_path, "echo a lot", "echo more")
+    assert capsys.readouterr().out == "[1/2] x … 0:00: loss 1.0\n[2/2] x … 0:00: loss 2.0\n"
+    assert (tmp_path / "1.log").read_text() == "a lot\n"
 
 
 def test_a_failed_stage_ends_the_command_with_its_code(tmp_path, capsys):
     with pytest.raises(SystemExit) as raised:
-        stage(tmp_path, "seq 30; echo 'error: no such data' >&2; exit 3")
-    assert raised.value.code == 3
-    error = capsys.readouterr().err
+        stages(tmp_path, "seq 30; echo 'error: no such data' >&2; exit 3", "echo late")
+    assert raised.value.code == 3 and not (tmp_path / "2.log").exists()
+    out, error = capsys.readouterr()
     assert "error: no such data" in error and "\n20\n" in error and "\n10\n" not in error
-    assert str(tmp_path / "log") in error and "ended with code 3" in error
+    assert str(tmp_path / "1.log") in error and "ended with code 3" in error and not out
+
+
+def test_the_stage_beside_a_failed_one_stops_in_order(tmp_path, capsys):
+    """It is told to save and waited for."""
+    begun, saved = tmp_path / "begun", tmp_path / "saved"
+    wait = "while :; do sleep 0.05; done"
+    beside = f"trap 'sleep 0.5; touch {saved}; exit' TERM; touch {begun}; {wait}"
+    fail = f"until test -e {begun}; do sleep 0.05; done; exit 4"
+    with pytest.raises(SystemExit) as raised:
+        stages(tmp_path, beside, fail, jobs=2)
+    assert raised.value.code == 4 and saved.is_file()
+    assert capsys.readouterr().err.count("ended with code") == 1
 
 
 def test_a_stage_killed_from_outside_is_no_success(tmp_path):
     with pytest.raises(SystemExit) as raised:
-        stage(tmp_path, "kill -9 $$")
+        stages(tmp_path, "kill -9 $$")
     assert raised.value.code == 1
+
+
+def test_the_terminal_shows_what_runs_in_place(tmp_path, monkeypatch, capsys):
+    """Two lines while two stages run; at the end a line each stays, and nothing else."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    stages(tmp_path, "echo step 1; sleep 1", "echo step 2; sleep 1", jobs=2)
+    screen, row = [""], 0
+    for part in re.split(r"(\x1b\[F|\x1b\[J|\r|\n)", out := capsys.readouterr().out):
+        if part == "\x1b[F":
+            row -= 1
+        elif part == "\x1b[J":
+            del screen[row:]
+            screen.append("")
+        elif part == "\n":
+            row += 1
+            screen.append("")
+        elif part != "\r":
+            screen[row] += part
+    assert re.search(r"\[1/2\] x … 0:0\d  step 1\n\[2/2\] x … 0:0\d  step 2", out)
+    assert sorted(re.sub(r"0:0\d", "", line) for line in screen) == [
+        "",
+        "[1/2] x … : loss 1.0",
+        "[2/2] x … : loss 2.0",
+    ]
+
+
+def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
+    monkeypatch.setattr(reproduce, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(reproduce.torch.accelerator, "is_available", lambda: False)
+    assert reproduce.default_jobs(["python"]) == 2
+    assert reproduce.default_jobs(["torchrun", "--nproc-per-node=2"]) == 1
+    monkeypatch.setattr(reproduce.torch.accelerator, "is_available", lambda: True)
+    assert reproduce.default_jobs(["python"]) == 1
 
 
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, capsys):
@@ -90,12 +145,15 @@ def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert out.startswith("7 stages at recipe smoke; ") and "valid/mlm_loss" in out
+    assert (
+        out.startswith("7 stages at recipe smoke, up to 2 side by side; ")
+        and "valid/mlm_loss" in out
+    )
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("7 stages at recipe smoke, 2 of them done; ")
-    assert [line[:6] for line in lines[1:8]] == [f"[{number}/7]" + " " for number in range(1, 8)]
+    assert lines[0].startswith("7 stages at recipe smoke, 2 of them done, up to 2 side by side; ")
+    assert sorted(line[:6] for line in lines[1:8]) == [f"[{number}/7] " for number in range(1, 8)]
     assert "| roformer (rotary) |" in done.stdout and "sacreBLEU" in done.stdout
     page = tmp_path / "runs" / "report" / "dashboard.html"
     assert page.is_file() and str(page) in lines[-1]
