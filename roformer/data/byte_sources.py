@@ -228,7 +228,7 @@ class Downloaded:
 
     def pieces(self) -> Iterator[bytes]:
         if not self.folder.exists():
-            with one_at_a_time(self.folder):
+            with one_at_a_time(self.folder, self.progress):
                 if not self.folder.exists():
                     with temporary_beside(self.folder) as temporary:
                         self._download(temporary / "download.zip")

@@ -120,7 +120,7 @@ def prepare_bytes(
     source = open_bytes(config, cache_dir, workers=workers, progress=progress)
     folder = Path(cache_dir) / "bytes" / _key(config, source)
     if not folder.exists():
-        with one_at_a_time(folder):  # of several ranks, one prepares
+        with one_at_a_time(folder, progress):  # of several ranks, one prepares
             if not folder.exists():
                 with temporary_beside(folder) as temporary:
                     _build(config, source, temporary, progress)

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,16 +49,25 @@ def temporary_beside(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
+def one_at_a_time(folder: Path, progress: bool = False) -> Iterator[None]:
     """Wait while another process of this machine is making `folder`, then hold others back.
 
     Look whether it exists after entering: the other process may have finished it.
+
+    Args:
+        folder: what is made.
+        progress: tell on stderr that it waits.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     busy = folder.with_name(f"{folder.name}.busy")
     with open(busy, "a") as held:
         with suppress(OSError):  # a file system without locks: both make it, the first one wins
-            fcntl.flock(held, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if progress:
+                    print(f"waiting: another process is making {folder}", file=sys.stderr)
+                fcntl.flock(held, fcntl.LOCK_EX)
         try:
             yield
         finally:

@@ -155,7 +155,7 @@ def prepare_task(
     source = open_examples(name, task, data)
     folder = Path(cache_dir) / "glue" / _key(source, name, task, data, tokenizer)
     if not folder.exists():
-        with one_at_a_time(folder):  # of several ranks, one prepares
+        with one_at_a_time(folder, progress):  # of several ranks, one prepares
             if not folder.exists():
                 with temporary_beside(folder) as temporary:
                     _build(source, name, task, data, tokenizer, temporary, progress)

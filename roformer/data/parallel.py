@@ -192,7 +192,7 @@ def prepare_parallel(
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
     folder = Path(cache_dir) / "wmt" / _key(config, source, given)
     if not folder.exists():
-        with one_at_a_time(folder):  # of several ranks, one prepares
+        with one_at_a_time(folder, progress):  # of several ranks, one prepares
             if not folder.exists():
                 with temporary_beside(folder) as temporary:
                     _build(config, source, given, temporary, workers, progress)

@@ -207,7 +207,7 @@ def prepare_text(
     if workers:  # read once, when the process first uses those threads
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
     if not folder.exists():
-        with one_at_a_time(folder):  # of several ranks, one prepares
+        with one_at_a_time(folder, progress):  # of several ranks, one prepares
             if not folder.exists():
                 with temporary_beside(folder) as temporary:
                     _build(config, source, temporary, progress)

@@ -131,7 +131,7 @@ def prepare_triplets(
     source = open_triplets(data)
     folder = Path(cache_dir) / "scm" / _key(source, data, tokenizer)
     if not folder.exists():
-        with one_at_a_time(folder):  # of several ranks, one prepares
+        with one_at_a_time(folder, progress):  # of several ranks, one prepares
             if not folder.exists():
                 with temporary_beside(folder) as temporary:
                     _build(source, data, tokenizer, temporary, progress)
