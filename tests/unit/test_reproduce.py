@@ -20,12 +20,9 @@ def test_its_runs_are_the_recorded_ones():
         overrides = [*reproduce.overrides_of(stage, "mini"), "training.precision=bf16"]
         if stage.pipeline == "glue":
             overrides.append("pretraining=['recipe=mini','training.precision=bf16']")
-            overrides.append("training.epochs=8")
-        if stage.pipeline == "wmt":
-            overrides.append("training.steps=600")
         names |= {folder.name for folder in reproduce.folders_of(stage, overrides)}
-    recorded = REPOSITORY.glob("experiments/*_builtin/runs/*")
-    assert len(names) == 16 and names <= {folder.name for folder in recorded}
+    recorded = REPOSITORY.glob("experiments/reproduce/runs/*")
+    assert len(names) == 16 and names == {folder.name for folder in recorded}
 
 
 @pytest.mark.parametrize("recipe", ["smoke", "mini"])
