@@ -187,15 +187,7 @@ class Screen:
 
 
 class StageFailed(SystemExit):
-    """A stage ended with a code other than 0; its last lines are shown."""
-
-    def __init__(self, one: Running) -> None:
-        command, code = one.command, one.process.returncode
-        print("", *command.last_lines(LAST_LINES), sep="\n", file=sys.stderr)
-        what = f"{shlex.join(command.words)} ended with code {code} after {_clock(one.seconds)}"
-        where = f"its output is in {command.log}; the same command goes on"
-        print(f"error: {what}: {where}", file=sys.stderr)
-        super().__init__(code if code > 0 else 1)
+    """A stage ended with a code other than 0, and that has been told."""
 
 
 def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None:
@@ -212,8 +204,9 @@ def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None
 
     def ended(one: Running) -> None:
         screen.clear()
-        if one.process.returncode:
-            raise StageFailed(one)
+        if code := one.process.returncode:
+            _tell_failure(one)
+            raise StageFailed(code if code > 0 else 1)
         took, result = _clock(one.seconds), outcomes[one.command]()
         print(f"{one.command.title} … {took}: {result}", flush=True)
 
@@ -270,6 +263,14 @@ def _plan(recipe: str, folders: dict[Stage, list[Path]], jobs: int, logs: Path) 
     beside = f", up to {jobs} side by side" if jobs > 1 else ""
     stages = f"{len(folders) + 1} stages at recipe {recipe}{kept}{beside}"
     return f"{stages}; {expected}; their output: {logs}"
+
+
+def _tell_failure(one: Running) -> None:
+    command = one.command
+    print("", *command.last_lines(LAST_LINES), sep="\n", file=sys.stderr)
+    code = f"ended with code {one.process.returncode} after {_clock(one.seconds)}"
+    where = f"its output is in {command.log}; the same command goes on"
+    print(f"error: {shlex.join(command.words)} {code}: {where}", file=sys.stderr)
 
 
 def _state(one: Running) -> str:

@@ -112,7 +112,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
             "dynamic_ntk turns all keys anew as a text grows",
         ),
         (["model.hidden_size=250"], "hidden_size=250 is not divisible by heads=4"),
-        (["schedule.warmup_steps=600"], r"warmup_steps=600 leaves nothing of training\.steps=600"),
+        (["schedule.warmup_steps=400"], r"warmup_steps=400 leaves nothing of training\.steps=400"),
         (["training.precision=fp16", "runtime.device=cpu"], "fp16 needs a GPU"),
         (["search.length_penalty=marian"], r"search\.length_penalty"),
         (["data=hub"], r"data: .*'builtin', 'files', 'wmt_hub'"),

@@ -58,7 +58,8 @@ def stages(tmp_path, *commands, jobs=1):
 
 def test_a_stage_is_one_line_and_its_output_a_file(tmp_path, capsys):
     stages(tmp_path, "echo a lot", "echo more")
-    assert capsys.readouterr().out == "[1/2] x … 0:00: loss 1.0\n[2/2] x … 0:00: loss 2.0\n"
+    out = re.sub(r"0:0\d", "0:00", capsys.readouterr().out)
+    assert out == "[1/2] x … 0:00: loss 1.0\n[2/2] x … 0:00: loss 2.0\n"
     assert (tmp_path / "1.log").read_text() == "a lot\n"
 
 
@@ -92,7 +93,7 @@ def test_a_stage_killed_from_outside_is_no_success(tmp_path):
 def test_the_terminal_shows_what_runs_in_place(tmp_path, monkeypatch, capsys):
     """Two lines while two stages run; at the end a line each stays, and nothing else."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    stages(tmp_path, "echo step 1; sleep 1", "echo step 2; sleep 1", jobs=2)
+    stages(tmp_path, "echo step 1; sleep 2", "echo step 2; sleep 2", jobs=2)
     screen, row = [""], 0
     for part in re.split(r"(\x1b\[F|\x1b\[J|\r|\n)", out := capsys.readouterr().out):
         if part == "\x1b[F":
@@ -135,7 +136,8 @@ def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
     """Stopped in the third stage: the first two are kept, and the end has tables and a dashboard."""
-    command = [sys.executable, "scripts/reproduce.py", "recipe=smoke", "tracker=none"]
+    command = [sys.executable, "scripts/reproduce.py", "--jobs", "2"]
+    command += ["recipe=smoke", "tracker=none"]
     command += [f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     log = tmp_path / "runs" / "reproduce" / "3-glue-roformer.log"
