@@ -119,13 +119,11 @@ def main() -> None:
     logs = runs / "reproduce"
     print(_plan(recipe, folders, jobs, logs), flush=True)
     began, total = time.monotonic(), len(stages) + 1
-    numbers = {stage: number for number, stage in enumerate(stages, 1)}
-    for pipeline, group in groupby(stages, lambda stage: stage.pipeline):
-        beside = 1 if pipeline == FILLS_THE_CORES else jobs
-        share = [f"runtime.threads={len(usable_cores()) // beside}"] if beside > 1 else []
+    for pipeline, numbered in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
+        group = list(numbered)
+        beside, share = side_by_side(pipeline, len(group), jobs)
         outcomes = {}
-        for stage in group:
-            number = numbers[stage]
+        for number, stage in group:
             title = f"[{number}/{total}] {pipeline} {' '.join(overrides_of(stage, recipe))}"
             command = (*launcher, f"scripts/{pipeline}.py", *share, *words[stage])
             log = logs / f"{number}-{name_of(stage)}.log"
@@ -145,6 +143,13 @@ def default_jobs(launcher: list[str]) -> int:
     more; one on accelerators or over several processes, which a stage fills alone."""
     alone = len(launcher) > 1 or torch.accelerator.is_available() or len(usable_cores()) == 1
     return 1 if alone else 2
+
+
+def side_by_side(pipeline: str, stages: int, jobs: int) -> tuple[int, list[str]]:
+    """Return how many of a pipeline's stages run at once, and the override that shares the cores."""
+    beside = 1 if pipeline == FILLS_THE_CORES else min(jobs, stages)
+    threads = max(1, len(usable_cores()) // beside)
+    return beside, [f"runtime.threads={threads}"] if beside > 1 else []
 
 
 def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
@@ -167,14 +172,14 @@ def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
 
 
 class Screen:
-    """The last lines of a terminal, a line each of what runs; nothing is shown where there is none."""
+    """The last lines of a terminal, a line each of what runs."""
 
     def __init__(self) -> None:
-        self.live, self.lines = sys.stdout.isatty(), list[str]()
+        self.lines = list[str]()
 
     def show(self, lines: list[str]) -> None:
         """Write the lines over those shown before."""
-        if self.live and lines != self.lines:
+        if lines != self.lines:
             up = "\x1b[F" * (len(self.lines) - 1)
             width = shutil.get_terminal_size().columns - 1
             cut = "\n".join(line[:width] for line in lines)
@@ -200,7 +205,7 @@ def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None
     Raises:
         SystemExit: one failed, with its code; its last lines are shown. Those beside it save and stop.
     """
-    screen = Screen()
+    screen, live = Screen(), sys.stdout.isatty()
 
     def ended(one: Running) -> None:
         screen.clear()
@@ -211,7 +216,8 @@ def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None
         print(f"{one.command.title} … {took}: {result}", flush=True)
 
     def look(running: list[Running]) -> None:
-        screen.show([_state(one) for one in running])
+        if live:
+            screen.show([_state(one) for one in running])
 
     try:
         run_commands(list(outcomes), jobs, CONF.parent, look=look, ended=ended)

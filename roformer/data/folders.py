@@ -49,7 +49,7 @@ def temporary_beside(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def one_at_a_time(folder: Path, progress: bool = False) -> Iterator[None]:
+def one_at_a_time(folder: Path, progress: bool) -> Iterator[None]:
     """Wait while another process of this machine is making `folder`, then hold others back.
 
     Look whether it exists after entering: the other process may have finished it.

@@ -75,7 +75,9 @@ class Samples(threading.Thread):
 
     def peak(self, first: int = 0, last: int | None = None) -> int:
         """Return the most while the work was at `first` … before `last`."""
-        return int(self.most[first:last].max())
+        most = int(self.most[first:last].max())
+        assert most >= 0, "no sample was taken there"
+        return most
 
 
 def measured(work: Callable[[], Any]) -> Any:

@@ -1,6 +1,7 @@
 """What the README says can be run: commands compose, targets exist, numbers are the records'."""
 
 import json
+import math
 import re
 import shlex
 
@@ -238,6 +239,29 @@ def test_the_readme_tells_differences_as_recorded():
     difference, low, high = rotary
     assert f"over sinusoidal positions is {difference} ({low} to {high} over seeds by t" in readme
     assert f"Shaw's {shaw[0]} is not told from chance" in readme and shaw[1] < 0 < shaw[2]
+
+
+def test_the_readme_tells_longer_budgets_as_recorded():
+    """What the baselines of make reproduce get with more epochs and updates, in other studies."""
+    readme = (REPOSITORY / "README.md").read_text()
+
+    def recorded(study, run, metric):
+        (path,) = (REPOSITORY / "experiments" / study / "runs").glob(f"{run}/summary.json")
+        return json.loads(path.read_text())["metrics"][metric]
+
+    tasks = {"mrpc": "mrpc/f1", "mnli": "mnli/accuracy_matched"}
+    bert, roformer = (
+        [recorded("glue_builtin", f"{task}-{arm}-*", metric) for task, metric in tasks.items()]
+        for arm in ("bert-learned", "roformer-rotary")
+    )
+    said = f"BERT gets {bert[0]:.1%} on MRPC and {bert[1]:.1%} on MNLI".replace("%", "")
+    behind = max(ours - theirs for ours, theirs in zip(roformer, bert, strict=True))
+    assert f"{said}, where it is {math.ceil(100 * behind)} points behind at most" in readme
+    scores = [
+        recorded("wmt_builtin", f"{arm}-*", "test/sacrebleu")
+        for arm in ("transformer-sinusoidal", "roformer-rotary")
+    ]
+    assert "the Transformer gets {:.2f} BLEU against {:.2f}".format(*scores) in readme
 
 
 def test_the_readme_tells_memory_as_recorded():

@@ -123,6 +123,22 @@ def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
     assert reproduce.default_jobs(["python"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "stages", "jobs", "expected"),
+    [
+        ("pretrain", 2, 2, (2, ["runtime.threads=2"])),
+        ("stages", 1, 2, (1, [])),
+        ("glue", 2, 2, (1, [])),
+        ("clm", 6, 6, (6, ["runtime.threads=1"])),
+        ("wmt", 2, 1, (1, [])),
+    ],
+)
+def test_a_stage_alone_has_all_cores(monkeypatch, pipeline, stages, jobs, expected):
+    """Also one of a pipeline whose tasks run side by side; more stages than cores have one each."""
+    monkeypatch.setattr(reproduce, "usable_cores", lambda: [0, 1, 2, 3])
+    assert reproduce.side_by_side(pipeline, stages, jobs) == expected
+
+
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["reproduce.py", f"runtime.runs_dir={tmp_path}", "sed=1"])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
