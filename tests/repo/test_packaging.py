@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -105,7 +106,11 @@ def test_opening_a_model_imports_base_dependencies_alone():
 def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
     """In an environment of its own, with this one's packages but the extras' behind it."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), "."]
-    subprocess.run(build, cwd=REPOSITORY, check=True)
+    source = tmp_path / "source"  # a build leaves folders where it is made
+    shutil.copytree(REPOSITORY / "roformer", source / "roformer")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    subprocess.run(build, cwd=source, check=True)
     (wheel,) = tmp_path.glob("roformer-*.whl")
     assert {"roformer/py.typed", "roformer/report/dashboard/page.html"} <= set(
         zipfile.ZipFile(wheel).namelist()
