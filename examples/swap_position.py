@@ -1,4 +1,4 @@
-"""What a position encoding knows: one encoder, seven encodings, two questions.
+"""What a position encoding knows: one encoder, six encodings and none, two questions.
 
     python examples/swap_position.py
 

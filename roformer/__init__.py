@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from roformer.pipelines.layout import convert_run_layout
     from roformer.pipelines.loading import TrainedModel, load_model
     from roformer.pipelines.translating import Translator, load_translator
+
+__version__ = version("roformer")
 
 __all__ = [
     "Generator",

@@ -122,10 +122,14 @@ class Sinusoidal:
 
 @schema
 class Shaw:
-    """Trained relative representations on keys and values (Shaw et al. 2018, Eq. 3-5)."""
+    """Trained relative representations on keys and values (Shaw et al. 2018, Eq. 3-5).
+
+    Each layer has its own, shared by its heads.
+    """
 
     kind: Literal["shaw"] = "shaw"
     clip: PositiveInt = 16
+    """k: distances beyond it count as k. 16 in the paper's base model, 8 in its big one."""
     values: bool = True
     """Also add the representations to the values (Eq. 3), not only to the keys (Eq. 4)."""
 

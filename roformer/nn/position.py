@@ -7,9 +7,10 @@ An encoding overrides the hooks it needs; each is the identity by default:
     bias        adds to the attention logits                shaw (keys), t5, alibi
     value_term  adds to the attention output                shaw (values)
 
-Models call `embed` once, attention kernels call the others; nothing else in the code base knows
-which encoding is in use. A new encoding is one class here (decorated with `encodes`), one dataclass
-in `config/position.py` and one file in `conf/model/position/`.
+Models call `embed` once, attention kernels call the others, and neither knows which encoding is in
+use. (Checks of lengths ask for a learned table, and the exports to transformers for what it can hold.)
+A new encoding is one class here (decorated with `encodes`), one dataclass in `config/position.py` and
+one file in `conf/model/position/`.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size. Position ids are
 (T,) when all rows share them, else (B, T).
@@ -194,7 +195,11 @@ class SinusoidalPosition(PositionEncoding):
 
 @encodes(encodings.Shaw)
 class ShawPosition(PositionEncoding):
-    """Shaw et al. 2018: trained vectors for clipped distances, a layer's own, shared by its heads."""
+    """Trained vectors for clipped distances, each layer's own (Shaw et al. 2018).
+
+    The heads of a layer share them, as in the paper's big model (clip 8). Its base model (clip 16) has
+    vectors of its own for each head as well, which this class does not offer.
+    """
 
     def __init__(self, config: encodings.Shaw, sizes: Sizes):
         super().__init__(config, sizes)

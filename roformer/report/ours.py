@@ -189,7 +189,8 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     for name, setting, runs in _named(arms):
         found = [run["metrics"][metric] for run in runs]
         value = mean([math.nan if number is None else number for number in found], 3)
-        ours.append(Ours(name, {loss.words: value}, setting, notes=notes))
+        column = "whole validation text" if loss.whole else "validation"
+        ours.append(Ours(name, {loss.words: value}, setting, column, notes=notes))
     return ours
 
 

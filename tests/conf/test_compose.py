@@ -80,6 +80,20 @@ def test_the_paper_recipe_is_the_paper():
     assert built.data.sources[0].path == "wikimedia/wikipedia"
 
 
+def test_the_warm_start_recipe_is_the_authors_script():
+    """Batch 64 with 4 accumulated; lr_schedule={20000: 1} counts micro-batches, four of them a step."""
+    built = config("recipe=paper_warmstart", "init_from=x")
+    assert built.training.batch_size == 64 * 4
+    schedule = built.schedule
+    assert (schedule.kind, schedule.warmup_steps, schedule.initial_ratio) == (
+        "constant",
+        20_000 // 4,
+        0.0,
+    )
+    optimizer = built.optimizer
+    assert (optimizer.learning_rate, optimizer.weight_decay) == (1e-5, 0.01)
+
+
 def test_paper_tuned_differs_in_optimisation_alone():
     paper, tuned = plain(config("recipe=paper")), plain(config("recipe=paper_tuned"))
     assert {k for k in paper if paper[k] != tuned[k]} == {"recipe", "optimizer", "schedule"}

@@ -12,6 +12,7 @@ from roformer.report.paper import read_paper
 from tests.conftest import REPOSITORY
 
 RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("stages_*.yaml"))
+FILLED = {"stages_paper_warmstart": ["init_from=x"]}
 STAGE = "sequence_length:32,batch_size:8,steps:6"
 RESTART = f"{{{STAGE},optimizer:restart,schedule:continue}}"
 
@@ -28,7 +29,7 @@ def stages(*given):
 @pytest.mark.parametrize("model", ["roformer", "model/position=t5"])
 def test_every_recipe_composes(recipe, model):
     model = model if "/" in model else f"model={model}"
-    built = config(f"recipe={recipe}", model)
+    built = config(f"recipe={recipe}", model, *FILLED.get(recipe, []))
     assert len(plan(built)) == len(built.stages) == len(stages_of(built))
     assert all(type(stage) is PretrainConfig for stage in stages_of(built))
 
@@ -38,17 +39,35 @@ def test_both_chinese_corpora_compose(data):
     assert config(f"data={data}").data.tokenizer.words == "jieba"
 
 
-def test_the_paper_recipe_is_table_4():
+@pytest.mark.parametrize("recipe", ["stages_paper", "stages_paper_warmstart"])
+def test_the_paper_recipes_are_table_4(recipe):
     """Lengths, batches and steps as experiments/paper.yaml has them from the paper."""
     table = read_paper(REPOSITORY / "experiments" / "paper.yaml")["tables"]["table_4"]
     theirs = [
         tuple(int(model[key].replace(",", "")) for key in ("length", "batch", "steps"))
         for model in table["models"]
     ]
-    built = config("recipe=stages_paper", "data=chinese_hub", "runtime=default")
+    filled = FILLED.get(recipe, [])
+    built = config(f"recipe={recipe}", "data=chinese_hub", "runtime=default", *filled)
     ours = [(stage.sequence_length, stage.batch_size, stage.steps) for stage in built.stages]
     assert ours == theirs and len(ours) == 6
     assert sum(steps for *_, steps in ours) == 452_500
+
+
+def test_the_literal_stages_are_the_authors_script():
+    """Each from the weights before it: a warm-up of 5,000 steps, then constant 1e-5."""
+    found = stages_of(config("recipe=stages_paper_warmstart", "init_from=wobert"))
+    assert found[0].init_from == "wobert" and not any(stage.keep_moments for stage in found)
+    for stage in found:
+        schedule = stage.schedule
+        assert (schedule.kind, schedule.warmup_steps, schedule.first_update) == (
+            "constant",
+            5000,
+            0,
+        )
+        assert (stage.optimizer.learning_rate, stage.optimizer.weight_decay) == (1e-5, 0.01)
+    with pytest.raises(InputError, match="init_from has no value"):
+        config("recipe=stages_paper_warmstart")
 
 
 def test_each_stage_is_its_own_pretraining_after_the_one_before():

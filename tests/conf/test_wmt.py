@@ -71,15 +71,49 @@ def test_the_paper_recipe_is_the_paper():
     assert (built.data.path, built.data.name, built.data.test_lines) == ("wmt/wmt14", "de-en", 3003)
 
 
-def test_english_french_and_big_differ_where_they_should():
+def test_the_english_french_recipe_is_the_base_model_of_shaw():
+    """Shaw et al. 2018, section 4.1: the base model that has 38.2 and 38.7 BLEU on EN-FR."""
+    built = config("recipe=wmt_paper_enfr", "data=wmt_hub", "model/position=shaw")
+    model, training = built.model, built.training
+    sizes = (model.layers, model.hidden_size, model.heads, model.intermediate_size)
+    assert sizes == (6, 512, 8, 1024) and (model.hidden_dropout, model.position.clip) == (0.1, 16)
+    assert (training.steps, training.average, training.tokens_per_update) == (100_000, 1, 25_000)
+    assert (built.data.name, built.data.target_language) == ("fr-en", "fr")
+    schedule = built.schedule
+    assert (schedule.kind, schedule.warmup_steps, schedule.initial_ratio) == (
+        "inverse_sqrt",
+        4000,
+        0.0,
+    )
+    assert built.optimizer.learning_rate == pytest.approx((512 * 4000) ** -0.5, rel=1e-6)
+    assert (built.search.beam, built.search.length_penalty, built.search.alpha) == (4, "gnmt", 0.6)
+    paper, french = (
+        plain(config(f"recipe={name}", "data=wmt_hub")) for name in ("wmt_paper", "wmt_paper_enfr")
+    )
+    differing = {key for key in paper if paper[key] != french[key]}
+    assert differing == {"recipe", "model", "data", "training", "optimizer", "schedule", "search"}
+
+
+def test_ten_minutes_of_vaswani_are_the_checkpoints_of_base_and_big():
+    """0.4 s a step in base, 1.0 s in big; the mean of 20 spans 12,000 steps of big."""
+    base, big = (
+        config(f"recipe={name}", "data=wmt_hub") for name in ("wmt_paper", "wmt_paper_big")
+    )
+    assert base.training.checkpoint_every * 0.4 == 600
+    assert big.training.checkpoint_every * 1.0 == 600
+    assert big.training.average * big.training.checkpoint_every == 12_000
+
+
+def test_big_differs_from_base_where_it_should():
     paper = plain(config("recipe=wmt_paper", "data=wmt_hub"))
-    french = plain(config("recipe=wmt_paper_enfr", "data=wmt_hub"))
     big = plain(config("recipe=wmt_paper_big", "data=wmt_hub"))
-    assert {k for k in paper if paper[k] != french[k]} == {"recipe", "data", "training"}
-    assert (french["data"]["name"], french["data"]["target_language"]) == ("fr-en", "fr")
     assert {k for k in paper if paper[k] != big[k]} == {"recipe", "model", "training"}
     assert (big["model"]["hidden_size"], big["model"]["heads"]) == (1024, 16)
-    assert (big["model"]["hidden_dropout"], big["training"]["average"]) == (0.3, 20)
+    assert (big["model"]["hidden_dropout"], big["training"]["steps"]) == (0.3, 300_000)
+    shaw = ["model=transformer", "model/position=shaw", "model.position.clip=8"]
+    assert config("recipe=wmt_paper_big", "data=wmt_hub", *shaw).model.position.clip == 8
+    comment = (CONF / "recipe" / "wmt_paper_big.yaml").read_text().replace("\n# ", " ")
+    assert f"add {' '.join(shaw)}." in comment
 
 
 def test_where_and_how_fast_stay_out_of_the_run_id():

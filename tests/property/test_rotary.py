@@ -167,6 +167,63 @@ def test_compiles_without_a_break(layout):
     torch.testing.assert_close(compiled(x, positions, layout=layout), expected)
 
 
+@pytest.mark.parametrize("layout", rotary.LAYOUTS)
+def test_a_key_turns_by_its_own_position(layout):
+    """f_k(x_n, n) is R_n k (Eq. 14), whatever position the query has."""
+    k = torch.randn(8, dtype=torch.float64)
+    for n in (0, 3, 11):
+        turned = roformer.apply_rotary(k[None], torch.tensor([n]), layout=layout)[0]
+        expected = laws.rotation_matrix(n, 8, 10000.0, layout) @ k
+        torch.testing.assert_close(turned, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("layout", rotary.LAYOUTS)
+@pytest.mark.parametrize(("m", "n"), [(2, 9), (9, 2), (5, 5)])
+def test_the_product_has_the_rotation_by_n_minus_m(m, n, layout):
+    """(R_m q)ᵀ(R_n k) = qᵀ R_(n-m) k = Re Σ q k* e^(i(m-n)θ) (Eq. 12, 16), of which the sign is told."""
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    turned_q, turned_k = (
+        roformer.apply_rotary(x[None], torch.tensor([place]), layout=layout)[0]
+        for x, place in ((q, m), (k, n))
+    )
+    product = turned_q @ turned_k
+    matrix = laws.rotation_matrix(n - m, 8, 10000.0, layout)
+    torch.testing.assert_close(product, q @ matrix @ k, atol=1e-4, rtol=0)
+    parts = (x.unflatten(-1, (-1, 2) if layout == "interleaved" else (2, -1)) for x in (q, k))
+    axis = -1 if layout == "interleaved" else 0
+    a, b = (torch.complex(*part.unbind(axis)) for part in parts)
+    theta = 10000.0 ** (-2 * torch.arange(4, dtype=torch.float64) / 8)
+    score = (a * b.conj() * torch.polar(torch.ones_like(theta), (m - n) * theta)).sum().real
+    torch.testing.assert_close(product, score, atol=1e-4, rtol=0)
+    if m != n:
+        other = q @ laws.rotation_matrix(m - n, 8, 10000.0, layout) @ k
+        assert abs(product - other) > 0.1
+
+
+def test_one_pair_does_not_decay():
+    """cos((m-n)θ) with θ = 1 is back at 1 after 44 ≈ 7·2π positions, and at -1 after 22."""
+    x = torch.tensor([[1.0, 0.0]])
+    scores = [
+        float((x * roformer.apply_rotary(x, torch.tensor([place]))).sum()) for place in (0, 22, 44)
+    ]
+    assert scores == pytest.approx([1, -1, 1], abs=1e-3)
+    assert roformer.decay_bound(torch.arange(300), 2).tolist() == pytest.approx([1.0] * 300)
+
+
+def test_each_angle_turns_both_of_its_pair():
+    """cos mθ_1, cos mθ_1, cos mθ_2, cos mθ_2, … are the diagonal of R_m (Eq. 34)."""
+    angles = roformer.rotary_angles(torch.tensor([3]), 8)[0]
+    turned = roformer.apply_rotary(torch.eye(8), torch.full((8,), 3))
+    torch.testing.assert_close(turned.diagonal(), angles.cos().repeat_interleave(2))
+
+
+def test_the_table_grows_with_the_length_and_is_no_weight():
+    embedding = roformer.RotaryEmbedding(16)
+    assert not embedding.state_dict() and not list(embedding.buffers())
+    entries = [sum(t.numel() for t in embedding.table(torch.arange(n))) for n in (10, 1000)]
+    assert entries == [10 * 16, 1000 * 16]
+
+
 @pytest.mark.parametrize(
     ("head_dim", "expected"),
     [

@@ -41,7 +41,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "datasets": "datasets",
     "accelerate": "accelerate",
 }
-"""Distribution -> its package folder, in the order of the corpus; all are run-time requirements."""
+"""Distribution -> its package folder, in the order of the corpus; they come with the extra `train`."""
 
 SKIPPED_FOLDERS = frozenset(
     # Tests say little in English; vendored code is another package's.

@@ -1,0 +1,141 @@
+"""What `pip install roformer` brings: ranges that hold the pins, and enough to open a trained model."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import roformer
+from tests.conftest import REPOSITORY
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+IMPORTED = {"pil": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}
+"""Name of a module → its distribution, where they differ."""
+
+
+def ranges(lines):
+    """Return distribution → its range; `roformer[…]` stands for other extras."""
+    found = map(Requirement, lines)
+    return {canonicalize_name(one.name): one.specifier for one in found if one.name != "roformer"}
+
+
+def pins():
+    lines = (REPOSITORY / "requirements.txt").read_text().splitlines()
+    found = (line.split("==") for line in lines if re.match(r"[a-z]", line))
+    return {canonicalize_name(name): pin for name, pin in found}
+
+
+def imported(*folders):
+    """Return the distributions that the modules of these folders import, anywhere in them."""
+    names = set()
+    for path in (file for folder in folders for file in (REPOSITORY / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add(node.module)
+    tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"roformer"}
+    found = {canonicalize_name(IMPORTED.get(top.lower(), top)) for top in tops}
+    return {"pydantic" if name == "pydantic-core" else name for name in found}
+
+
+def test_the_pins_lie_within_the_ranges():
+    """What the make targets install is what the package asks for, and nothing else."""
+    extras = [line for name in ("train", "report", "dev") for line in EXTRAS[name]]
+    allowed = {**ranges(extras), **ranges(PROJECT["dependencies"])}
+    pinned = pins()
+    assert set(pinned) == set(allowed)
+    for name, pin in pinned.items():
+        assert allowed[name].contains(pin), f"{name}=={pin} is not within {allowed[name]}"
+        assert len(list(allowed[name])) == 2, f"{name} needs a lower and an upper end"
+
+
+def test_every_import_is_a_dependency():
+    """Of the package and the scripts, by the extras of training and reports."""
+    lines = [*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["report"]]
+    assert imported("roformer", "scripts") <= set(ranges(lines))
+
+
+def test_development_tools_do_not_come_with_the_package():
+    base = set(ranges(PROJECT["dependencies"]))
+    assert base.isdisjoint({"pytest", "mypy", "playwright", "ruff", "hypothesis", "sympy"})
+    assert base.isdisjoint({"wandb", "matplotlib", "plotly", "hydra-core", "datasets"})
+
+
+def test_the_version_has_one_place():
+    assert roformer.__version__ == PROJECT["version"] == metadata.version("roformer")
+
+
+OPENING = """
+import importlib, json, sys
+for name in json.loads(sys.argv[1]):
+    sys.modules[name] = None  # importing it fails, as where it is not installed
+import roformer
+for name in roformer.__all__:
+    getattr(roformer, name)
+"""
+
+
+def test_opening_a_model_imports_base_dependencies_alone():
+    """Everything public is imported with the modules of all extras out of reach."""
+    base = set(ranges(PROJECT["dependencies"]))
+    extras = set(ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]]))
+    # torch imports sympy and networkx itself.
+    others = extras - base - {"sympy", "networkx"}
+    modules = {distribution: module for module, distribution in IMPORTED.items()} | {
+        "pillow": "PIL"
+    }
+    blocked = [modules.get(name, name.replace("-", "_")) for name in others]
+    subprocess.run([sys.executable, "-c", OPENING, json.dumps(blocked)], check=True)
+
+
+@pytest.mark.slow
+def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
+    """In an environment of its own, with this one's packages but the extras' behind it."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), "."]
+    source = tmp_path / "source"  # a build leaves folders where it is made
+    shutil.copytree(REPOSITORY / "roformer", source / "roformer")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    subprocess.run(build, cwd=source, check=True)
+    (wheel,) = tmp_path.glob("roformer-*.whl")
+    assert {"roformer/py.typed", "roformer/report/dashboard/page.html"} <= set(
+        zipfile.ZipFile(wheel).namelist()
+    )
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)],
+        cwd=tmp_path,
+        check=True,
+    )
+    site = Path(metadata.distribution("torch").locate_file(""))
+    script = (
+        "import sys; sys.path.append(sys.argv[1]); import torch, roformer; "
+        "from roformer import apply_rotary; "
+        "assert roformer.__file__.startswith(sys.prefix), roformer.__file__; "
+        "print(apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer.__version__)"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    told = subprocess.run(
+        [python, "-c", script, str(site)],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert told.stdout.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"
