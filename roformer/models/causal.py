@@ -8,6 +8,7 @@ Shapes: B batch, T sequence, D hidden size, V vocabulary.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +85,8 @@ class CausalDecoding:
         self.model = model
         self.read = 0
         """Tokens of each text read so far."""
-        self.caches = [block.attention.new_cache() for block in model.blocks]
+        blocks: list[Any] = list(model.blocks)
+        self.caches = [block.attention.new_cache() for block in blocks]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read on; return the logits of the token after the last one.

@@ -168,7 +168,7 @@ def translation_peer(
     )
 
     position = config.position
-    if not isinstance(position, Sinusoidal):
+    if position.kind != "sinusoidal":
         raise NoPeer(
             f"marian and pegasus compute sinusoids; this model has {position.kind} positions"
         )

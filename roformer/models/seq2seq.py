@@ -8,6 +8,7 @@ Shapes: B batch, S source tokens, T target tokens, D hidden size, V vocabulary, 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,13 +135,14 @@ class BeamDecoding:
         self.model, self.beams = model, beams
         source = model.encode(input_ids, attention_mask)
         self.mask = source.mask
+        blocks: list[Any] = list(model.decoder)
         # Read at every step: as views of one projection they would be copied each time.
         self.memories = [
             (k.contiguous(), v.contiguous())
-            for block in model.decoder
+            for block in blocks
             for k, v in [block.cross_attention.keys_values(source.hidden)]
         ]
-        self.caches = [block.attention.new_cache() for block in model.decoder]
+        self.caches = [block.attention.new_cache() for block in blocks]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Feed the next token of every beam, (L, K); return the logits of the one after, (L, K, V)."""

@@ -16,7 +16,6 @@ ALLOWED = {
     "training": {"config"},
     "evaluation": {"config"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation"},
-    "bench": {"config", "nn", "models", "data", "training", "evaluation", "pipelines"},
     "report": set(),
     "cli": {"config", "training", "stdout"},
     "commands": set(),
