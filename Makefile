@@ -121,7 +121,7 @@ extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=
 	$(BIN)/python scripts/extension.py $(RUN) $(ARGS)
 
 bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
-	$(BIN)/python scripts/bench.py $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 # A file's tests run in one process and make its fixtures once; the long files come first.
 test: $(STAMP)  ## the tests, about 5 minutes on two cores

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from roformer.config.position import Alibi, Position, Rotary, Shaw, T5Bias, YarnScaling
+from roformer.config.position import Position
 from roformer.config.typed import schema
 
 
@@ -77,7 +77,9 @@ Attention = Annotated[
 ]
 
 
-def check_attention(attention: Attention, position: Position, dropout: float) -> None:
+def check_attention(
+    attention: Attention, position: Position, dropout: float, head_dim: int
+) -> None:
     """Raise ValueError where linear attention does not go with positions or dropout.
 
     It has no logits to add to and no probabilities to drop.
@@ -85,7 +87,7 @@ def check_attention(attention: Attention, position: Position, dropout: float) ->
     if not isinstance(attention, LinearAttention):
         return
     kind = attention.kind
-    if isinstance(position, Shaw | T5Bias | Alibi):
+    if position.adds_to_logits:
         raise ValueError(
             f"model/attention={kind} has no matrix of logits for model/position={position.kind} to "
             "add to: choose rotary, sinusoidal, learned or none"
@@ -95,20 +97,8 @@ def check_attention(attention: Attention, position: Position, dropout: float) ->
             f"model/attention={kind} has no probabilities to drop: set model.attention_dropout=0, "
             f"not {dropout}"
         )
-    if not isinstance(position, Rotary) or attention.rope_position == "pre":
-        return
-    if isinstance(position.scaling, YarnScaling):
-        raise ValueError(
-            "position.scaling.kind=yarn sharpens the softmax by longer queries and keys, but after a "
-            "feature map longer ones scale the output: choose ntk or linear"
-        )
-    if isinstance(attention, PerformerAttention):
-        turned = round(attention.features * position.fraction)
-        if turned % 2:
-            raise ValueError(
-                f"rotary positions turn pairs of features, but position.fraction={position.fraction} "
-                f"of attention.features={attention.features} are {turned}: choose an even number"
-            )
+    if attention.rope_position == "post":
+        position.check_features(kind, attention.feature_size(head_dim))
 
 
 def check_documents(attention: Attention, documents: str) -> None:

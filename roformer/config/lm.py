@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from roformer.config.position import Learned, check_causal
 from roformer.config.schema import (
     Fraction,
     Label,
@@ -36,11 +35,11 @@ class CausalConfig(TransformerConfig):
     """A decoder alone (GPT-2's block; Radford et al. 2019): a token sees itself and those before it."""
 
     norm: Literal["post", "pre"] = "pre"
-    layer_norm_eps: PositiveFloat = 1e-5
     init_std: PositiveFloat = 0.02
 
-    activation = "gelu"
-    causal = True
+    @property
+    def causal(self) -> bool:
+        return True
 
     @property
     def sinusoid_scale(self) -> float:
@@ -49,7 +48,7 @@ class CausalConfig(TransformerConfig):
 
     @model_validator(mode="after")
     def _causal_position(self) -> CausalConfig:
-        check_causal(self.position)
+        self.position.check_causal()
         return self
 
 
@@ -152,12 +151,9 @@ class LanguageModelConfig:
     def _combinations(self) -> LanguageModelConfig:
         position, training = self.model.position, self.training
         length, longest = training.sequence_length, training.longest
-        if isinstance(position, Learned) and length > position.max_positions:
-            raise ValueError(
-                f"training.sequence_length={length} is beyond the learned table of "
-                f"model.position.max_positions={position.max_positions}: raise it, shorten the "
-                "sequences, or choose model/position=rotary, which has no table"
-            )
+        position.check_length(
+            length, f"training.sequence_length={length}", "raise it, shorten the sequences"
+        )
         if any(longest % multiple for multiple in training.longer):
             raise ValueError(
                 f"training.longer={list(training.longer)}: each must divide the largest, so that the same "

@@ -1,13 +1,19 @@
-"""The position encodings that a model can be given; their code is in `roformer.nn.position`."""
+"""Configurations of the position encodings; their code is in `roformer.nn.position`.
+
+Each says what it can do (`PositionConfig`): other code asks for that, never for its type.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from roformer.config.typed import schema
+
+if TYPE_CHECKING:
+    from roformer.config.schema import TransformerConfig
 
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 """s: how many times more positions than in training the encoding is stretched to."""
@@ -84,7 +90,46 @@ Scaling = Annotated[
 
 
 @schema
-class Rotary:
+class PositionConfig:
+    """Base class of the encodings: what one can do, and which models it refuses."""
+
+    adds_to_logits: ClassVar[bool] = False
+    """Whether it needs the matrix of attention logits, which linear attention does not have."""
+
+    @property
+    def longest(self) -> int | None:
+        """Positions that it was given vectors for; None: it reads any number."""
+        return None
+
+    def rotated_dims(self, size: int) -> int:
+        """Return how many of the `size` dimensions of a query or key it rotates."""
+        return 0
+
+    def check_model(self, model: TransformerConfig) -> None:
+        """Raise ValueError where it does not fit the sizes of a model."""
+
+    def check_causal(self) -> None:
+        """Raise ValueError where it cannot serve a decoder, which sees the past and keeps it."""
+
+    def check_features(self, attention: str, features: int) -> None:
+        """Raise ValueError where it cannot be applied to the feature maps of linear attention.
+
+        Args:
+            attention: kind of the attention.
+            features: M, features of a head.
+        """
+
+    def check_length(self, length: int, key: str, remedy: str) -> None:
+        """Raise ValueError where `length` tokens, set by `key`, have more positions than it has."""
+        if self.longest is not None and length > self.longest:
+            raise ValueError(
+                f"{key} is beyond the learned table of model.position.max_positions={self.longest}: "
+                f"{remedy}, or choose model/position=rotary, which has no table"
+            )
+
+
+@schema
+class Rotary(PositionConfig):
     """Rotary position embedding (RoFormer, Eq. 14-16)."""
 
     kind: Literal["rotary"] = "rotary"
@@ -100,17 +145,63 @@ class Rotary:
     """Beyond the paper. Not written where there is none, so that runs, their ids and checkpoints
     from before this key are still the same."""
 
+    def rotated_dims(self, size: int) -> int:
+        return round(size * self.fraction)
+
+    def check_model(self, model: TransformerConfig) -> None:
+        rotated = self.rotated_dims(model.rotated_size)
+        if rotated % 2:
+            raise ValueError(
+                f"rotary positions rotate pairs, but fraction={self.fraction} of a head of "
+                f"{model.head_dim} is {rotated} dimensions: choose hidden_size, heads or "
+                "position.fraction so that it is even"
+            )
+        if rotated == 0:
+            raise ValueError(
+                f"position.fraction={self.fraction} of a head of {model.head_dim} rotates "
+                "nothing: raise it, or choose model/position=none"
+            )
+        if isinstance(self.scaling, NtkScaling | DynamicNtkScaling) and rotated < 4:
+            raise ValueError(
+                f"position.scaling.kind={self.scaling.kind} spreads the factor over the pairs of a "
+                "head and needs two of them: choose larger heads, or position.scaling.kind=linear"
+            )
+
+    def check_causal(self) -> None:
+        if isinstance(self.scaling, DynamicNtkScaling):
+            raise ValueError(
+                "position.scaling.kind=dynamic_ntk rotates all keys anew as a text grows, but the "
+                "decoder keeps its keys: choose ntk, yarn or linear"
+            )
+
+    def check_features(self, attention: str, features: int) -> None:
+        if isinstance(self.scaling, YarnScaling):
+            raise ValueError(
+                "position.scaling.kind=yarn sharpens the softmax by longer queries and keys, but "
+                "after a feature map longer ones scale the output: choose ntk or linear"
+            )
+        rotated = self.rotated_dims(features)
+        if attention == "performer" and rotated % 2:
+            raise ValueError(
+                f"rotary positions rotate pairs of features, but position.fraction={self.fraction} "
+                f"of attention.features={features} are {rotated}: choose an even number"
+            )
+
 
 @schema
-class Learned:
+class Learned(PositionConfig):
     """One trained vector per absolute position, added to the embeddings (BERT)."""
 
     kind: Literal["learned"] = "learned"
     max_positions: PositiveInt = 512
 
+    @property
+    def longest(self) -> int:
+        return self.max_positions
+
 
 @schema
-class Sinusoidal:
+class Sinusoidal(PositionConfig):
     """Fixed sines and cosines added to the embeddings (Vaswani et al. 2017, section 3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -119,13 +210,21 @@ class Sinusoidal:
     """Amplitude; null: the model's own, √2·init_std in an encoder (the root mean square that a
     learned table starts with), 1 in an encoder-decoder (Vaswani et al.)."""
 
+    def check_model(self, model: TransformerConfig) -> None:
+        if model.hidden_size % 2:
+            raise ValueError(
+                f"sinusoidal positions need an even hidden_size, not {model.hidden_size}"
+            )
+
 
 @schema
-class Shaw:
+class Shaw(PositionConfig):
     """Trained relative representations on keys and values (Shaw et al. 2018, Eq. 3-5).
 
     Each layer has its own, shared by its heads.
     """
+
+    adds_to_logits = True
 
     kind: Literal["shaw"] = "shaw"
     clip: PositiveInt = 16
@@ -135,24 +234,42 @@ class Shaw:
 
 
 @schema
-class T5Bias:
+class T5Bias(PositionConfig):
     """A trained bias per head and bucketed distance (Raffel et al. 2020, section 2.1)."""
+
+    adds_to_logits = True
 
     kind: Literal["t5"] = "t5"
     buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
     max_distance: PositiveInt = 128
 
+    def check_model(self, model: TransformerConfig) -> None:
+        if self.max_distance <= self.buckets // 4:
+            raise ValueError(
+                f"position.max_distance={self.max_distance} must be above a quarter of "
+                f"position.buckets={self.buckets}, where the logarithmic buckets start"
+            )
+
+    def check_causal(self) -> None:
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"position.max_distance={self.max_distance} must be above half of position.buckets="
+                f"{self.buckets}, where the decoder's logarithmic buckets start"
+            )
+
 
 @schema
-class Alibi:
+class Alibi(PositionConfig):
     """A fixed linear penalty on the distance (Press et al. 2022); symmetric, for encoders."""
+
+    adds_to_logits = True
 
     kind: Literal["alibi"] = "alibi"
 
 
 @schema
-class NoPosition:
-    """No position information at all: the control arm."""
+class NoPosition(PositionConfig):
+    """No position information at all: the control."""
 
     kind: Literal["none"] = "none"
 
@@ -160,17 +277,3 @@ class NoPosition:
 Position = Annotated[
     Rotary | Learned | Sinusoidal | Shaw | T5Bias | Alibi | NoPosition, Field(discriminator="kind")
 ]
-
-
-def check_causal(position: Position) -> None:
-    """Raise ValueError where an encoding cannot serve a decoder, which sees the past and keeps it."""
-    if isinstance(position, T5Bias) and position.max_distance <= position.buckets // 2:
-        raise ValueError(
-            f"position.max_distance={position.max_distance} must be above half of position.buckets="
-            f"{position.buckets}, where the decoder's logarithmic buckets start"
-        )
-    if isinstance(position, Rotary) and isinstance(position.scaling, DynamicNtkScaling):
-        raise ValueError(
-            "position.scaling.kind=dynamic_ntk turns all keys anew as a text grows, but the "
-            "decoder keeps its keys: choose ntk, yarn or linear"
-        )

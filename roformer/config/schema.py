@@ -18,15 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from roformer.config.attention import Attention, check_attention, check_documents
-from roformer.config.position import (
-    DynamicNtkScaling,
-    Learned,
-    NtkScaling,
-    Position,
-    Rotary,
-    Sinusoidal,
-    T5Bias,
-)
+from roformer.config.position import Position
 from roformer.config.text import BuiltinText as BuiltinText
 from roformer.config.text import ChineseBuiltinText as ChineseBuiltinText
 from roformer.config.text import FilesText as FilesText
@@ -51,7 +43,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 @schema
 class TransformerConfig:
-    """What every Transformer has, whichever way its attention looks."""
+    """A stack of Transformer blocks; what is no key here is as in Vaswani et al. 2017."""
 
     name: Label
     size: Label
@@ -66,9 +58,30 @@ class TransformerConfig:
     position: Position
     attention: Attention
 
+    layer_norm_eps: PositiveFloat = 1e-5
+
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.heads
+
+    @property
+    def activation(self) -> str:
+        return "gelu"
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only itself and those before it."""
+        return False
+
+    @property
+    def init_std(self) -> float:
+        """Of embeddings and of trained positions: unit variance after the scaling by √hidden_size."""
+        return float(self.hidden_size**-0.5)
+
+    @property
+    def sinusoid_scale(self) -> float:
+        """Amplitude of sinusoidal positions: plain sines on embeddings of unit variance."""
+        return 1.0
 
     @property
     def rotated_size(self) -> int:
@@ -78,9 +91,7 @@ class TransformerConfig:
     @property
     def rotary_dim(self) -> int:
         """How many dimensions of these are rotated; 0 for encodings that do not rotate."""
-        if not isinstance(self.position, Rotary):
-            return 0
-        return round(self.rotated_size * self.position.fraction)
+        return self.position.rotated_dims(self.rotated_size)
 
     @model_validator(mode="after")
     def _combinations(self) -> TransformerConfig:
@@ -88,34 +99,8 @@ class TransformerConfig:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
             )
-        check_attention(self.attention, self.position, self.attention_dropout)
-        if isinstance(self.position, Rotary) and self.rotary_dim % 2:
-            raise ValueError(
-                f"rotary positions rotate pairs, but fraction={self.position.fraction} of a head of "
-                f"{self.head_dim} is {self.rotary_dim} dimensions: choose hidden_size, heads or "
-                "position.fraction so that it is even"
-            )
-        if isinstance(self.position, Rotary) and self.rotary_dim == 0:
-            raise ValueError(
-                f"position.fraction={self.position.fraction} of a head of {self.head_dim} rotates "
-                "nothing: raise it, or choose model/position=none"
-            )
-        scaling = self.position.scaling if isinstance(self.position, Rotary) else None
-        if isinstance(scaling, NtkScaling | DynamicNtkScaling) and self.rotary_dim < 4:
-            raise ValueError(
-                f"position.scaling.kind={scaling.kind} spreads the factor over the pairs of a head "
-                "and needs two of them: choose larger heads, or position.scaling.kind=linear"
-            )
-        bias = self.position
-        if isinstance(bias, T5Bias) and bias.max_distance <= bias.buckets // 4:
-            raise ValueError(
-                f"position.max_distance={bias.max_distance} must be above a quarter of "
-                f"position.buckets={bias.buckets}, where the logarithmic buckets start"
-            )
-        if isinstance(self.position, Sinusoidal) and self.hidden_size % 2:
-            raise ValueError(
-                f"sinusoidal positions need an even hidden_size, not {self.hidden_size}"
-            )
+        check_attention(self.attention, self.position, self.attention_dropout, self.head_dim)
+        self.position.check_model(self)
         return self
 
 
@@ -126,9 +111,6 @@ class EncoderConfig(TransformerConfig):
     token_types: PositiveInt = 2
     layer_norm_eps: PositiveFloat = 1e-12
     init_std: PositiveFloat = 0.02
-
-    activation = "gelu"
-    causal = False
 
     @property
     def sinusoid_scale(self) -> float:
@@ -316,13 +298,10 @@ class PretrainConfig:
 
     @model_validator(mode="after")
     def _combinations(self) -> PretrainConfig:
-        position, length = self.model.position, self.training.sequence_length
-        if isinstance(position, Learned) and length > position.max_positions:
-            raise ValueError(
-                f"training.sequence_length={length} is beyond the learned table of "
-                f"model.position.max_positions={position.max_positions}: raise it, shorten the "
-                "sequences, or choose model/position=rotary, which has no table"
-            )
+        length = self.training.sequence_length
+        self.model.position.check_length(
+            length, f"training.sequence_length={length}", "raise it, shorten the sequences"
+        )
         check_documents(self.model.attention, self.training.documents)
         if self.keep_moments and self.init_from is None:
             raise ValueError("keep_moments=true needs the run that has them: set init_from")

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from roformer.config.position import Learned
 from roformer.config.schema import (
     EncoderConfig,
     Label,
@@ -135,13 +134,10 @@ class ScmConfig:
 
     @model_validator(mode="after")
     def _combinations(self) -> ScmConfig:
-        position, length = self.model.position, self.training.max_length
-        if isinstance(position, Learned) and length > position.max_positions:
-            raise ValueError(
-                f"training.max_length={length} is beyond the learned table of "
-                f"model.position.max_positions={position.max_positions}: shorten the pairs, raise "
-                "the table, or choose model/position=rotary, which has no table"
-            )
+        length = self.training.max_length
+        self.model.position.check_length(
+            length, f"training.max_length={length}", "shorten the pairs, raise the table"
+        )
         if self.training.precision == "fp16" and self.runtime.device == "cpu":
             raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
         if self.pair.token_types == "segments" and self.model.token_types < 2:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     model_validator,
 )
 
-from roformer.config.attention import Attention
-from roformer.config.position import Learned, Position, check_causal
 from roformer.config.schema import (
     Label,
     LoopConfig,
@@ -42,90 +39,26 @@ class Seq2SeqConfig(TransformerConfig):
     decoder_layers: PositiveInt | None = None
     """null: as many as the encoder's `layers`."""
     activation: Literal["relu", "gelu"] = "relu"
-    layer_norm_eps: PositiveFloat = 1e-5
 
     @model_validator(mode="after")
     def _causal_position(self) -> Seq2SeqConfig:
-        check_causal(self.position)
+        self.position.check_causal()
         return self
 
     @property
-    def encoder(self) -> Side:
-        return Side(config=self, layers=self.layers, causal=False)
+    def decoder(self) -> DecoderConfig:
+        """The decoder's stack; the encoder's is this configuration itself."""
+        shared = {field.name: getattr(self, field.name) for field in fields(self)}
+        return DecoderConfig(**{**shared, "layers": self.decoder_layers or self.layers})
+
+
+@schema
+class DecoderConfig(Seq2SeqConfig):
+    """The decoder of a `Seq2SeqConfig`."""
 
     @property
-    def decoder(self) -> Side:
-        return Side(config=self, layers=self.decoder_layers or self.layers, causal=True)
-
-
-@dataclass(frozen=True)
-class Side:
-    """The encoder or the decoder of a `Seq2SeqConfig`, as their parts read it."""
-
-    config: Seq2SeqConfig
-    layers: int
-    causal: bool
-    """Whether a token sees only those before it."""
-
-    sinusoid_scale = 1.0
-    """Vaswani et al., section 3.5: plain sines on embeddings of unit variance."""
-
-    @property
-    def hidden_size(self) -> int:
-        return self.config.hidden_size
-
-    @property
-    def heads(self) -> int:
-        return self.config.heads
-
-    @property
-    def head_dim(self) -> int:
-        return self.config.head_dim
-
-    @property
-    def rotated_size(self) -> int:
-        return self.config.rotated_size
-
-    @property
-    def rotary_dim(self) -> int:
-        return self.config.rotary_dim
-
-    @property
-    def intermediate_size(self) -> int:
-        return self.config.intermediate_size
-
-    @property
-    def norm(self) -> str:
-        return self.config.norm
-
-    @property
-    def activation(self) -> str:
-        return self.config.activation
-
-    @property
-    def hidden_dropout(self) -> float:
-        return self.config.hidden_dropout
-
-    @property
-    def attention_dropout(self) -> float:
-        return self.config.attention_dropout
-
-    @property
-    def layer_norm_eps(self) -> float:
-        return self.config.layer_norm_eps
-
-    @property
-    def position(self) -> Position:
-        return self.config.position
-
-    @property
-    def attention(self) -> Attention:
-        return self.config.attention
-
-    @property
-    def init_std(self) -> float:
-        """Of embeddings and of trained positions: unit variance after the scaling by √D."""
-        return float(self.config.hidden_size**-0.5)
+    def causal(self) -> bool:
+        return True
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -263,13 +196,12 @@ class WmtConfig:
 
     @model_validator(mode="after")
     def _combinations(self) -> WmtConfig:
-        position, longest = self.model.position, self.data.filter.max_length + 1
-        if isinstance(position, Learned) and longest > position.max_positions:
-            raise ValueError(
-                f"data.filter.max_length={longest - 1} and the end are beyond the learned table of "
-                f"model.position.max_positions={position.max_positions}: raise it, lower the limit, "
-                "or choose model/position=rotary, which has no table"
-            )
+        longest = self.data.filter.max_length + 1
+        self.model.position.check_length(
+            longest,
+            f"data.filter.max_length={longest - 1}, with the end of the sentence,",
+            "raise it, lower the limit",
+        )
         budget, bucket = self.training.tokens_per_update, self.training.bucket_tokens
         if longest > budget // -(-budget // bucket):
             raise ValueError(

@@ -1,7 +1,6 @@
 """A causal language model: the next token from those before it (GPT-2; Radford et al. 2019).
 
-The block is the encoder's, pre-norm by default; positions come in through the seam of
-`roformer.nn.position` and the attention's kind from `roformer.nn.attention`.
+The blocks are those of `roformer.models.transformer`, pre-norm by default.
 
 Shapes: B batch, T sequence, D hidden size, V vocabulary.
 """
@@ -9,14 +8,13 @@ Shapes: B batch, T sequence, D hidden size, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from roformer.config.lm import CausalConfig
-from roformer.models.encoder import Block
+from roformer.models.transformer import Block, Stack, draw_weights, final_norm
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import linear
 from roformer.nn.position import Positions, build_position
@@ -28,8 +26,7 @@ class CausalLM(nn.Module):
     Args:
         config: sizes, norm placement, dropout, attention and position encoding.
         vocab_size: V.
-        gradient_checkpointing: recompute each block in the backward pass instead of keeping its
-            activations.
+        gradient_checkpointing: see `Stack`.
     """
 
     def __init__(
@@ -37,37 +34,25 @@ class CausalLM(nn.Module):
     ):
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = gradient_checkpointing
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.embedding_dropout = Dropout(config.hidden_dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.final_norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.norm == "pre"
-            else nn.Identity()
-        )
+        self.blocks = Stack(Block, config, gradient_checkpointing=gradient_checkpointing)
+        self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights as GPT-2: N(0, init_std²), zero biases, unit norms.
+        """Draw the weights as GPT-2: N(0, init_std²); see `draw_weights`.
 
-        The projections that end in a residual sum, two a layer, are smaller by 1/√(2·layers). Position
-        encodings come last, so that one seed gives models that differ in nothing but the encoding the
-        same weights everywhere else.
+        The projections that end in a residual sum, two a layer, are smaller by 1/√(2·layers).
         """
-        std = self.config.init_std
-        theirs = set(self.position.modules())
-        for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)) and module not in theirs:
-                into_sum = name.endswith((".attention.output", ".feed_forward.outer"))
-                scale = 1 / math.sqrt(2 * self.config.layers) if into_sum else 1.0
-                nn.init.normal_(module.weight, std=std * scale)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.LayerNorm):
-                module.reset_parameters()
-        self.position.reset_parameters()
+        std, into_sum = self.config.init_std, (".attention.output", ".feed_forward.outer")
+
+        def draw(name: str, weight: Tensor) -> None:
+            scale = 1 / math.sqrt(2 * self.config.layers) if name.endswith(into_sum) else 1.0
+            nn.init.normal_(weight, std=std * scale)
+
+        draw_weights(self, [self.position], draw)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits over the token after each one.
@@ -80,15 +65,7 @@ class CausalLM(nn.Module):
         """
         positions = Positions(torch.arange(input_ids.shape[-1], device=input_ids.device))
         x = self._embed(input_ids, positions)
-        for index, block in enumerate(self.blocks):
-            encoding = self.position.for_layer(index)
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(
-                    block, x, positions, encoding, None, causal=True, use_reentrant=False
-                )
-            else:
-                x = block(x, positions, encoding, None, causal=True)
-        return self._logits(x)
+        return self._logits(self.blocks(x, positions, self.position, None))
 
     def _embed(self, ids: Tensor, positions: Positions) -> Tensor:
         return self.embedding_dropout(self.position.embed(self.tokens(ids), positions))
@@ -98,7 +75,7 @@ class CausalLM(nn.Module):
 
 
 class CausalDecoding:
-    """A model in the middle of B texts, which keeps what it has read.
+    """Incremental decoding of B texts: each token is read once, and its keys and values are kept.
 
     Args:
         model: in evaluation mode.
@@ -108,7 +85,8 @@ class CausalDecoding:
         self.model = model
         self.read = 0
         """Tokens of each text read so far."""
-        self.caches = [block.attention.new_cache() for block in self._blocks()]
+        blocks: list[Any] = list(model.blocks)
+        self.caches = [block.attention.new_cache() for block in blocks]
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Read on; return the logits of the token after the last one.
@@ -122,14 +100,7 @@ class CausalDecoding:
         model, end = self.model, self.read + tokens.shape[-1]
         seen = Positions(torch.arange(end, device=tokens.device))
         here = Positions(seen.ids[self.read :])
-        x = model._embed(tokens, here)
-        for index, (block, cache) in enumerate(zip(self._blocks(), self.caches, strict=True)):
-            encoding = model.position.for_layer(index)
-            x = block(x, here, encoding, None, causal=True, cache=cache, seen=seen)
+        each = [{"cache": cache, "seen": seen} for cache in self.caches]
+        x = model.blocks(model._embed(tokens, here), here, model.position, None, each=each)
         self.read = end
         return model._logits(x[:, -1])
-
-    def _blocks(self) -> Iterator[Block]:
-        for block in self.model.blocks:
-            assert isinstance(block, Block)
-            yield block

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
-from roformer.config.position import Learned, NoPosition, NoScaling, Rotary, Sinusoidal
+from roformer.config.position import NoScaling
 from roformer.models.hf import convert_state_layout
 from roformer.models.hf_export import NoPeer, Peer, filled, fixed_table, table_length
 
@@ -74,11 +74,11 @@ def causal_peer(
     if not isinstance(config.attention, SoftmaxAttention):
         raise NoPeer(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
     position = config.position
-    if isinstance(position, Rotary):
+    if position.kind == "rotary":
         if position.scaling != NoScaling():
             raise NoPeer(f"its rotary positions are scaled: {position.scaling}")
         peer = _gpt_neox
-    elif isinstance(position, (Learned, Sinusoidal, NoPosition)):
+    elif position.kind in ("learned", "sinusoidal", "none"):
         peer = _gpt2
     else:
         raise NoPeer(f"neither gpt2 nor gpt_neox has {position.kind} positions")
@@ -99,7 +99,7 @@ def _gpt_neox(
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     rotary = config.position
-    assert isinstance(rotary, Rotary)
+    assert rotary.kind == "rotary"
     if rotary.layout == "interleaved":
         weights = convert_state_layout(weights, config.heads, "half", rotary_dim=config.rotary_dim)
     theirs = GPTNeoXConfig(
@@ -135,7 +135,7 @@ def _gpt2(
     from transformers import GPT2Config, GPT2LMHeadModel
 
     notes: tuple[str, ...] = ()
-    if isinstance(config.position, Learned):
+    if config.position.kind == "learned":
         positions, table = config.position.max_positions, weights.pop("position.table")
     else:
         table, note = fixed_table(config, positions, "gpt2")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.config.schema import EncoderConfig
-from roformer.models.encoder import Encoder, draw_weights
+from roformer.models.encoder import Encoder, draw_encoder
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 
@@ -48,8 +48,8 @@ class Classifier(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_weights`."""
-        draw_weights(self, self.encoder)
+        """Draw all weights, see `draw_encoder`."""
+        draw_encoder(self, self.encoder)
 
     def forward(
         self,

@@ -86,7 +86,7 @@ def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int)
     cross = 2 * 4 * d * d + 2 * 2 * length * d
     encoder, decoder = (
         side.layers * (products + attention_flops(config, length, causal=side.causal))
-        for side in (config.encoder, config.decoder)
+        for side in (config, config.decoder)
     )
     decoder += config.decoder.layers * cross
     return 3.0 * (encoder + decoder + 2 * d * vocab_size)

@@ -1,52 +1,23 @@
 """The bidirectional encoder and its masked-language-model head.
 
-One class serves RoFormer, BERT and every other position encoding: the block is BERT's (Devlin et
-al. 2019) and positions come in through the seam of `roformer.nn.position`.
+One class serves RoFormer, BERT and every other position encoding: embeddings and head are BERT's
+(Devlin et al. 2019), the blocks those of `roformer.models.transformer`.
 
 Shapes: B batch, T sequence, K predicted positions a row, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from roformer.config.schema import EncoderConfig
-from roformer.nn.attention import additive_mask, build_attention
+from roformer.models.transformer import Block, Stack, draw_weights, final_norm
+from roformer.nn.attention import additive_mask
 from roformer.nn.dropout import Dropout
-from roformer.nn.layers import BlockConfig, FeedForward, Residual
 from roformer.nn.linear import Linear, linear
-from roformer.nn.position import PositionEncoding, Positions, build_position
-
-
-class Block(nn.Module):
-    """Self-attention and feed-forward, each with its residual sum and norm."""
-
-    def __init__(self, config: BlockConfig):
-        super().__init__()
-        self.attention = build_attention(config)
-        self.attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(
-        self,
-        x: Tensor,
-        positions: Positions,
-        encoding: PositionEncoding,
-        mask: Tensor | None,
-        **reading: Any,
-    ) -> Tensor:
-        """Return (B, T, D); `reading` is how the attention reads: `causal`, `cache` and `seen`."""
-        residual = self.attention_residual
-        update = self.attention(residual.before(x), positions, encoding, mask, **reading)
-        x = residual.after(x, update)
-        residual = self.feed_forward_residual
-        return residual.after(x, self.feed_forward(residual.before(x)))
+from roformer.nn.position import Positions, build_position
 
 
 class Encoder(nn.Module):
@@ -55,8 +26,7 @@ class Encoder(nn.Module):
     Args:
         config: sizes, norm placement, dropout and position encoding.
         vocab_size: V, of the tokenizer.
-        gradient_checkpointing: recompute each block in the backward pass instead of keeping its
-            activations: less memory, about a third more time.
+        gradient_checkpointing: see `Stack`.
     """
 
     def __init__(
@@ -64,17 +34,12 @@ class Encoder(nn.Module):
     ):
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = gradient_checkpointing
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.token_types = nn.Embedding(config.token_types, config.hidden_size)
         self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.embedding_dropout = Dropout(config.hidden_dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.final_norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.norm == "pre"
-            else nn.Identity()
-        )
+        self.blocks = Stack(Block, config, gradient_checkpointing=gradient_checkpointing)
+        self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
 
     def forward(
@@ -107,35 +72,14 @@ class Encoder(nn.Module):
         )
         x = self.position.embed(self.tokens(input_ids) + types, where)
         x = self.embedding_dropout(self.embedding_norm(x))
-        for index, block in enumerate(self.blocks):
-            encoding = self.position.for_layer(index)
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(block, x, where, encoding, mask, use_reentrant=False)
-            else:
-                x = block(x, where, encoding, mask)
+        x = self.blocks(x, where, self.position, mask)
         return self.final_norm(x)
 
 
-def draw_weights(model: nn.Module, encoder: Encoder) -> None:
-    """Draw the weights of an encoder and its head as BERT: N(0, init_std²), zero biases, unit norms.
-
-    Position encodings come last, so that one seed gives models that differ in nothing but the
-    encoding the same weights everywhere else.
-
-    Args:
-        model: the encoder with its head.
-        encoder: the part of it that has the position encoding.
-    """
+def draw_encoder(model: nn.Module, encoder: Encoder) -> None:
+    """Draw the weights of an encoder and its head as BERT: N(0, init_std²); see `draw_weights`."""
     std = encoder.config.init_std
-    position = set(encoder.position.modules())
-    for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)) and module not in position:
-            nn.init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
-            module.reset_parameters()
-    encoder.position.reset_parameters()
+    draw_weights(model, [encoder.position], lambda _, weight: nn.init.normal_(weight, std=std))
 
 
 class MaskedLM(nn.Module):
@@ -152,8 +96,8 @@ class MaskedLM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_weights`."""
-        draw_weights(self, self.encoder)
+        """Draw all weights, see `draw_encoder`."""
+        draw_encoder(self, self.encoder)
         nn.init.zeros_(self.bias)
 
     def forward(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
-from roformer.config.position import Learned, NoPosition, Rotary, Sinusoidal
+from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.models.hf import convert_layout, to_transformers
 from roformer.nn.position import Positions, build_position
@@ -116,7 +116,7 @@ def encoder_peer(
         "bos_token_id": None,
         "eos_token_id": None,
     } | (_labels(head) if head else {})
-    if isinstance(position, Rotary):
+    if position.kind == "rotary":
         # Whatever else a rotary encoding can be told, theirs cannot.
         if position != Rotary(base=position.base, layout=position.layout):
             raise NoPeer(
@@ -142,11 +142,11 @@ def encoder_peer(
         )
         model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), theirs, head)
         return Peer(model, positions, (note,))
-    if not isinstance(position, (Learned, Sinusoidal, NoPosition)):
+    if position.kind not in ("learned", "sinusoidal", "none"):
         raise NoPeer(f"no encoder of theirs has {position.kind} positions as trained here")
     weights = to_transformers(dict(state), "bert")
     notes: tuple[str, ...] = ()
-    if isinstance(position, Learned):
+    if position.kind == "learned":
         positions = position.max_positions
     else:
         table, note = fixed_table(config, positions, "bert")
@@ -179,7 +179,7 @@ def fixed_table(
     """
     encoding: Any = build_position(config.position, config)
     nothing = torch.zeros(1, positions, config.hidden_size)
-    what = "sinusoids" if isinstance(config.position, Sinusoidal) else "zeros: it has no positions"
+    what = "sinusoids" if config.position.kind == "sinusoidal" else "zeros: it has no positions"
     note = (
         f"Its positions are a fixed table of {positions} {what}. In {peer} the table is trained: "
         "freeze it when you train on."
@@ -191,7 +191,7 @@ def in_layout(
     weights: dict[str, Tensor], config: EncoderConfig, layout: Layout
 ) -> dict[str, Tensor]:
     """Return weights under bert's names with queries and keys for this rotary layout."""
-    if isinstance(config.position, Rotary) and config.position.layout == layout:
+    if config.position.kind == "rotary" and config.position.layout == layout:
         return weights
     return {
         name: convert_layout(tensor, config.heads, layout, rotary_dim=config.head_dim)

@@ -168,7 +168,7 @@ def translation_peer(
     )
 
     position = config.position
-    if not isinstance(position, Sinusoidal):
+    if position.kind != "sinusoidal":
         raise NoPeer(
             f"marian and pegasus compute sinusoids; this model has {position.kind} positions"
         )
@@ -190,7 +190,7 @@ def translation_peer(
     theirs = config_class(
         vocab_size=vocab_size,
         d_model=config.hidden_size,
-        encoder_layers=config.encoder.layers,
+        encoder_layers=config.layers,
         decoder_layers=config.decoder.layers,
         encoder_attention_heads=config.heads,
         decoder_attention_heads=config.heads,
@@ -200,7 +200,7 @@ def translation_peer(
         dropout=config.hidden_dropout,
         attention_dropout=config.attention_dropout,
         activation_dropout=0.0,
-        init_std=config.encoder.init_std,
+        init_std=config.init_std,
         scale_embedding=True,
         max_position_embeddings=positions,
         pad_token_id=pad_id,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from roformer.config.schema import EncoderConfig
 from roformer.config.scm import PairConfig
-from roformer.models.encoder import Encoder, draw_weights
+from roformer.models.encoder import Encoder, draw_encoder
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 
@@ -45,8 +45,8 @@ class PairScorer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_weights`."""
-        draw_weights(self, self.encoder)
+        """Draw all weights, see `draw_encoder`."""
+        draw_encoder(self, self.encoder)
 
     def forward(
         self,

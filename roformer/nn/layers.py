@@ -6,38 +6,13 @@ Shapes: B batch, T sequence, D hidden size, F intermediate size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.config.attention import Attention
+from roformer.config.schema import TransformerConfig
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
-
-
-class BlockConfig(Protocol):
-    """What the parts of a block read of a model's config."""
-
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def intermediate_size(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def norm(self) -> str: ...
-    @property
-    def hidden_dropout(self) -> float: ...
-    @property
-    def attention_dropout(self) -> float: ...
-    @property
-    def attention(self) -> Attention: ...
-    @property
-    def layer_norm_eps(self) -> float: ...
-
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -48,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Linear, activation, linear: ReLU (Vaswani et al. 2017, Eq. 2) or exact GELU (BERT)."""
 
-    def __init__(self, config: BlockConfig):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
         self.inner = Linear(config.hidden_size, config.intermediate_size)
         self.outer = Linear(config.intermediate_size, config.hidden_size)
@@ -65,7 +40,7 @@ class Residual(nn.Module):
     pre:  x + dropout(sublayer(norm(x)))    GPT-2
     """
 
-    def __init__(self, config: BlockConfig):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout)

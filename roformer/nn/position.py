@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from roformer.config import position as encodings
+from roformer.config.schema import TransformerConfig
 from roformer.nn.rotary import RotaryEmbedding, rotary_angles
 from roformer.nn.rotary_scaling import ScaledRotaryEmbedding
 
@@ -54,36 +55,13 @@ def distances(q: Positions, k: Positions) -> Tensor:
     return q.derive(("distances", id(k)), lambda: k.ids[..., None, :] - q.ids[..., :, None])
 
 
-class Sizes(Protocol):
-    """What an encoding needs to know of its model; every model config has it."""
-
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def rotated_size(self) -> int: ...
-    @property
-    def rotary_dim(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def init_std(self) -> float: ...
-    @property
-    def sinusoid_scale(self) -> float: ...
-    @property
-    def causal(self) -> bool: ...
-
-
 class PositionEncoding(nn.Module):
     """The seam. The base class is the encoding `none`: it does nothing."""
 
     adds_to_values = False
     """Whether `value_term` is used; fused kernels, which hide the probabilities, are then out."""
 
-    def __init__(self, config: Any, sizes: Sizes):
+    def __init__(self, config: Any, model: TransformerConfig):
         super().__init__()
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
@@ -127,20 +105,20 @@ def encodes(config: type) -> Callable[[E], E]:
     return register
 
 
-def build_position(config: encodings.Position, sizes: Sizes) -> PositionEncoding:
-    """Return the encoding that `config` names, for a model of these sizes."""
-    return ENCODINGS[type(config)](config, sizes)
+def build_position(config: encodings.Position, model: TransformerConfig) -> PositionEncoding:
+    """Return the encoding that `config` names, for a model of these model."""
+    return ENCODINGS[type(config)](config, model)
 
 
 @encodes(encodings.Rotary)
 class RotaryPosition(PositionEncoding):
     """RoFormer: queries and keys are rotated, nothing is added, nothing is learnt (Eq. 14-16)."""
 
-    def __init__(self, config: encodings.Rotary, sizes: Sizes):
-        super().__init__(config, sizes)
+    def __init__(self, config: encodings.Rotary, model: TransformerConfig):
+        super().__init__(config, model)
         head: dict[str, Any] = {
-            "head_dim": sizes.rotated_size,
-            "rotary_dim": sizes.rotary_dim,
+            "head_dim": model.rotated_size,
+            "rotary_dim": config.rotated_dims(model.rotated_size),
             "base": config.base,
             "layout": config.layout,
         }
@@ -159,10 +137,10 @@ class RotaryPosition(PositionEncoding):
 class LearnedPosition(PositionEncoding):
     """BERT: one trained vector for every absolute position up to `max_positions`."""
 
-    def __init__(self, config: encodings.Learned, sizes: Sizes):
-        super().__init__(config, sizes)
-        self.table = nn.Parameter(torch.empty(config.max_positions, sizes.hidden_size))
-        self.init_std = sizes.init_std
+    def __init__(self, config: encodings.Learned, model: TransformerConfig):
+        super().__init__(config, model)
+        self.table = nn.Parameter(torch.empty(config.max_positions, model.hidden_size))
+        self.init_std = model.init_std
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.table, std=self.init_std)
@@ -182,10 +160,10 @@ class LearnedPosition(PositionEncoding):
 class SinusoidalPosition(PositionEncoding):
     """Vaswani et al. 2017, section 3.5: PE(m, 2i) = sin(m θ_i), PE(m, 2i+1) = cos(m θ_i)."""
 
-    def __init__(self, config: encodings.Sinusoidal, sizes: Sizes):
-        super().__init__(config, sizes)
+    def __init__(self, config: encodings.Sinusoidal, model: TransformerConfig):
+        super().__init__(config, model)
         self.base = config.base
-        self.scale = config.scale if config.scale is not None else sizes.sinusoid_scale
+        self.scale = config.scale if config.scale is not None else model.sinusoid_scale
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         angles = rotary_angles(positions.ids, x.shape[-1], self.base)
@@ -201,9 +179,9 @@ class ShawPosition(PositionEncoding):
     vectors of its own for each head as well, which this class does not offer.
     """
 
-    def __init__(self, config: encodings.Shaw, sizes: Sizes):
-        super().__init__(config, sizes)
-        self.per_layer = nn.ModuleList(ShawLayer(config, sizes) for _ in range(sizes.layers))
+    def __init__(self, config: encodings.Shaw, model: TransformerConfig):
+        super().__init__(config, model)
+        self.per_layer = nn.ModuleList(ShawLayer(config, model) for _ in range(model.layers))
 
     def for_layer(self, index: int) -> PositionEncoding:
         return self.per_layer[index]  # type: ignore[return-value]
@@ -216,14 +194,14 @@ class ShawPosition(PositionEncoding):
 class ShawLayer(PositionEncoding):
     """One layer of `ShawPosition`: Eq. 4 on the keys and, with `values`, Eq. 3 on the values."""
 
-    def __init__(self, config: encodings.Shaw, sizes: Sizes):
-        super().__init__(config, sizes)
+    def __init__(self, config: encodings.Shaw, model: TransformerConfig):
+        super().__init__(config, model)
         self.clip = config.clip
         self.adds_to_values = config.values
-        self.init_std = sizes.init_std
-        self.keys = nn.Parameter(torch.empty(2 * config.clip + 1, sizes.head_dim))
+        self.init_std = model.init_std
+        self.keys = nn.Parameter(torch.empty(2 * config.clip + 1, model.head_dim))
         self.values = (
-            nn.Parameter(torch.empty(2 * config.clip + 1, sizes.head_dim))
+            nn.Parameter(torch.empty(2 * config.clip + 1, model.head_dim))
             if config.values
             else None
         )
@@ -260,12 +238,12 @@ class ShawLayer(PositionEncoding):
 class T5Position(PositionEncoding):
     """Raffel et al. 2020, section 2.1: a trained bias per head and bucket, one for all layers."""
 
-    def __init__(self, config: encodings.T5Bias, sizes: Sizes):
-        super().__init__(config, sizes)
+    def __init__(self, config: encodings.T5Bias, model: TransformerConfig):
+        super().__init__(config, model)
         self.max_distance = config.max_distance
-        self.causal = sizes.causal
-        self.biases = nn.Parameter(torch.empty(config.buckets, sizes.heads))
-        self.init_std = sizes.init_std
+        self.causal = model.causal
+        self.biases = nn.Parameter(torch.empty(config.buckets, model.heads))
+        self.init_std = model.init_std
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.biases, std=self.init_std)
@@ -307,9 +285,9 @@ class AlibiPosition(PositionEncoding):
     Causal attention sees the same numbers: its keys all lie on one side.
     """
 
-    def __init__(self, config: encodings.Alibi, sizes: Sizes):
-        super().__init__(config, sizes)
-        self.slopes = alibi_slopes(sizes.heads)
+    def __init__(self, config: encodings.Alibi, model: TransformerConfig):
+        super().__init__(config, model)
+        self.slopes = alibi_slopes(model.heads)
 
     def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         def build() -> Tensor:

@@ -21,7 +21,6 @@ from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
-from roformer.config.position import Learned
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
 from roformer.data.mlm import IGNORED, unigram_entropy
 from roformer.data.shards import TokenStream
@@ -246,7 +245,7 @@ def read_longer(scorer: Scorer, task: CausalTask) -> tuple[list[Losses], list[di
     found, left_out = [], []
     for multiple in sorted({1, *training.longer}):
         length = multiple * training.sequence_length
-        if isinstance(position, Learned) and multiple > 1:
+        if position.longest is not None and multiple > 1:
             reason = f"no learned position beyond {training.sequence_length} was trained"
             left_out.append({"length": length, "reason": reason})
             continue

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from roformer.config import position as encodings
 from roformer.config.build import plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
@@ -273,10 +272,10 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
     Raises:
         InputError: there are not as many, fewer than two are asked for, or a learned table is shorter.
     """
-    position = run.config.model.position
-    if isinstance(position, encodings.Learned) and length > position.max_positions:
+    longest = run.config.model.position.longest
+    if longest is not None and length > longest:
         raise InputError(
-            f"{run.folder} has a learned table of {position.max_positions} positions, and {length} "
+            f"{run.folder} has a learned table of {longest} positions, and {length} "
             "are asked for: give a shorter --length"
         )
     training = dataclasses.replace(run.config.training, sequence_length=length)

@@ -195,12 +195,12 @@ def read_at_lengths(
     text = Windows(config, shards, ordered, windows)
     trained_length = config.training.sequence_length
     scores: dict[tuple[str, int], Scores] = {}
-    for kind in KINDS if isinstance(config.model.position, encodings.Rotary) else KINDS[:1]:
+    for kind in KINDS if config.model.position.kind == "rotary" else KINDS[:1]:
         for length in ordered:
-            if beyond_table(config.model.position, length):
+            if length > (config.model.position.longest or length):
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
-            if isinstance(scaled.position, encodings.Rotary):
+            if scaled.position.kind == "rotary":
                 model.encoder.position = build_position(scaled.position, scaled)
             scores[kind, length] = score(model, text.batches(length), device, precision)
             loss = scores[kind, length].loss.mean()
@@ -250,17 +250,12 @@ def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, TextShar
     """
     opened = open_pretrained(run, cache_dir)
     position = opened.config.model.position
-    if isinstance(position, encodings.Rotary) and position.scaling != encodings.NoScaling():
+    if position.kind == "rotary" and position.scaling != encodings.NoScaling():
         raise InputError(
             f"{run} was trained with position.scaling.kind={position.scaling.kind}: give a run "
             "without, which is the control"
         )
     return opened.config, opened.shards
-
-
-def beyond_table(position: encodings.Position, length: int) -> bool:
-    """Return whether a learned table ends before `length`."""
-    return isinstance(position, encodings.Learned) and length > position.max_positions
 
 
 def factor(length: int, trained_length: int) -> float:

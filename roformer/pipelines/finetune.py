@@ -17,7 +17,6 @@ from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.glue import FinetuneConfig, TaskConfig
-from roformer.config.position import Learned
 from roformer.config.schema import LoopConfig
 from roformer.data.classification import Inputs, evaluation_batches
 from roformer.data.glue import prepare_task, task_texts
@@ -228,8 +227,8 @@ class ClassificationTask:
 
 def longest(config: FinetuneConfig) -> int:
     """Return how many tokens an example may have: what is asked for, or what the model can read."""
-    position, wanted = config.model.position, config.training.max_length
-    return min(wanted, position.max_positions) if isinstance(position, Learned) else wanted
+    wanted = config.training.max_length
+    return min(wanted, config.model.position.longest or wanted)
 
 
 def predicted(task: TaskConfig, scores: Scores) -> Labels:

@@ -11,7 +11,6 @@ import torch
 from pydantic import Field
 
 from roformer.config.lm import CausalConfig
-from roformer.config.position import Learned
 from roformer.data.byte_text import ByteVocabulary
 from roformer.data.tokenizers import WordPiece
 from roformer.data.vocabularies import CONTINUATION
@@ -109,13 +108,13 @@ class Generator:
                 wanted.
         """
         ids = self.codec.encode(prompt)
-        position, wanted = self.model.config.position, len(ids) + max_tokens
+        longest, wanted = self.model.config.position.longest, len(ids) + max_tokens
         if max_tokens < 1:
             raise InputError(f"max_tokens={max_tokens} must be at least 1")
-        if isinstance(position, Learned) and wanted > position.max_positions + 1:
+        if longest is not None and wanted > longest + 1:
             raise InputError(
                 f"a prompt of {len(ids)} and {max_tokens} more are beyond the learned table of "
-                f"{position.max_positions} positions: shorten the prompt, or lower max_tokens"
+                f"{longest} positions: shorten the prompt, or lower max_tokens"
             )
         return self.codec.decode(self.draw(ids, sampling, max_tokens, seed))
 

@@ -10,7 +10,6 @@ from typing import Any
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
 from roformer.config.lm import CausalConfig
-from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.errors import InputError
@@ -45,7 +44,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     source = _chosen(Path(path))
     description = checkpoint.describe(source)
     config = build(config_of(description), description["model"])
-    if not isinstance(config.position, Rotary):
+    if config.position.kind != "rotary":
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"
         )

@@ -16,7 +16,6 @@ from torch import nn
 from typing_extensions import TypedDict
 
 from roformer.config.build import build, plain
-from roformer.config.position import Learned
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import MASK, WordPiece
@@ -147,8 +146,7 @@ class TrainedModel:
         for part in parts[1:]:
             ids += [tokenizer.mask_id, *part]
         ids.append(tokenizer.sep_id)
-        position = self.model.encoder.config.position
-        longest = position.max_positions if isinstance(position, Learned) else self.max_length
+        longest = self.model.encoder.config.position.longest or self.max_length
         if longest is not None and len(ids) > longest:
             raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
         row = torch.tensor([ids], device=self.model.bias.device)

@@ -16,7 +16,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from roformer.config.build import build, plain
-from roformer.config.position import Learned
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
@@ -167,8 +166,8 @@ class Translator:
 
     def _limits(self, lengths: Tensor) -> Tensor:
         """Return the most tokens of each translation; see `SearchConfig`, and a table has its end."""
-        limits, position = length_limits(lengths, self.search), self.model.config.position
-        return limits.clamp(max=position.max_positions) if isinstance(position, Learned) else limits
+        limits, longest = length_limits(lengths, self.search), self.model.config.position.longest
+        return limits if longest is None else limits.clamp(max=longest)
 
 
 def one_line(text: str) -> str:

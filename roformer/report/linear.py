@@ -1,4 +1,4 @@
-"""Table and figure of linear attention by length, from the record of `scripts/bench.py linear`."""
+"""Table and figure of linear attention by length, from the record of `python -m benchmarks linear`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a benchmark, from the records that `scripts/bench.py` writes."""
+"""The table of a benchmark, from the records of `make bench`."""
 
 from __future__ import annotations
 

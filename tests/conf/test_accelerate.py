@@ -14,7 +14,8 @@ from roformer.cli import CONF, compose
 from roformer.config import schema
 from roformer.config.build import build
 from roformer.errors import InputError
-from roformer.models.encoder import Block, MaskedLM
+from roformer.models.encoder import MaskedLM
+from roformer.models.transformer import Block
 
 FILES = sorted((CONF / "accelerate").glob("*.yaml"))
 KINDS = {"multi_gpu": "MULTI_GPU", "multi_node": "MULTI_GPU", "fsdp": "FSDP"}

@@ -110,7 +110,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
         (
             "clm",
             [f"model.position.scaling.{key}" for key in DYNAMIC],
-            "dynamic_ntk turns all keys anew as a text grows",
+            "dynamic_ntk rotates all keys anew as a text grows",
         ),
         ("clm", ["masking.probability=0.1"], "masking: unknown key; valid keys here: data, model"),
         ("clm", ["data=bytes_builtin"], "data: .*'builtin', 'chinese_builtin', 'files', 'hub'"),

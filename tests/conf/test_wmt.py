@@ -133,7 +133,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
         (["training.average=500"], "average=500 checkpoints, one in 10 updates, are more than"),
         (
             ["model/position=learned", "data.filter.max_length=600"],
-            r"max_length=600 and the end are beyond the learned table of model\.position",
+            r"max_length=600, with the end of the sentence, is beyond the learned table of model\.position",
         ),
         (["training.bucket_tokens=64"], "does not hold one pair of data.filter.max_length=100"),
         (
@@ -143,7 +143,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
         (["model/position=t5", "model.position.max_distance=16"], "must be above half of"),
         (
             [f"model.position.scaling.{key}" for key in DYNAMIC],
-            "dynamic_ntk turns all keys anew as a text grows",
+            "dynamic_ntk rotates all keys anew as a text grows",
         ),
         (["model.hidden_size=250"], "hidden_size=250 is not divisible by heads=4"),
         (["schedule.warmup_steps=400"], r"warmup_steps=400 leaves nothing of training\.steps=400"),

@@ -295,7 +295,7 @@ def test_operations_are_what_torch_counts(config, causal):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model/attention=performer", "model.attention.features=33"], "turn pairs of features"),
+        (["model/attention=performer", "model.attention.features=33"], "rotate pairs of features"),
         (["model/attention=performer", "model/position=shaw"], "no matrix of logits"),
         (["model/attention=elu", "model/position=t5"], "no matrix of logits"),
         (["model/attention=elu", "model/position=alibi"], "no matrix of logits"),

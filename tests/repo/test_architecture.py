@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from roformer.config.position import PositionConfig
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "roformer"
@@ -16,7 +17,6 @@ ALLOWED = {
     "training": {"config"},
     "evaluation": {"config"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation"},
-    "bench": {"config", "nn", "models", "data", "training", "evaluation", "pipelines"},
     "report": set(),
     "cli": {"config", "training", "stdout"},
     "commands": set(),
@@ -68,6 +68,25 @@ def test_positions_are_applied_in_attention_alone():
             if isinstance(called, ast.Attribute) and called.attr in HOOKS:
                 callers.add(path.relative_to(PACKAGE).parts[:2])
     assert callers == {("nn", "attention")}
+
+
+def test_no_one_asks_for_the_type_of_an_encoding():
+    """A new encoding is code in nn/position and config/position alone; see `PositionConfig`."""
+    encodings = {cls.__name__ for cls in PositionConfig.__subclasses__()}
+    assert {"Rotary", "Learned", "NoPosition"} <= encodings
+    asking = set()
+    for path in SOURCES:
+        if path.relative_to(PACKAGE).parts[0] in ("config", "nn"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                named = {word.rpartition(".")[2] for word in _names(node.args[1])}
+                asking |= {f"{path.name}:{node.lineno}"} if named & encodings else set()
+    assert not asking
+
+
+def _names(node: ast.expr) -> list[str]:
+    return [ast.unparse(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from roformer.bench import linear
+from benchmarks import linear
 from tests.conftest import REPOSITORY
 
 
@@ -42,8 +42,8 @@ def test_memory_is_that_of_the_child_alone():
     """Not of the process that started it, as `getrusage` would have it."""
     held = torch.ones(100_000_000)  # 400 MB
     request = {"measure": "linear", "name": "elu+1", "length": 512, "causal": True}
-    script = [sys.executable, REPOSITORY / "scripts" / "bench.py", "--child", json.dumps(request)]
-    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    script = [sys.executable, "-m", "benchmarks", "--child", json.dumps(request)]
+    done = subprocess.run(script, capture_output=True, text=True, check=True, cwd=REPOSITORY)
     (found,) = json.loads(done.stdout)["bytes"]
     # At least the gradients of three inputs, at most what features of all tokens could take.
     assert 3 * 512 * 8 * 64 * 4 <= found < held.nbytes / 4

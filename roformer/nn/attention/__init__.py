@@ -1,10 +1,10 @@
 """Attention kernels: the only callers of `PositionEncoding.rotate`, `bias` and `value_term`."""
 
 from roformer.config.attention import SoftmaxAttention
+from roformer.config.schema import TransformerConfig
 from roformer.nn.attention.cache import KeyValueCache, RunningSums
 from roformer.nn.attention.linear import LinearSelfAttention
 from roformer.nn.attention.softmax import CrossAttention, KeysValues, SelfAttention, additive_mask
-from roformer.nn.layers import BlockConfig
 
 __all__ = [
     "CrossAttention",
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-def build_attention(config: BlockConfig) -> SelfAttention | LinearSelfAttention:
+def build_attention(config: TransformerConfig) -> SelfAttention | LinearSelfAttention:
     """Return the self-attention of one block, of the kind that the config names."""
     if isinstance(config.attention, SoftmaxAttention):
         return SelfAttention(config.hidden_size, config.heads, config.attention_dropout)

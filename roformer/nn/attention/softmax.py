@@ -48,6 +48,7 @@ class Attention(MultiHead):
             causal: that a query sees only the keys up to its own place, besides the mask; the last
                 query's place is that of the last key.
         """
+        causal = causal and q.shape[-2] > 1  # one query, the last, sees all keys
         if self.fused(q, k):
             dropout = self.dropout.p if self.training else 0.0
             # The kernel's own causal form lets the first query see the first key alone, also where

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
+
+REPOSITORY = Path(__file__).parents[1]
 
 
 def interleave(
@@ -49,14 +52,21 @@ def in_child(measure: str, **request: object) -> dict[str, list[float]]:
     """Measure in a fresh process, since the settings of a process cannot be taken back.
 
     Args:
-        measure: which function of `scripts/bench.py` to call there.
+        measure: which function of `benchmarks/__main__.py` to call there.
         request: its arguments.
     """
     done = subprocess.run(
-        [sys.executable, sys.argv[0], "--child", json.dumps({"measure": measure, **request})],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "--child",
+            json.dumps({"measure": measure, **request}),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
+        cwd=REPOSITORY,
     )
     result: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from roformer.bench.timing import interleave, ratio
+from benchmarks.timing import interleave, ratio
 from roformer.nn import linear as nn_linear
 from roformer.nn.dropout import Dropout
 

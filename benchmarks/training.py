@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 from transformers import RoFormerConfig, RoFormerForMaskedLM
 
-from roformer.bench.timing import in_child, interleave, ratio
+from benchmarks.timing import in_child, interleave, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention

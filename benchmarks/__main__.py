@@ -1,4 +1,4 @@
-"""Measure speed against peers: `python scripts/bench.py rotary like shipped finetuning translation linear`.
+"""Measure speed against peers: `python -m benchmarks rotary like shipped finetuning`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 """
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roformer.bench.finetuning import bench_finetuning, measure_finetuning
-from roformer.bench.kernels import bench_kernels
-from roformer.bench.linear import bench_linear, measure_linear
-from roformer.bench.rotary import bench_rotary
-from roformer.bench.training import bench_as_shipped, bench_like_for_like, measure_training
-from roformer.bench.translation import (
+from benchmarks.finetuning import bench_finetuning, measure_finetuning
+from benchmarks.kernels import bench_kernels
+from benchmarks.linear import bench_linear, measure_linear
+from benchmarks.rotary import bench_rotary
+from benchmarks.training import bench_as_shipped, bench_like_for_like, measure_training
+from benchmarks.translation import (
     bench_decoding,
     bench_translation,
     measure_decoding,

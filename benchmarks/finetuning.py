@@ -26,7 +26,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.bench.timing import in_child, ratio
+from benchmarks.timing import in_child, ratio
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention

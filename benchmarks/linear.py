@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from roformer.bench.timing import in_child, interleave, ratio
+from benchmarks.timing import in_child, interleave, ratio
 from roformer.config.attention import EluAttention, PerformerAttention
 from roformer.nn.attention.features import FavorFeatures, build_features
 from roformer.nn.attention.linear import attend_to_all, attend_to_earlier

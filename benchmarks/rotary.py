@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
 
-from roformer.bench.timing import interleave, ratio
+from benchmarks.timing import interleave, ratio
 from roformer.nn.rotary import RotaryEmbedding
 
 SHAPE = (8, 12, 512, 64)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.bench.timing import in_child, interleave, ratio
+from benchmarks.timing import in_child, interleave, ratio
 from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
