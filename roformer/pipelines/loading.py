@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -24,6 +24,7 @@ from roformer.errors import InputError
 from roformer.json_files import check_shape
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
+from roformer.pipelines.asking import answer, check_text, shown
 from roformer.pipelines.hugging_face import (
     build_model,
     check_folder,
@@ -112,31 +113,55 @@ class TrainedModel:
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
 
-    def predict(self, texts: Iterable[Text]) -> Iterable[Prediction]:
-        """Yield a prediction for each text, or for each pair of a task of pairs, in order.
+    # A str is a collection of strs to a type checker; only the first line that fits counts.
+    @overload
+    def predict(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, texts: Iterator[Text]) -> Iterator[Prediction]: ...
+    @overload
+    def predict(self, texts: Iterable[Text]) -> list[Prediction]: ...
+    def predict(self, texts: Text | Iterable[Text]) -> Any:
+        """Return the prediction for one text or pair, or the predictions for many, in order.
+
+        Args:
+            texts: one text is a str and has one prediction; one pair, of a task of pairs, is a tuple
+                of two strs and has one prediction; many are a list, or another ordered collection, of
+                these and have a list. An iterator of them has an iterator, which reads 32 ahead at
+                most. A tuple is always one pair and a list always many, so neither a list of two
+                texts nor a tuple of many is ever guessed at.
 
         Raises:
-            InputError: the model has no classifier, or a text is no pair where pairs are wanted.
+            InputError: the model has no classifier; or a text is no pair where pairs are wanted, a
+                pair where texts are wanted, or neither.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
-        remaining = iter(texts)
-        while batch := list(islice(remaining, BATCH)):
-            yield from self._predict(batch)
+        return answer(texts, self._check, self._predictions)
 
-    @torch.no_grad()
-    def fill_mask(self, text: str, top: int = 5) -> list[list[Filling]]:
+    @overload
+    def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...
+    @overload
+    def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
+    def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
         """Return the most probable tokens for each [MASK] of a text, in order, the best first.
 
         Args:
-            text: with [MASK] at least once.
+            texts: one text (a str) with [MASK] at least once, or a list or iterator of such, which has
+                a list or iterator of such answers.
             top: how many tokens for each.
 
         Raises:
-            InputError: the model predicts no tokens, the text has no [MASK] or is too long.
+            InputError: the model predicts no tokens; a text is no str, has no [MASK] or is too long.
         """
         if not isinstance(self.model, MaskedLM):
             raise InputError("this model predicts no tokens: give a pre-training run")
+        return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
+
+    @torch.no_grad()
+    def _fill(self, text: str, top: int) -> list[list[Filling]]:
+        assert isinstance(self.model, MaskedLM)
         tokenizer = self.tokenizer
         parts = tokenizer.encode_batch(text.split(MASK))
         if len(parts) == 1:
@@ -185,6 +210,25 @@ class TrainedModel:
         assert self.max_length is not None
         second = columns[1] if count == 2 else None
         return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
+
+    def _check(self, given: object) -> Text:
+        """Return a text, or a pair, as the task has it.
+
+        Raises:
+            InputError: it is not what the task takes.
+        """
+        if isinstance(given, str) and self.texts != 2:
+            return check_text(given)
+        if isinstance(given, tuple) and len(given) == 2 and self.texts != 1:
+            return check_text(given[0]), check_text(given[1])
+        wanted = {1: "single texts", 2: "pairs, each a tuple of two texts"}
+        takes = wanted.get(self.texts or 0, "texts, or pairs, each a tuple of two texts")
+        many = ": give many texts as a list" if isinstance(given, tuple) else ""
+        raise InputError(f"{self.task or 'this model'} takes {takes}, not {shown(given)}{many}")
+
+    def _predictions(self, texts: Iterator[Text]) -> Iterator[Prediction]:
+        while batch := list(islice(texts, BATCH)):
+            yield from self._predict(batch)
 
     def _predict(self, texts: Sequence[Text]) -> Iterable[Prediction]:
         inputs = self.inputs(texts)
