@@ -58,7 +58,9 @@ def check_text(given: object) -> str:
     try:
         given.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{given!r} holds half of a surrogate pair, which is no character") from error
+        raise InputError(
+            f"{given!r} holds half of a surrogate pair, which is no character"
+        ) from error
     return given
 
 

@@ -19,7 +19,7 @@ from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.models.causal import CausalDecoding, CausalLM
 from roformer.pipelines.asking import answer, check_text
-from roformer.pipelines.loading import (
+from roformer.pipelines.descriptions import (
     Description,
     check_size,
     described,
@@ -27,6 +27,7 @@ from roformer.pipelines.loading import (
     read_tokenizer,
     sound_weights,
 )
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 
 
@@ -169,14 +170,14 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
     """Open a language model: a run under runs/charlm/ or runs/clm/, at its last checkpoint.
 
     Args:
-        path: a run's folder, or a checkpoint's in one.
+        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
         device: where the model goes.
 
     Raises:
         InputError: nothing complete is there, it is no language model, or its tokenizer is missing or
             another one.
     """
-    folder = checkpoint.resolve(path)
+    folder = checkpoint.resolve(find(path))
     if "reads" not in read_description(folder):
         raise InputError(
             f"{path} is no causal language model: give a run under runs/charlm/ or runs/clm/"

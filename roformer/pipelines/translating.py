@@ -23,13 +23,14 @@ from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.pipelines.asking import answer, check_text
-from roformer.pipelines.loading import (
+from roformer.pipelines.descriptions import (
     Description,
     check_size,
     described,
     read_description,
     sound_weights,
 )
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
@@ -208,7 +209,7 @@ def load_translator(
     """Open a translation run: its averaged checkpoint if there is one, else its last.
 
     Args:
-        path: a run's folder, or a checkpoint's in one.
+        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
         changes: keys of `SearchConfig` that differ from the run's.
         n_best: see `Translator`.
         precision: see `Translator`.
@@ -218,7 +219,7 @@ def load_translator(
         InputError: nothing complete is there, it is no translation model, or its tokenizer is
             missing or another one.
     """
-    path = Path(path)
+    path = Path(find(path))
     averaged = path / "checkpoints" / AVERAGED
     folder = checkpoint.resolve(averaged if averaged.is_dir() else path)
     if "languages" not in read_description(folder):

@@ -186,9 +186,9 @@ def test_what_is_no_text_and_no_list_is_refused(name, given, request):
 @pytest.mark.parametrize("item", BAD_ITEMS, ids=repr)
 def test_an_item_that_is_no_text_is_refused_by_its_number(name, item, request):
     good = {"paired": ("good", "film"), "masked": "[MASK]"}.get(name, "good")
-    with pytest.raises(InputError, match="^text 2: "):
+    with pytest.raises(InputError, match=r"^text 2: "):
         asked(name, request)([good, item])
-    with pytest.raises(InputError, match="^text 2: "):
+    with pytest.raises(InputError, match=r"^text 2: "):
         list(asked(name, request)(iter([good, item])))
 
 
@@ -207,7 +207,7 @@ def test_a_tuple_is_no_list_of_texts(name, given, request):
     ids=repr,
 )
 def test_only_a_tuple_of_two_texts_is_a_pair(given, paired):
-    with pytest.raises(InputError, match="takes pairs, each a tuple of two texts|a text is a str"):
+    with pytest.raises(InputError, match=r"takes pairs, each a tuple of two texts|a text is a str"):
         paired.predict(given)
 
 
