@@ -99,13 +99,13 @@ class Generator:
         """Return whether a prompt and its continuation are no longer than a text of the training."""
         return len(self.codec.encode(prompt)) + max_tokens <= self.length
 
-    # A str is a collection of strs to a type checker; only the first line that fits counts.
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
     @overload
     def generate(  # type: ignore[overload-overlap]
         self, prompts: str, sampling: Sampling, *, max_tokens: int, seed: int = 0
     ) -> Iterator[str]: ...
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self, prompts: Iterator[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
     ) -> Iterator[Iterator[str]]: ...
     @overload

@@ -107,11 +107,11 @@ class TrainedModel:
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
 
-    # A str is a collection of strs to a type checker; only the first line that fits counts.
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
     @overload
     def predict(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
     @overload
-    def predict(self, texts: Iterator[Text]) -> Iterator[Prediction]: ...
+    def predict(self, texts: Iterator[Text]) -> Iterator[Prediction]: ...  # type: ignore[overload-overlap]
     @overload
     def predict(self, texts: Iterable[Text]) -> list[Prediction]: ...
     def predict(self, texts: Text | Iterable[Text]) -> Any:
@@ -135,7 +135,7 @@ class TrainedModel:
     @overload
     def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
     @overload
-    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...
+    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...  # type: ignore[overload-overlap]
     @overload
     def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
     def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:

@@ -90,13 +90,13 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 
-    # A str is a collection of strs to a type checker; only the first line that fits counts.
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
     @overload
     def translate(  # type: ignore[overload-overlap]
         self, lines: str, *, progress: bool = False
     ) -> list[Translation]: ...
     @overload
-    def translate(
+    def translate(  # type: ignore[overload-overlap]
         self, lines: Iterator[str], *, progress: bool = False
     ) -> Iterator[list[Translation]]: ...
     @overload

@@ -135,7 +135,7 @@ class WandbTracker:
         import wandb
 
         for name, columns, rows in tables_of(self.folder):
-            self.run.log({"global_step": step, name: wandb.Table(columns=columns, data=rows)})
+            self.run.log({"global_step": step, name: wandb.Table(columns=[*columns], data=rows)})
 
     def _try(self, call: Callable[[], object]) -> None:
         """Make a call of wandb's, unless one failed before."""
