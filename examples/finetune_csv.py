@@ -3,7 +3,10 @@
     python examples/finetune_csv.py runs/pretrain/YOUR_RUN reviews.csv
 
 The CSV has the columns `text` and `label`; a tenth of its rows is held out. The encoder is this
-repository's, everything around it is Hugging Face's: `datasets` reads, `Trainer` trains.
+repository's, everything around it is Hugging Face's: `datasets` reads, `Trainer` trains. What was
+trained is saved in `<output>/model`, and from then on
+
+    roformer.load_model("<output>/model").predict("a text of your own")
 """
 
 import argparse
@@ -20,6 +23,9 @@ from roformer.errors import InputError
 from roformer.models.classifier import Classifier
 from roformer.models.outputs import WithLoss
 
+LENGTH = 512
+"""Tokens of a text; what is longer is cut."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -27,13 +33,18 @@ def main() -> None:
     parser.add_argument("csv", type=Path, help="a file with the columns text and label")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
-    parser.add_argument("--output", type=Path, default=Path("runs/examples/csv"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/examples/csv"), help="folder for the model"
+    )
     arguments = parser.parse_args()
     with one_line_errors():
         finetune(arguments)
 
 
 def finetune(arguments: argparse.Namespace) -> None:
+    output = arguments.output / "model"
+    if output.exists():
+        raise InputError(f"{output} is there already: choose another --output")
     trained = roformer.load_model(arguments.model)
     if not arguments.csv.is_file():
         raise InputError(
@@ -47,26 +58,29 @@ def finetune(arguments: argparse.Namespace) -> None:
     tokenizer = trained.tokenizer.to_transformers()
 
     def encode(batch: dict[str, list[object]]) -> dict[str, list[object]]:
-        inputs = tokenizer([str(text) for text in batch["text"]], truncation=True, max_length=512)
+        inputs = tokenizer(
+            [str(text) for text in batch["text"]], truncation=True, max_length=LENGTH
+        )
         return {**inputs, "labels": [labels.index(str(label)) for label in batch["label"]]}
 
     parts = rows.map(encode, batched=True, remove_columns=rows.column_names)
     parts = parts.train_test_split(test_size=0.1, seed=0)
 
     torch.manual_seed(0)
-    encoder = trained.model.encoder
+    # A Hugging Face model without a head is an encoder, all others have one.
+    encoder = getattr(trained.model, "encoder", trained.model)
     model = Classifier(encoder.config, encoder.tokens.num_embeddings, len(labels), dropout=0.1)
     model.encoder.load_state_dict(encoder.state_dict())
     trainer = Trainer(
         model=WithLoss(model),
         args=TrainingArguments(
-            output_dir=str(arguments.output),
+            output_dir=str(arguments.output / "trainer"),
             num_train_epochs=arguments.epochs,
             learning_rate=arguments.learning_rate,
             per_device_train_batch_size=32,
             warmup_steps=20,
             eval_strategy="epoch",
-            save_strategy="no",
+            save_strategy="no",  # its checkpoints are no models that anything opens
             logging_steps=50,
             report_to=[],
             dataloader_pin_memory=torch.cuda.is_available(),
@@ -82,6 +96,9 @@ def finetune(arguments: argparse.Namespace) -> None:
     print(
         f"accuracy {trainer.evaluate()['eval_accuracy']:.3f} on {len(parts['test'])} held-out rows"
     )
+    description = {"task": "csv", "labels": labels, "texts": ["text"], "max_length": LENGTH}
+    roformer.TrainedModel(model.cpu().eval(), trained.tokenizer, description).save(output)
+    print(f'roformer.load_model("{output}") opens it')
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.pipelines.export import export
+from roformer.pipelines.names import named
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("run", nargs="?", help="a run: folder or id")
     parser.add_argument(
         "--output", type=Path, help="default: export/<run id>, beside the pipelines"
     )
@@ -24,7 +25,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with one_line_errors():
-        written = export(arguments.run, arguments.output, arguments.checkpoint)
+        run = named(arguments.run, "export", ["pretrain", "glue", "wmt", "clm", "charlm"])
+        written = export(Path(run), arguments.output, arguments.checkpoint)
         opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
         print(f"{written.folder}: {written.checkpoint} as {opener}")
         for note in written.notes:

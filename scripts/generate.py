@@ -6,13 +6,13 @@ the same seed gives the same text.
 
 import argparse
 import sys
-from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.pipelines.generating import load_generator
+from roformer.pipelines.names import named
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
@@ -21,7 +21,9 @@ from roformer.training.process import tune_process
 def main() -> None:
     end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a charlm or clm run, or of a checkpoint")
+    parser.add_argument(
+        "run", nargs="?", help="a clm or charlm run (folder or id), or the folder of a checkpoint"
+    )
     parser.add_argument("--prompt", help="text to continue; default: stdin")
     parser.add_argument("--max-tokens", type=int, default=200, help="tokens, or bytes of charlm")
     parser.add_argument("--temperature", type=float, default=1.0, help="0 is greedy")
@@ -32,13 +34,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of the CPU; default: all cores")
     arguments = parser.parse_args()
     with one_line_errors():
+        run = named(arguments.run, "generate", ["clm", "charlm"])
         if not 0 <= arguments.seed < 2**63:
             raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
         if arguments.threads is not None and arguments.threads < 1:
             raise InputError(f"--threads {arguments.threads}: give at least 1")
         sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
         tune_process(threads=arguments.threads)
-        generator = load_generator(arguments.run, device=arguments.device)
+        generator = load_generator(run, device=arguments.device)
         prompt = arguments.prompt
         if prompt is None:
             lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")

@@ -12,6 +12,7 @@ from roformer.cli import one_line_errors
 from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
+from roformer.pipelines.names import named
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 
@@ -33,12 +34,15 @@ def main() -> None:
     end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "run", help="a fine-tuning run, or a Hugging Face classifier: folder or Hub id"
+        "run",
+        nargs="?",
+        help="a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)",
     )
     parser.add_argument("--device", default=default_device())
     arguments = parser.parse_args()
     with one_line_errors():
-        trained = load_model(arguments.run, device=arguments.device)
+        run = named(arguments.run, "predict", ["glue"])
+        trained = load_model(run, device=arguments.device)
         lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
         for number, prediction in enumerate(trained.predict(lines), 1):
             if prediction.cut:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.data.files import decoded, text_lines
+from roformer.pipelines.names import named
 from roformer.pipelines.translating import load_translator
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
@@ -29,7 +30,11 @@ def source_lines(paths: list[Path]) -> Iterator[str]:
 def main() -> None:
     end_with_reader()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", help="folder of a translation run, or of a checkpoint in one")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        help="a translation run (folder or id), or the folder of a checkpoint in it",
+    )
     parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")
     parser.add_argument("--beam", type=int, help="1 is greedy search")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
@@ -39,9 +44,10 @@ def main() -> None:
     parser.add_argument("--device", default=default_device())
     arguments = parser.parse_args()
     with one_line_errors():
+        run = named(arguments.run, "translate", ["wmt"])
         tune_process(threads=None)
         translator = load_translator(
-            arguments.run,
+            run,
             n_best=max(1, arguments.n_best),
             precision=arguments.precision,
             device=arguments.device,

@@ -245,13 +245,18 @@ class RuntimeConfig:
 
 @schema
 class TrackerConfig:
-    """Mirror of metrics.jsonl elsewhere; never needed."""
+    """Mirror of metrics.jsonl elsewhere; never needed.
+
+    A value given here wins over wandb's environment variables, and these over the defaults.
+    """
 
     kind: Literal["none", "wandb"] = "none"
-    project: str = "roformer"
+    project: str | None = None
+    """null: WANDB_PROJECT, else `roformer`."""
     entity: str | None = None
+    """null: WANDB_ENTITY, else the user's own."""
     mode: Literal["auto", "online", "offline"] = "auto"
-    """`auto`: online when logged in, else offline."""
+    """`auto`: WANDB_MODE, else online when logged in and offline when not."""
 
 
 # --- pipelines -----------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ class FilesText(TextData):
     kind: Literal["files"] = "files"
     path: Name
     text_field: str = "text"
+    documents: Annotated[
+        Literal["blank_lines", "lines"], Field(exclude_if=lambda parts: parts == "blank_lines")
+    ] = "blank_lines"
+    """Of a .txt, what a document is: the lines between blank ones, or each line. Not written where it
+    is the usual one, so that runs from before this key keep their ids."""
     max_bad_rows: NonNegativeInt = 0
     """Rows that may be skipped (counted and reported) before the run stops."""
 

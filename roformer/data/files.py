@@ -4,7 +4,8 @@ What a document is:
 
 * `.jsonl` `.json` (one JSON object a line) and `.parquet`: a row, its text in `data.text_field`;
 * `.txt`: a run of lines between blank lines, as in BERT's own input format. A WikiText paragraph is
-  thus a document of its own, and a file without blank lines is one document.
+  thus a document of its own, and a file without blank lines is one document. With
+  `data.documents=lines` each line that is not blank is a document.
 
 A `.gz` is read through. Text is UTF-8 (a byte-order mark is ignored); memory holds one document.
 """
@@ -26,6 +27,7 @@ from roformer.config.schema import FilesText
 from roformer.errors import InputError
 
 SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+PLAIN = (".txt", ".txt.gz")
 
 Row = tuple[int, str | None, str]
 """Line or row number from 1, the text, and what is wrong with it where the text is None."""
@@ -37,20 +39,22 @@ class FileDocuments:
     def __init__(self, config: FilesText) -> None:
         self.config = config
         self.root, self.files = find_files(config.path, SUFFIXES)
-        self.rows_read = self.rows_skipped = 0
+        self.rows_read = self.rows_skipped = self.text_lines = 0
         self.first_skipped: str | None = None
 
     def documents(self) -> Iterator[str]:
-        self.rows_read = self.rows_skipped = 0
+        self.rows_read = self.rows_skipped = self.text_lines = 0
         self.first_skipped = None
         return islice(self._documents(), self.config.max_documents)
 
     def _documents(self) -> Iterator[str]:
         for file in self.files:
             empty = True
-            for number, text, problem in _rows(file, self.config.text_field):
+            plain = file.name.endswith(PLAIN)
+            for number, text, problem in _rows(file, self.config):
                 empty = False
                 self.rows_read += 1
+                self.text_lines += text.count("\n") + 1 if plain and text is not None else 0
                 if text is not None:
                     yield text
                 else:
@@ -66,6 +70,15 @@ class FileDocuments:
                 f"{self.first_skipped} (bad rows so far: {self.rows_skipped}): mend it, or allow "
                 f"more bad rows with data.max_bad_rows (now {self.config.max_bad_rows})"
             )
+
+    def parted(self) -> str:
+        """Return how text that was read is cut into documents, for whoever finds them too few."""
+        if not self.text_lines or self.config.documents == "lines":
+            return ""
+        return (
+            f" (from {self.text_lines:,} lines of .txt, where blank lines part documents: put them "
+            "between documents, or read each line as one with data.documents=lines)"
+        )
 
     def describe(self) -> dict[str, Any]:
         files = []
@@ -121,12 +134,14 @@ def _is_visible(file: Path, root: Path) -> bool:
     return not any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
-def _rows(file: Path, text_field: str) -> Iterator[Row]:
+def _rows(file: Path, config: FilesText) -> Iterator[Row]:
     if file.suffix == ".parquet":
-        return _parquet_rows(file, text_field)
-    if file.name.endswith((".txt", ".txt.gz")):
-        return _paragraphs(file)
-    return _json_rows(file, text_field)
+        return _parquet_rows(file, config.text_field)
+    if not file.name.endswith(PLAIN):
+        return _json_rows(file, config.text_field)
+    if config.documents == "lines":
+        return ((number, line, "") for number, line in text_lines(file) if line.strip())
+    return _paragraphs(file)
 
 
 def _paragraphs(file: Path) -> Iterator[Row]:

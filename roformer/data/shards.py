@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from roformer.config.schema import Text
 from roformer.data.documents import DocumentSource, open_documents
+from roformer.data.files import FileDocuments
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.jieba_words import segmenter
 from roformer.data.manifests import (
@@ -322,11 +323,13 @@ def _read(
             spool.documents += 1
             spool.bytes += len(encoded)
             (valid if held_out else train).write(json.dumps(text).encode() + b"\n")
+    parted = source.parted() if isinstance(source, FileDocuments) else ""
     for split, spool in spools.items():
         if not spool.documents:
+            found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}{parted}"
             raise InputError(
-                f"data.valid_fraction={config.valid_fraction} puts none of {len(seen)} documents "
-                f"into {split}: give more documents, or change data.valid_fraction"
+                f"data.valid_fraction={config.valid_fraction} puts none of {found} into {split}: give "
+                "more documents, or change data.valid_fraction"
             )
     return spools, duplicates
 

@@ -26,6 +26,7 @@ from roformer.pipelines.export_tokenizers import save_bpe, save_bytes, save_prom
 from roformer.pipelines.generating import load_generator
 from roformer.pipelines.loading import load_model
 from roformer.pipelines.model_card import Record, model_card
+from roformer.pipelines.names import EXPORT, find
 from roformer.pipelines.translating import Translator, load_translator
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED
@@ -60,7 +61,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """Write a trained model as a folder of its own.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or its id below runs/.
         output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
         which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
             `load_translator` or `load_generator` chooses.
@@ -70,13 +71,14 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             checkpoint; or the output is there already.
         OSError: the disk is full or not writable; nothing is left behind.
     """
+    run = Path(find(run))
     record = read_record(run, which)
     if "pair" in record.description:
         raise InputError(
             f"{run} scores pairs of documents, of which transformers has no model: its scores are in "
             f"{run / 'predictions'}"
         )
-    output = output or run.resolve().parents[1] / "export" / run.resolve().name
+    output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
     convert = {"wmt": _translation, "clm": _language_model, "charlm": _language_model}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, overload
 
 import torch
 from pydantic import Field
@@ -17,7 +17,8 @@ from roformer.data.vocabularies import CONTINUATION
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.models.causal import CausalDecoding, CausalLM
-from roformer.pipelines.loading import (
+from roformer.pipelines.asking import answer, check_text
+from roformer.pipelines.descriptions import (
     Description,
     check_size,
     described,
@@ -25,6 +26,7 @@ from roformer.pipelines.loading import (
     read_tokenizer,
     sound_weights,
 )
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 
 
@@ -96,17 +98,46 @@ class Generator:
         """Return whether a prompt and its continuation are no longer than a text of the training."""
         return len(self.codec.encode(prompt)) + max_tokens <= self.length
 
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: str, sampling: Sampling, *, max_tokens: int, seed: int = 0
+    ) -> Iterator[str]: ...
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: Iterator[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
+    ) -> Iterator[Iterator[str]]: ...
+    @overload
     def generate(
-        self, prompt: str, sampling: Sampling, *, max_tokens: int, seed: int = 0
-    ) -> Iterator[str]:
-        """Yield the continuation of a prompt as it is drawn; one seed gives one text.
+        self, prompts: Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
+    ) -> list[Iterator[str]]: ...
+    def generate(
+        self, prompts: str | Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
+    ) -> Any:
+        """Yield the continuation of a prompt, piece by piece as it is drawn; one seed gives one text.
 
         It ends at the end of the document, where the model has one, or after `max_tokens`.
 
+        Args:
+            prompts: one text (a str), or a list or iterator of texts, which has a list or iterator of
+                such continuations, each drawn as if it were alone.
+            sampling: how a token is drawn.
+            max_tokens: tokens or bytes of a continuation, at least 1.
+            seed: of the draws.
+
         Raises:
-            InputError: the prompt and what is wanted do not fit into a learned table, or nothing is
-                wanted.
+            InputError: a prompt is no str; a prompt and what is wanted do not fit into a learned
+                table, or nothing is wanted.
         """
+
+        def ask(each: Iterator[str]) -> Iterator[Iterator[str]]:
+            return (self._generate(prompt, sampling, max_tokens, seed) for prompt in each)
+
+        return answer(prompts, check_text, ask)
+
+    def _generate(
+        self, prompt: str, sampling: Sampling, max_tokens: int, seed: int
+    ) -> Iterator[str]:
         ids = self.codec.encode(prompt)
         longest, wanted = self.model.config.position.longest, len(ids) + max_tokens
         if max_tokens < 1:
@@ -138,14 +169,14 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
     """Open a language model: a run under runs/charlm/ or runs/clm/, at its last checkpoint.
 
     Args:
-        path: a run's folder, or a checkpoint's in one.
+        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
         device: where the model goes.
 
     Raises:
         InputError: nothing complete is there, it is no language model, or its tokenizer is missing or
             another one.
     """
-    folder = checkpoint.resolve(path)
+    folder = checkpoint.resolve(find(path))
     if "reads" not in read_description(folder):
         raise InputError(
             f"{path} is no causal language model: give a run under runs/charlm/ or runs/clm/"

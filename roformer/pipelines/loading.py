@@ -4,54 +4,41 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, overload
 
 import torch
-from pydantic import Field
-from safetensors import SafetensorError
 from torch import nn
-from typing_extensions import TypedDict
 
-from roformer.config.build import build, plain
-from roformer.config.schema import EncoderConfig, TransformerConfig
+from roformer.config.build import plain
+from roformer.config.schema import EncoderConfig
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
 from roformer.json_files import check_shape
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
+from roformer.pipelines.asking import answer, check_text, shown
+from roformer.pipelines.descriptions import (
+    TaskDescription,
+    check_size,
+    described,
+    read_description,
+    read_tokenizer,
+    sound_weights,
+)
 from roformer.pipelines.hugging_face import (
     build_model,
     check_folder,
     is_hugging_face,
     read_hugging_face,
 )
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 
-C = TypeVar("C")
 Text = str | tuple[str, str]
 BATCH = 32
-
-
-class Description(TypedDict):
-    """What every checkpoint says of its model."""
-
-    model: dict[str, Any]
-    vocab_size: Annotated[int, Field(ge=1)]
-    tokenizer: str
-
-
-class TaskDescription(Description):
-    """What that of a fine-tuning says besides."""
-
-    task: str
-    labels: Annotated[list[str], Field(min_length=1)] | None
-    texts: Annotated[list[str], Field(min_length=1, max_length=2)]
-    max_length: Annotated[int, Field(ge=4)]
-    head_dropout: Annotated[float, Field(ge=0, le=1)]
 
 
 class Prediction(NamedTuple):
@@ -76,6 +63,13 @@ class Filling(NamedTuple):
 class TrainedModel:
     """A model with its tokenizer, as a run saved them; in evaluation mode, in fp32.
 
+    Args:
+        model: see below.
+        tokenizer: that of its training, or why it has none, in a sentence.
+        description: of a classifier its `task` (a name), `labels`, `texts` (names of the one or two texts
+            of an example) and `max_length`; see `TaskDescription`.
+        unused: see below.
+
     Attributes:
         model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning, `Encoder` of a Hugging
             Face model without either head: token ids to hidden states (B, T, D).
@@ -94,6 +88,7 @@ class TrainedModel:
         unused: Sequence[str] = (),
     ):
         self.model, self._tokenizer, self.unused = model, tokenizer, list(unused)
+        self._description = description
         self.task: str | None = description.get("task")
         self.labels: list[str] | None = description.get("labels")
         texts = description.get("texts", ("text",))
@@ -111,31 +106,55 @@ class TrainedModel:
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
 
-    def predict(self, texts: Iterable[Text]) -> Iterable[Prediction]:
-        """Yield a prediction for each text, or for each pair of a task of pairs, in order.
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
+    @overload
+    def predict(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, texts: Iterator[Text]) -> Iterator[Prediction]: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, texts: Iterable[Text]) -> list[Prediction]: ...
+    def predict(self, texts: Text | Iterable[Text]) -> Any:
+        """Return the prediction for one text or pair, or the predictions for many, in order.
+
+        Args:
+            texts: one text is a str and has one prediction; one pair, of a task of pairs, is a tuple
+                of two strs and has one prediction; many are a list, or another ordered collection, of
+                these and have a list. An iterator of them has an iterator, which reads 32 ahead at
+                most. A tuple is always one pair and a list always many, so neither a list of two
+                texts nor a tuple of many is ever guessed at.
 
         Raises:
-            InputError: the model has no classifier, or a text is no pair where pairs are wanted.
+            InputError: the model has no classifier; or a text is no pair where pairs are wanted, a
+                pair where texts are wanted, or neither.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
-        remaining = iter(texts)
-        while batch := list(islice(remaining, BATCH)):
-            yield from self._predict(batch)
+        return answer(texts, self._check, self._predictions)
 
-    @torch.no_grad()
-    def fill_mask(self, text: str, top: int = 5) -> list[list[Filling]]:
+    @overload
+    def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
+    def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
         """Return the most probable tokens for each [MASK] of a text, in order, the best first.
 
         Args:
-            text: with [MASK] at least once.
+            texts: one text (a str) with [MASK] at least once, or a list or iterator of such, which has
+                a list or iterator of such answers.
             top: how many tokens for each.
 
         Raises:
-            InputError: the model predicts no tokens, the text has no [MASK] or is too long.
+            InputError: the model predicts no tokens; a text is no str, has no [MASK] or is too long.
         """
         if not isinstance(self.model, MaskedLM):
             raise InputError("this model predicts no tokens: give a pre-training run")
+        return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
+
+    @torch.no_grad()
+    def _fill(self, text: str, top: int) -> list[list[Filling]]:
+        assert isinstance(self.model, MaskedLM)
         tokenizer = self.tokenizer
         parts = tokenizer.encode_batch(text.split(MASK))
         if len(parts) == 1:
@@ -162,6 +181,46 @@ class TrainedModel:
             for pair in zip(found.indices.tolist(), found.values.tolist(), strict=True)
         ]
 
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
+
+        Args:
+            folder: to make; not there yet, or empty.
+
+        Raises:
+            InputError: the folder is not empty; the model has no head, no tokenizer of ours, or a
+                pooler of another activation than tanh, or a classifier's description says too little.
+            OSError: the disk is full or not writable.
+        """
+        folder = Path(folder)
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(f"{folder} is there already and not empty: choose another folder")
+        if not isinstance(self.model, (MaskedLM, Classifier)):
+            raise InputError(
+                "a model without a head cannot be saved: give a MaskedLM or Classifier"
+            )
+        encoder, tokenizer = self.model.encoder, self.tokenizer
+        description: dict[str, Any] = {
+            "model": plain(encoder.config),
+            "vocab_size": encoder.tokens.num_embeddings,
+            "tokenizer": tokenizer.fingerprint,
+        }
+        if isinstance(self.model, Classifier):
+            if self.model.activation is not torch.tanh:
+                raise InputError("a classifier whose pooler is not tanh's cannot be saved")
+            keys = ("task", "labels", "texts", "max_length")
+            description |= {key: self._description.get(key) for key in keys}
+            description["head_dropout"] = self.model.dropout.p
+            try:
+                check_shape(TaskDescription, description)
+            except ValueError as error:
+                raise InputError(f"the classifier's description is incomplete: {error}") from error
+        tokenizer.save(folder / "tokenizer")
+        checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=1)
+        weights = checkpoint.model_tensors(self.model)
+        checkpoints.save(0, weights, {}, {}, description, best=True)
+        checkpoint.keep_only_best(folder / "checkpoints")
+
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> torch.Tensor:
         """Return logits or scores of all examples, (N, C)."""
@@ -183,6 +242,25 @@ class TrainedModel:
         assert self.max_length is not None
         second = columns[1] if count == 2 else None
         return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
+
+    def _check(self, given: object) -> Text:
+        """Return a text, or a pair, as the task has it.
+
+        Raises:
+            InputError: it is not what the task takes.
+        """
+        if isinstance(given, str) and self.texts != 2:
+            return check_text(given)
+        if isinstance(given, tuple) and len(given) == 2 and self.texts != 1:
+            return check_text(given[0]), check_text(given[1])
+        wanted = {1: "single texts", 2: "pairs, each a tuple of two texts"}
+        takes = wanted.get(self.texts or 0, "texts, or pairs, each a tuple of two texts")
+        many = ": give many texts as a list" if isinstance(given, tuple) else ""
+        raise InputError(f"{self.task or 'this model'} takes {takes}, not {shown(given)}{many}")
+
+    def _predictions(self, texts: Iterator[Text]) -> Iterator[Prediction]:
+        while batch := list(islice(texts, BATCH)):
+            yield from self._predict(batch)
 
     def _predict(self, texts: Sequence[Text]) -> Iterable[Prediction]:
         inputs = self.inputs(texts)
@@ -207,7 +285,8 @@ def load_model(
     are not used are told in a warning.
 
     Args:
-        path: a run's folder, a checkpoint's, a Hugging Face folder, or a Hub id.
+        path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
+            Hugging Face folder, or a Hub id.
         device: where the model goes.
         revision: of a Hub id: branch, tag or commit.
 
@@ -215,13 +294,13 @@ def load_model(
         InputError: nothing complete is there, or it has no tokenizer or another one; a Hugging Face
             model cannot be had, is damaged, or is one that this encoder is not.
     """
-    if is_hugging_face(str(path)):
-        return _load_hugging_face(str(path), device, revision)
+    path = find(path)
+    if is_hugging_face(path):
+        return _load_hugging_face(path, device, revision)
     if revision is not None:
         raise InputError(f"revision={revision} is of a Hub id, and {path} is none: leave it out")
-    check_folder(str(path))
-    path = Path(path)
-    best = path / "checkpoints" / "best"
+    check_folder(path)
+    best = Path(path) / "checkpoints" / "best"
     folder = checkpoint.resolve(path)
     description = read_description(folder)
     if "languages" in description:
@@ -269,90 +348,3 @@ def _load_hugging_face(source: str, device: str, revision: str | None) -> Traine
     if unused:
         warnings.warn(f"not used of {source}: {', '.join(unused)}", stacklevel=3)
     return TrainedModel(model.to(device), read.tokenizer, description, unused)
-
-
-def read_description(folder: Path, shape: type = Description) -> dict[str, Any]:
-    """Return what a checkpoint says of its model.
-
-    Args:
-        folder: the checkpoint's.
-        shape: what it must say; of a fine-tuning always what `TaskDescription` has.
-
-    Raises:
-        InputError: it says something else.
-    """
-    try:
-        description = checkpoint.describe(folder)
-        check_shape(shape, description)
-        if "task" in description:
-            check_shape(TaskDescription, description)
-    except InputError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{folder / checkpoint.DESCRIPTION} is damaged ({error}): choose another checkpoint"
-        ) from error
-    return description
-
-
-def described(cls: type[C], folder: Path, content: dict[str, Any]) -> C:
-    """Return a part of a checkpoint's description as the config that it is.
-
-    Raises:
-        InputError: a value is unknown, missing or impossible; names the file and the key.
-    """
-    try:
-        return build(cls, content)
-    except InputError as error:
-        raise InputError(f"{folder / checkpoint.DESCRIPTION} is damaged ({error})") from error
-
-
-def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
-    """Check, before a model is built, that files of weights can hold it: it may not fit in memory.
-
-    Raises:
-        InputError: the model has more parameters than the files have bytes.
-    """
-    wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
-    tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim
-    fewest = wide * (vocab_size + layers * (4 * wide + 2 * config.intermediate_size)) + tables
-    known = [file for file in files if file.is_file()]
-    if fewest > sum(file.stat().st_size for file in known):
-        where = known[0].parent if known else "the folder"
-        raise InputError(
-            f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
-            "bytes: they are not of one model"
-        )
-
-
-@contextmanager
-def sound_weights(folder: Path) -> Iterator[None]:
-    """Turn what goes wrong in reading a checkpoint's weights into an InputError that names them."""
-    try:
-        yield
-    except (SafetensorError, OSError, RuntimeError) as error:  # RuntimeError: of other shapes
-        lines = " ".join(str(error).split())
-        raise InputError(
-            f"{folder / checkpoint.MODEL} is not the weights of its model ({lines}): choose another "
-            "checkpoint"
-        ) from error
-
-
-def read_tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece:
-    """Return the tokenizer of the run that a checkpoint belongs to.
-
-    Raises:
-        InputError: it is not there, or not the one that the model was trained with.
-    """
-    run = folder.parent.parent
-    if not (run / "tokenizer").is_dir():
-        raise InputError(
-            f"{run} has no tokenizer/: give a whole run, not a checkpoint moved out of it"
-        )
-    tokenizer = WordPiece.load(run / "tokenizer")
-    if tokenizer.fingerprint != description["tokenizer"]:
-        raise InputError(
-            f"{run}/tokenizer is not the one that {folder.name} was trained with: restore it, or "
-            "choose another run"
-        )
-    return tokenizer

@@ -24,6 +24,7 @@ from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
+from roformer.pipelines.names import find
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, tokens_in
@@ -157,9 +158,7 @@ def start_from(config: PretrainConfig, task: MaskedLMTask) -> Path | None:
     """
     if config.init_from is None:
         return None
-    by_id = Path(config.runtime.runs_dir) / "pretrain" / config.init_from
-    given = Path(config.init_from)
-    source = checkpoint.resolve(by_id if by_id.exists() and not given.exists() else given)
+    source = checkpoint.resolve(find(config.init_from, config.runtime.runs_dir))
     checkpoint.load_model(source, task.model, task.description, warm_start=True)
     if config.keep_moments and not (source / checkpoint.OPTIMIZER).is_file():
         raise InputError(f"{source} has no moments of AdamW to go on with: set keep_moments=false")

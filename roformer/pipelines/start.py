@@ -17,14 +17,15 @@ from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.data.word_vocabulary import train_tokenizer
 from roformer.errors import InputError
 from roformer.json_files import check_shape, read_object
-from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
-from roformer.pipelines.loading import (
+from roformer.pipelines.descriptions import (
     check_size,
     described,
     read_description,
     read_tokenizer,
     sound_weights,
 )
+from roformer.pipelines.hugging_face import check_folder, is_hugging_face, read_hugging_face
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 
 SCRATCH = "scratch"
@@ -65,8 +66,8 @@ def find_start(
     """Read what the config's `init_from` names.
 
     Args:
-        init_from: a run's folder, a checkpoint's, the id of a run below `<runs_dir>/pretrain`, a
-            Hugging Face folder or Hub id, or `scratch`.
+        init_from: what `load_model` opens (a run's folder or id, a checkpoint's folder, a Hugging Face
+            folder or Hub id), or `scratch`.
         revision: of a Hub id.
         model: of a fresh model; of weights that are read it gives the dropout alone.
         tokenizer: for a fresh model; of weights that are read it may only confirm theirs.
@@ -84,15 +85,13 @@ def find_start(
             else load_wordpiece(chosen)
         )
         return Start(SCRATCH, model, words.size, words, {}, words.fingerprint)
-    path = Path(init_from).expanduser()
-    by_id = Path(runs_dir) / "pretrain" / init_from
-    if not path.exists() and by_id.exists():
-        path = by_id
+    path = Path(find(init_from, runs_dir))
     if is_hugging_face(str(path)):
         start = _from_hugging_face(init_from, revision)
     elif path.exists():
         check_folder(str(path))
-        start = _from_checkpoint(init_from, path, runs_dir)
+        found_by_id = not Path(init_from).expanduser().exists()
+        start = _from_checkpoint(str(path) if found_by_id else init_from, path, runs_dir)
     else:
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "

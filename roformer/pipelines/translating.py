@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -21,13 +21,15 @@ from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
-from roformer.pipelines.loading import (
+from roformer.pipelines.asking import answer, check_text
+from roformer.pipelines.descriptions import (
     Description,
     check_size,
     described,
     read_description,
     sound_weights,
 )
+from roformer.pipelines.names import find
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
@@ -87,16 +89,36 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 
+    # To a type checker a str is a collection of strs; the first signature that fits is taken.
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self, lines: str, *, progress: bool = False
+    ) -> list[Translation]: ...
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self, lines: Iterator[str], *, progress: bool = False
+    ) -> Iterator[list[Translation]]: ...
+    @overload
     def translate(
         self, lines: Iterable[str], *, progress: bool = False
-    ) -> Iterator[list[Translation]]:
-        """Yield the best translations of each line, the best first, in the order of the lines.
+    ) -> list[list[Translation]]: ...
+    def translate(self, lines: str | Iterable[str], *, progress: bool = False) -> Any:
+        """Return the best translations of one line, or of each of many, in order, the best first.
 
-        An empty line is translated to empty ones.
+        Args:
+            lines: one line (a str), which has a list of its `n_best` translations; many are a list, or
+                another ordered collection, which has a list of such lists. An iterator of lines has an
+                iterator, which reads 2,000 ahead at most. An empty line is translated to empty ones.
+            progress: whether to show a bar.
+
+        Raises:
+            InputError: a line is no str.
         """
-        remaining = iter(lines)
+        return answer(lines, check_text, lambda each: self._translate(each, progress))
+
+    def _translate(self, lines: Iterator[str], progress: bool) -> Iterator[list[Translation]]:
         language, end = self.tokenizer.source_language, [self.tokenizer.end_id]
-        while chunk := list(islice(remaining, CHUNK)):
+        while chunk := list(islice(lines, CHUNK)):
             encoded = self.tokenizer.encode_batch(chunk, language)
             longest = self.max_length
             sources = [np.array(ids[:longest] + end) for ids in encoded]
@@ -186,7 +208,7 @@ def load_translator(
     """Open a translation run: its averaged checkpoint if there is one, else its last.
 
     Args:
-        path: a run's folder, or a checkpoint's in one.
+        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
         changes: keys of `SearchConfig` that differ from the run's.
         n_best: see `Translator`.
         precision: see `Translator`.
@@ -196,7 +218,7 @@ def load_translator(
         InputError: nothing complete is there, it is no translation model, or its tokenizer is
             missing or another one.
     """
-    path = Path(path)
+    path = Path(find(path))
     averaged = path / "checkpoints" / AVERAGED
     folder = checkpoint.resolve(averaged if averaged.is_dir() else path)
     if "languages" not in read_description(folder):

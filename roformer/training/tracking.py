@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +25,12 @@ LINE = {
 }
 """What a terminal shows of a row, by which name."""
 
-
+PROJECT = "roformer"
+"""Of wandb, where neither the config nor the environment names one."""
+TABLE_ROWS = 100
+"""Of predictions and translations that wandb shows; the record has all."""
+LONGEST_TAG = 64
+"""Characters that wandb takes."""
 PATIENCE = 120.0
 """Seconds that a call of wandb may take; the last one uploads what is left."""
 PATIENCE_TO_BEGIN = 30.0
@@ -59,6 +66,10 @@ class NoTracker:
 class WandbTracker:
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
 
+    A run's group is its configuration, so that seeds stand together; its job type is the pipeline. Of
+    the environment, WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE (unless the config has them), WANDB_NAME,
+    WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR replace what is chosen here, and WANDB_TAGS are added.
+
     `step=` is never passed: wandb drops rows whose step went back, as it does after a resume.
     The work is done by a service, another process. When that is gone calls raise, and when it hangs
     they never return: then wandb is put aside, with one line, and the training goes on.
@@ -74,21 +85,22 @@ class WandbTracker:
     ):
         import wandb
 
-        mode = os.environ.get("WANDB_MODE") or config.mode
-        if mode == "auto":
-            mode = "online" if _logged_in() else "offline"
+        mode, why = _mode(config)
+        given = os.environ.get
 
         def begin(mode: Any) -> Any:
             return wandb.init(
-                project=config.project,
-                entity=config.entity,
-                name=name,
+                project=config.project or given("WANDB_PROJECT") or PROJECT,
+                entity=config.entity or given("WANDB_ENTITY") or None,
+                name=given("WANDB_NAME") or name,
                 # Offline parts of one run cannot share an id: a later one would replace the first.
                 id=run_id if mode == "online" else None,
                 resume="allow" if mode == "online" else None,
-                group=name,
+                group=given("WANDB_RUN_GROUP") or name.removesuffix(f"-s{content.get('seed')}"),
+                job_type=given("WANDB_JOB_TYPE") or folder.parent.name,
+                tags=tags_of(content, given("WANDB_TAGS") or ""),
                 config=content,
-                dir=folder,
+                dir=given("WANDB_DIR") or folder,
                 mode=mode,
                 settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
             )
@@ -98,20 +110,32 @@ class WandbTracker:
         except Exception as error:
             if mode != "online":
                 raise
-            _tell(f"wandb could not go online ({type(error).__name__}): logging offline")
-            self.run = begin("offline")
-        self.run_id: str | None = self.run.id
+            mode, why = "offline", f" (it could not go online: {type(error).__name__})"
+            self.run = begin(mode)
+        if mode == "offline":
+            where = os.path.relpath(Path(self.run.dir).parent)
+            print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
+        self.folder, self.run_id = folder, self.run.id
         self._aside = False
-        self._try(lambda: self.run.define_metric("global_step"))
-        self._try(lambda: self.run.define_metric("*", step_metric="global_step"))
+        self._try(lambda: self.run.define_metric("global_step", hidden=True))
+        for metric in (*LINE, "*"):
+            self._try(partial(self.run.define_metric, metric, step_metric="global_step"))
 
     def log(self, row: dict[str, Any]) -> None:
         named = {"global_step" if key == "step" else key: value for key, value in row.items()}
         self._try(lambda: self.run.log(named))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
+        if status in ("done", "degenerate"):
+            self._try(lambda: self._log_tables(summary.get("steps")))
         self._try(lambda: self.run.summary.update({"status": status, **summary.get("metrics", {})}))
         self._try(lambda: self.run.finish(exit_code=0 if status == "done" else 1))
+
+    def _log_tables(self, step: int | None) -> None:
+        import wandb
+
+        for name, columns, rows in tables_of(self.folder):
+            self.run.log({"global_step": step, name: wandb.Table(columns=[*columns], data=rows)})
 
     def _try(self, call: Callable[[], object]) -> None:
         """Make a call of wandb's, unless one failed before."""
@@ -158,15 +182,52 @@ def _let_go() -> None:
     (getattr(connection, "_cleanup", None) or (lambda: None))()
 
 
-def _logged_in() -> bool:
-    """Return whether wandb accepts a key of this user's; without a network it cannot be asked."""
+def _mode(config: TrackerConfig) -> tuple[str, str]:
+    """Return wandb's mode and, where nobody asked for offline, why it is, in brackets."""
+    mode = os.environ.get("WANDB_MODE") or "auto" if config.mode == "auto" else config.mode
+    if mode != "auto":
+        return mode, ""
     import wandb
 
     try:
-        return bool(wandb.login(prompt=False))
+        return ("online", "") if wandb.login(prompt=False) else ("offline", " (not logged in)")
     except Exception as error:  # it tells of a wrong key and of no network by many types
-        _tell(f"wandb could not log in ({type(error).__name__}): logging offline")
-        return False
+        return "offline", f" (it could not log in: {type(error).__name__})"
+
+
+def tags_of(content: dict[str, Any], more: str) -> list[str]:
+    """Return a run's tags: model, position, recipe, data, tasks, and those named with commas in `more`."""
+    model = content.get("model", {})
+    ours = [model.get("name"), model.get("position", {}).get("kind"), content.get("recipe")]
+    ours += [content.get("data", {}).get("kind"), *content.get("task", ())]
+    tags = [str(tag).strip()[:LONGEST_TAG] for tag in (*ours, *more.split(",")) if tag]
+    return list(dict.fromkeys(filter(None, tags)))
+
+
+def tables_of(folder: Path) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
+    """Yield name, columns and the first rows of what a run has predicted and translated."""
+    for file in sorted((folder / "predictions").glob("*.tsv")):
+        columns, *rows = (line.split("\t") for line in _first_lines(file, TABLE_ROWS + 1))
+        texts = [column in ("index", "label", "prediction") for column in columns]
+        yield (
+            f"predictions/{file.stem}",
+            columns,
+            [
+                [cell if text else float(cell) for cell, text in zip(row, texts, strict=True)]
+                for row in rows
+            ],
+        )
+    translated = folder / "translations"
+    if translated.is_dir():
+        names = ("source", "reference", "averaged")
+        lines = [_first_lines(translated / f"test.{name}.txt", TABLE_ROWS) for name in names]
+        rows = [list(row) for row in zip(*lines, strict=True)]
+        yield "translations/test", ["source", "reference", "translation"], rows
+
+
+def _first_lines(file: Path, count: int) -> list[str]:
+    with file.open(encoding="utf-8", newline="\n") as stream:
+        return [line.removesuffix("\n") for line in islice(stream, count)]
 
 
 def _tell(line: str) -> None:

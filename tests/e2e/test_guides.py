@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import roformer
 from roformer.nn import position
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
@@ -76,8 +77,16 @@ def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.csv").write_text("\n".join(rows) + "\n")
     where = ["--output", tmp_path / "out", "--learning-rate", 1e-3, "--epochs", 4]
     call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "mine.csv", *where)
-    told = re.search(r"accuracy ([\d.]+) on 40 held-out rows", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    told = re.search(r"accuracy ([\d.]+) on 40 held-out rows", printed)
     assert float(told[1]) > 0.9
+    place = re.search(r'roformer\.load_model\("(.*)"\) opens it', printed)[1]
+    kept = roformer.load_model(place)
+    right = [kept.predict(f"ba bel {word} cu din").label == word for word in ("fa", "gor")]
+    assert right == [True, True]
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "mine.csv", *where)
+    assert "is there already: choose another --output" in capsys.readouterr().err
     with pytest.raises(SystemExit) as left:
         call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "none.csv")
     assert left.value.code == 2 and "none.csv does not exist" in capsys.readouterr().err

@@ -76,8 +76,11 @@ def test_without_a_key_it_goes_on_offline(nursery, arguments, tmp_path):
     code, printed = nursery.ended(tmp_path)
     assert code == 0, printed
     (line,) = [line for line in printed.splitlines() if "wandb" in line]
-    assert line == "wandb could not go online (UsageError): logging offline"
     (offline,) = tmp_path.glob("runs/*/*/wandb/offline-run-*/run-*.wandb")
+    place = offline.parent.relative_to(tmp_path)
+    assert line == (
+        f"wandb is offline (it could not go online: UsageError): wandb sync {place} sends this run later"
+    )
     assert offline.stat().st_size > 0
 
 

@@ -21,13 +21,13 @@ from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.loading import (
+from roformer.pipelines.descriptions import (
     Description,
     TaskDescription,
     check_size,
-    load_model,
     read_description,
 )
+from roformer.pipelines.loading import load_model
 from roformer.pipelines.start import find_start
 from roformer.pipelines.translating import TranslatorDescription, load_translator
 from roformer.training import checkpoint

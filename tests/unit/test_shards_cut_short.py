@@ -4,10 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from roformer.config.build import plain
+from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import shards
 from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
@@ -128,6 +131,21 @@ def test_a_split_without_documents_is_refused(tmp_path):
         InputError, match=r"valid_fraction=1e-09 puts none of 20 documents into val"
     ):
         prepare_text(config, tmp_path / "cache", progress=False)
+
+
+def test_a_text_without_blank_lines_says_what_parts_documents(tmp_path):
+    """And the way out that it names is one; texts of before that key keep their run ids."""
+    (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in TEXTS[:50]))
+    tokenizer = TokenizerConfig(vocab_size=200)
+    config = FilesText(path=str(tmp_path / "corpus.txt"), tokenizer=tokenizer)
+    with pytest.raises(InputError) as refused:
+        prepare_text(config, tmp_path / "cache", progress=False)
+    for told in ("1 document (from", "50 lines of .txt", "blank lines part", "documents=lines"):
+        assert told in str(refused.value)
+    lines = replace(config, documents="lines")
+    prepared = prepare_text(lines, tmp_path / "cache", progress=False)
+    assert prepared.manifest["source"]["rows_read"] == 50
+    assert "documents" not in plain(config) and plain(lines)["documents"] == "lines"
 
 
 def test_progress_is_lines_where_there_is_no_terminal(tmp_path, capsys):

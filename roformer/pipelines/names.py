@@ -1,0 +1,71 @@
+"""Names of trained models: a path or the id of a run; and which run to name where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from roformer.errors import InputError
+
+RUNS = "runs"
+"""Where runs are, unless `runtime.runs_dir` says otherwise."""
+EXPORT = "export"
+"""Folder beside the pipelines' whose folders are named as the runs that they were made of."""
+
+
+def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
+    """Return the path that a name stands for: itself if it exists, else a run of this id.
+
+    Args:
+        name: a path, the id of a run below `<runs_dir>/<pipeline>/` (a checkpoint of it may follow,
+            `<id>/checkpoints/best`), or something else, as a Hub id, which is returned as it is.
+        runs_dir: where runs are.
+
+    Raises:
+        InputError: runs of several pipelines have this id.
+    """
+    given = Path(name).expanduser()
+    if given.exists():
+        return str(given)
+    if ".." in given.parts or not Path(runs_dir).is_dir():
+        return str(name)
+    pipelines = sorted(folder for folder in Path(runs_dir).iterdir() if folder.name != EXPORT)
+    found = [str(folder / given) for folder in pipelines if (folder / given).exists()]
+    if len(found) > 1:
+        raise InputError(f"{name} is the id of several runs: give one of {', '.join(found)}")
+    return found[0] if found else str(name)
+
+
+def newest(pipelines: Sequence[str], runs_dir: str | Path = RUNS) -> Path | None:
+    """Return the run of these pipelines whose checkpoints changed last; None: none has any."""
+    found = [
+        checkpoints
+        for pipeline in pipelines
+        for checkpoints in Path(runs_dir).glob(f"{pipeline}/*/checkpoints")
+        if any(checkpoints.glob("step_[0-9]*"))
+    ]
+    return max(found, key=lambda folder: folder.stat().st_mtime).parent if found else None
+
+
+def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:
+    """Return the name of a run that a script was given.
+
+    Args:
+        name: as given; None where it was not.
+        target: the script's name without suffix and its make target.
+        pipelines: whose runs it takes, the usual one first.
+
+    Raises:
+        InputError: none was given, or a file instead; names the newest run that could be.
+    """
+    if name is not None and not Path(name).is_file():
+        return name
+    missing = "no run is given" if name is None else f"{name} is a file, not a run"
+    if (run := newest(pipelines)) is None:
+        where = " or ".join(f"{RUNS}/{pipeline}/" for pipeline in pipelines)
+        raise InputError(
+            f"{missing}, and there is no trained one under {where}: train one with make {pipelines[0]}"
+        )
+    raise InputError(
+        f"{missing}: the newest here is make {target} RUN={run}, or python scripts/{target}.py {run}"
+    )
