@@ -22,9 +22,9 @@ class TokenizerConfig:
     vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
     """Entries to train; ignored when the vocabulary is read."""
     lowercase: bool = True
-    words: Annotated[Words, Field(exclude_if=lambda words: words == "none")] = "none"
+    words: Words = "none"
     """Chinese words of the vocabulary as one token each, found by `jieba`; `none`: its characters,
-    as BERT. Not written where there are none, so that runs from before this key keep their ids."""
+    as BERT."""
 
 
 @schema

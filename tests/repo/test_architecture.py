@@ -17,7 +17,7 @@ ALLOWED = {
     "evaluation": {"config"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation"},
     "bench": {"config", "nn", "models", "data", "training", "evaluation", "pipelines"},
-    "report": set(),
+    "report": {"config"},
     "cli": {"config", "training", "stdout"},
     "commands": set(),
     "errors": set(),
