@@ -262,6 +262,9 @@ class RuntimeConfig:
     cache_dir: Name = "cache"
     keep_checkpoints: PositiveInt = 3
     """Newest checkpoints kept beside the best one."""
+    keep_optimizer: bool = False
+    """Keep AdamW's moments in the checkpoints of a finished run, two thirds of their size. To go on
+    from them (`keep_moments`) or to replay a step without the steps before it needs them."""
     progress: bool = True
 
 

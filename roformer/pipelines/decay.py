@@ -306,7 +306,7 @@ def initial_model(run: Pretrained) -> MaskedLM:
         InputError: the run began with another's weights, and those are no longer there.
     """
     task = MaskedLMTask(run.config, run.shards)
-    start_from(run.config, task)
+    start_from(dataclasses.replace(run.config, keep_moments=False), task)  # the weights alone
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 
