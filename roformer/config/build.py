@@ -12,7 +12,8 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import yaml
@@ -20,12 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
+from roformer.config.typed import NOT_IN_RESULT
 from roformer.errors import InputError
 
 C = TypeVar("C")
 
-NOT_IN_RESULT = ("runtime", "tracker", "resume")
-"""Keys of a config that must not change the result and stay out of the run id."""
+Key = tuple[str, ...]
+"""A dotted key in its parts."""
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
@@ -96,6 +98,44 @@ def read_yaml(text: str) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
+@cache
+def free_keys(cls: type) -> frozenset[Key]:
+    """Return the keys that a class of the config, or one within it, marks as `NOT_IN_RESULT`."""
+    found = set[Key]()
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        if NOT_IN_RESULT in getattr(hint, "__metadata__", ()):
+            found.add((name,))
+        else:
+            found |= {(name, *key) for part in _classes(hint) for key in free_keys(part)}
+    return frozenset(found)
+
+
+def _classes(hint: Any) -> list[type]:
+    """Return the dataclasses that a type is made of."""
+    if dataclasses.is_dataclass(hint):
+        return [typing.cast(type, hint)]
+    return [cls for part in typing.get_args(hint) for cls in _classes(part)]
+
+
+def arm(cls: type, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a config changes the result, but the seed: the runs of an arm share it.
+
+    Args:
+        cls: of the config.
+        content: the config as plain data, as its record holds it.
+    """
+    return _without(content, free_keys(cls) | {("seed",)})
+
+
+def _without(content: Mapping[str, Any], keys: Collection[Key]) -> dict[str, Any]:
+    found = dict[str, Any]()
+    for name, value in content.items():
+        below = {key[1:] for key in keys if key[0] == name}
+        if () not in below:
+            found[name] = _without(value, below) if below and isinstance(value, dict) else value
+    return found
+
+
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
@@ -103,7 +143,7 @@ def run_id(config: Any) -> str:
     hash covers everything that changes the result but the seed, so that runs that differ in the seed
     alone stand side by side.
     """
-    content = {k: v for k, v in plain(config).items() if k not in (*NOT_IN_RESULT, "seed")}
+    content = arm(type(config), plain(config))
     text = json.dumps(content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     model = content["model"]

@@ -22,10 +22,13 @@ from roformer.config.schema import (
     Label,
     Name,
     OptimizerConfig,
+    Resume,
+    Runtime,
     RuntimeConfig,
     ScheduleConfig,
     Seed,
     TokenizerConfig,
+    Tracker,
     TrackerConfig,
 )
 from roformer.config.typed import schema
@@ -180,10 +183,10 @@ class _Finetuning:
     """Pinned revision of a Hub id."""
     training: EpochsConfig
     schedule: ScheduleConfig
-    resume: bool | Literal["auto"] = "auto"
+    resume: Resume = "auto"
     """`auto`: finished cells are kept and an unfinished one goes on; false: start over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> _Finetuning:

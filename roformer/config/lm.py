@@ -17,10 +17,13 @@ from roformer.config.schema import (
     LoopConfig,
     Name,
     OptimizerConfig,
+    Resume,
+    Runtime,
     RuntimeConfig,
     ScheduleConfig,
     Seed,
     Text,
+    Tracker,
     TrackerConfig,
     TransformerConfig,
     check_loop,
@@ -142,10 +145,10 @@ class LanguageModelConfig:
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     training: CausalTraining
-    resume: bool | Literal["auto"] = "auto"
+    resume: Resume = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> LanguageModelConfig:

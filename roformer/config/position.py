@@ -139,11 +139,8 @@ class Rotary(PositionConfig):
     """Which dimensions form a pair: (0, 1), (2, 3), … (the paper) or (i, i + d/2)."""
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's dimensions that is rotated; the rest carries no position."""
-    scaling: Annotated[Scaling, Field(exclude_if=lambda scaling: scaling == NoScaling())] = (
-        NoScaling()
-    )
-    """Beyond the paper. Not written where there is none, so that runs, their ids and checkpoints
-    from before this key are still the same."""
+    scaling: Scaling = NoScaling()
+    """Beyond the paper."""
 
     def rotated_dims(self, size: int) -> int:
         return round(size * self.fraction)

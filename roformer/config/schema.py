@@ -5,7 +5,8 @@ Three classes of key (one class each, so that a key's class can be read off its 
 * saved with the weights: `model` (`EncoderConfig`), read back from every checkpoint;
 * changes the result, not the weights' shape: `data`, `masking`, `optimizer`, `schedule`, `training`,
   `seed`, `init_from`;
-* must not change the result: `runtime`, `tracker`, `resume`. They stay out of the run id.
+* must not change the result: those marked `NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and how
+  often a training is looked at. They stay out of the run id.
 
 The YAML files under `conf/` hold the values; a key without a default here must stand there.
 """
@@ -28,14 +29,17 @@ from roformer.config.text import Text as Text
 from roformer.config.text import TextData as TextData
 from roformer.config.text import TokenizerConfig as TokenizerConfig
 from roformer.config.text import Words as Words
+from roformer.config.typed import NOT_IN_RESULT, schema
 from roformer.config.typed import Fraction as Fraction
 from roformer.config.typed import Name as Name
-from roformer.config.typed import schema
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Interval = Annotated[PositiveInt, NOT_IN_RESULT]
+"""Steps between two looks at a training, which goes on the same."""
+Resume = Annotated[bool | Literal["auto"], NOT_IN_RESULT]
 
 
 # --- model ---------------------------------------------------------------------------------------
@@ -166,11 +170,10 @@ class ScheduleConfig:
     """Learning rate at the start of the warm-up over the peak."""
     final_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Learning rate at the last update over the peak (linear and cosine)."""
-    total_steps: Annotated[PositiveInt | None, Field(exclude_if=lambda steps: steps is None)] = None
+    total_steps: PositiveInt | None = None
     """Updates of the whole schedule, where a run is a stage of it; null: those of the run."""
-    first_update: Annotated[NonNegativeInt, Field(exclude_if=lambda update: update == 0)] = 0
-    """Updates of the schedule that earlier stages have made. Neither key is written at its default,
-    so that runs from before them keep their ids."""
+    first_update: NonNegativeInt = 0
+    """Updates of the schedule that earlier stages have made."""
 
     @model_validator(mode="after")
     def _one_warmup(self) -> ScheduleConfig:
@@ -190,9 +193,10 @@ class LoopConfig:
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
     """Autocast; `auto` is bf16 where the hardware computes in it, else fp32, and is resolved
     before the run id, so that a record always names what ran."""
-    log_every: PositiveInt
-    evaluate_every: PositiveInt
-    checkpoint_every: PositiveInt
+    log_every: Interval
+    evaluate_every: Interval
+    """What a run leaves behind are its last weights: which evaluation was the best is a note."""
+    checkpoint_every: Interval
 
 
 @schema
@@ -207,9 +211,9 @@ class TrainingConfig(LoopConfig):
     positions and block attention at each boundary."""
     valid_sequences: PositiveInt
     """Size of the frozen validation sample."""
-    first_epoch: Annotated[NonNegativeInt, Field(exclude_if=lambda epoch: epoch == 0)] = 0
+    first_epoch: NonNegativeInt = 0
     """Number of the first epoch, which decides order and masks: a later stage over the same text has
-    its own. Not written at 0, so that runs from before this key keep their ids."""
+    its own."""
 
 
 # --- what must not change the result --------------------------------------------------------------
@@ -240,6 +244,9 @@ class RuntimeConfig:
     cache_dir: Name = "cache"
     keep_checkpoints: PositiveInt = 3
     """Newest checkpoints kept beside the best one."""
+    keep_optimizer: bool = False
+    """Keep AdamW's moments in the checkpoints of a finished run, two thirds of their size. To go on
+    from them (`keep_moments`) or to replay a step without the steps before it needs them."""
     progress: bool = True
 
 
@@ -257,6 +264,10 @@ class TrackerConfig:
     """null: WANDB_ENTITY, else the user's own."""
     mode: Literal["auto", "online", "offline"] = "auto"
     """`auto`: WANDB_MODE, else online when logged in and offline when not."""
+
+
+Runtime = Annotated[RuntimeConfig, NOT_IN_RESULT]
+Tracker = Annotated[TrackerConfig, NOT_IN_RESULT]
 
 
 # --- pipelines -----------------------------------------------------------------------------------
@@ -293,13 +304,12 @@ class PretrainConfig:
     training: TrainingConfig
     init_from: str | None = None
     """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
-    keep_moments: Annotated[bool, Field(exclude_if=lambda keep: not keep)] = False
-    """Take AdamW's moments from there too; false: they begin at zero. Not written where they do, so
-    that runs from before this key keep their ids."""
-    resume: bool | Literal["auto"] = "auto"
+    keep_moments: bool = False
+    """Take AdamW's moments from there too; false: they begin at zero."""
+    resume: Resume = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> PretrainConfig:

@@ -14,10 +14,13 @@ from roformer.config.schema import (
     Label,
     Name,
     OptimizerConfig,
+    Resume,
+    Runtime,
     RuntimeConfig,
     ScheduleConfig,
     Seed,
     TokenizerConfig,
+    Tracker,
     TrackerConfig,
 )
 from roformer.config.typed import schema
@@ -127,10 +130,10 @@ class ScmConfig:
     training: TripletTraining
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    resume: bool | Literal["auto"] = "auto"
+    resume: Resume = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> ScmConfig:

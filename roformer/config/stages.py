@@ -18,14 +18,18 @@ from pydantic import (
 from roformer.config.build import build, plain
 from roformer.config.schema import (
     EncoderConfig,
+    Interval,
     Label,
     MaskingConfig,
     OptimizerConfig,
     PretrainConfig,
+    Resume,
+    Runtime,
     RuntimeConfig,
     ScheduleConfig,
     Seed,
     Text,
+    Tracker,
     TrackerConfig,
     TrainingConfig,
 )
@@ -61,9 +65,9 @@ class StagesTraining:
     """What the loops of all stages share."""
 
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
-    log_every: PositiveInt
-    evaluate_every: PositiveInt
-    checkpoint_every: PositiveInt
+    log_every: Interval
+    evaluate_every: Interval
+    checkpoint_every: Interval
     documents: Literal["cross", "isolate"] = "cross"
     valid_sequences: PositiveInt
     """Of each stage's own length, out of the same held-out documents."""
@@ -85,10 +89,10 @@ class StagesConfig:
     stages: Annotated[list[StageConfig], Field(min_length=1)]
     init_from: str | None = None
     """What the first stage starts from: a run (its folder or id) or checkpoint; null: random weights."""
-    resume: bool | Literal["auto"] = "auto"
+    resume: Resume = "auto"
     """`auto`: finished stages are kept and an unfinished one goes on; false: start all over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     def pretraining(self, number: int, init_from: str | None) -> PretrainConfig:
         """Return stage 1, 2, … as the pre-training that it is.

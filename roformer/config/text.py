@@ -22,9 +22,9 @@ class TokenizerConfig:
     vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
     """Entries to train; ignored when the vocabulary is read."""
     lowercase: bool = True
-    words: Annotated[Words, Field(exclude_if=lambda words: words == "none")] = "none"
+    words: Words = "none"
     """Chinese words of the vocabulary as one token each, found by `jieba`; `none`: its characters,
-    as BERT. Not written where there are none, so that runs from before this key keep their ids."""
+    as BERT."""
 
 
 @schema
@@ -69,11 +69,8 @@ class FilesText(TextData):
     kind: Literal["files"] = "files"
     path: Name
     text_field: str = "text"
-    documents: Annotated[
-        Literal["blank_lines", "lines"], Field(exclude_if=lambda parts: parts == "blank_lines")
-    ] = "blank_lines"
-    """Of a .txt, what a document is: the lines between blank ones, or each line. Not written where it
-    is the usual one, so that runs from before this key keep their ids."""
+    document_separator: Literal["blank_line", "line_break"] = "blank_line"
+    """Of a .txt: what stands between two documents."""
     max_bad_rows: NonNegativeInt = 0
     """Rows that may be skipped (counted and reported) before the run stops."""
 

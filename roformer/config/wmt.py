@@ -19,9 +19,12 @@ from roformer.config.schema import (
     Name,
     OptimizerConfig,
     Probability,
+    Resume,
+    Runtime,
     RuntimeConfig,
     ScheduleConfig,
     Seed,
+    Tracker,
     TrackerConfig,
     TransformerConfig,
     check_loop,
@@ -156,6 +159,8 @@ class SearchConfig:
 class TranslationTraining(LoopConfig):
     """The loop of translation: batches by tokens, the mean of the last checkpoints at the end."""
 
+    checkpoint_every: PositiveInt
+    """It changes the result, for it says which checkpoints are averaged."""
     tokens_per_update: PositiveInt
     """Target tokens of an update, padding included, over all processes and accumulation steps."""
     bucket_tokens: PositiveInt = 4096
@@ -189,10 +194,10 @@ class WmtConfig:
     schedule: ScheduleConfig
     training: TranslationTraining
     search: SearchConfig = SearchConfig()
-    resume: bool | Literal["auto"] = "auto"
+    resume: Resume = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: RuntimeConfig = RuntimeConfig()
-    tracker: TrackerConfig = TrackerConfig()
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> WmtConfig:

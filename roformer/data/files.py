@@ -5,7 +5,7 @@ What a document is:
 * `.jsonl` `.json` (one JSON object a line) and `.parquet`: a row, its text in `data.text_field`;
 * `.txt`: a run of lines between blank lines, as in BERT's own input format. A WikiText paragraph is
   thus a document of its own, and a file without blank lines is one document. With
-  `data.documents=lines` each line that is not blank is a document.
+  `data.document_separator=line_break` each line that is not blank is a document.
 
 A `.gz` is read through. Text is UTF-8 (a byte-order mark is ignored); memory holds one document.
 """
@@ -73,11 +73,11 @@ class FileDocuments:
 
     def parted(self) -> str:
         """Return how text that was read is cut into documents, for whoever finds them too few."""
-        if not self.text_lines or self.config.documents == "lines":
+        if not self.text_lines or self.config.document_separator == "line_break":
             return ""
         return (
             f" (from {self.text_lines:,} lines of .txt, where blank lines part documents: put them "
-            "between documents, or read each line as one with data.documents=lines)"
+            "between documents, or read each line as one with data.document_separator=line_break)"
         )
 
     def describe(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _rows(file: Path, config: FilesText) -> Iterator[Row]:
         return _parquet_rows(file, config.text_field)
     if not file.name.endswith(PLAIN):
         return _json_rows(file, config.text_field)
-    if config.documents == "lines":
+    if config.document_separator == "line_break":
         return ((number, line, "") for number, line in text_lines(file) if line.strip())
     return _paragraphs(file)
 

@@ -31,7 +31,7 @@ from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.pipelines.run import Run, first_process, say
 from roformer.training import checkpoint
 from roformer.training.records import write_atomically
-from roformer.training.task import Batch
+from roformer.training.task import Batch, not_learnt
 from roformer.training.updates import share_of
 
 POSITIONS = "positions.json"
@@ -322,7 +322,7 @@ def tell(summary: dict[str, Any], run: Run, names: Sequence[str]) -> None:
         f"{summary['wall_seconds']:.0f} s"
     )
     if summary["status"] == "degenerate":
-        print("the loss never fell below the unigram entropy: the run counts as degenerate")
+        print(not_learnt(summary["steps"], "the loss is not below the unigram entropy"))
     print(f"run: {run.folder.path}")
 
 

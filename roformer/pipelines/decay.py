@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from roformer.config.build import plain
+from roformer.config.build import arm, plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
@@ -305,7 +305,7 @@ def initial_model(run: Pretrained) -> MaskedLM:
         InputError: the run began with another's weights, and those are no longer there.
     """
     task = MaskedLMTask(run.config, run.shards)
-    start_from(run.config, task)
+    start_from(dataclasses.replace(run.config, keep_moments=False), task)  # the weights alone
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 
@@ -315,7 +315,6 @@ def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
     model = run.config.model
     folder = checkpoint.resolve(run.folder)
     files = json.loads((folder / checkpoint.COMPLETE).read_text())
-    free = ("seed", "runtime", "tracker", "resume")
     trained = {"checkpoint": folder.name, "sha256": files[checkpoint.MODEL]["sha256"]}
     return {
         "run": run.folder.resolve().name,
@@ -327,5 +326,5 @@ def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
         "heads": model.heads,
         "head_dim": model.head_dim,
         **(trained if weights == "trained" else {}),
-        "settings": {key: value for key, value in plain(run.config).items() if key not in free},
+        "settings": arm(type(run.config), plain(run.config)),
     }

@@ -234,6 +234,9 @@ def _save(peer: Peer, folder: Path) -> None:
 
     logging.disable_progress_bar()
     peer.model.save_pretrained(folder)
+    mode = (folder / "config.json").stat().st_mode
+    for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
+        file.chmod(mode)
 
 
 # --- as roformer has it --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from roformer.models.encoder import MaskedLM
 from roformer.pipelines.names import find
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
-from roformer.training.task import Batch, tokens_in
+from roformer.training.task import Batch, not_learnt, tokens_in
 from roformer.training.updates import share_of
 
 
@@ -160,8 +160,8 @@ def start_from(config: PretrainConfig, task: MaskedLMTask) -> Path | None:
         return None
     source = checkpoint.resolve(find(config.init_from, config.runtime.runs_dir))
     checkpoint.load_model(source, task.model, task.description, warm_start=True)
-    if config.keep_moments and not (source / checkpoint.OPTIMIZER).is_file():
-        raise InputError(f"{source} has no moments of AdamW to go on with: set keep_moments=false")
+    if config.keep_moments:
+        checkpoint.check_moments(source)
     return source if config.keep_moments else None
 
 
@@ -209,5 +209,5 @@ def report(summary: dict[str, Any], run: Run) -> None:
         f"{summary['wall_seconds']:.0f} s"
     )
     if summary["status"] == "degenerate":
-        print("the loss never fell below the unigram entropy: the run counts as degenerate")
+        print(not_learnt(summary["steps"], "the loss is not below the unigram entropy"))
     print(f"run: {run.folder.path}")

@@ -16,7 +16,7 @@ from roformer.config.scm import ScmConfig
 from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
 from roformer.pipelines import charlm, clm, finetune, pretrain, scm, wmt
-from roformer.pipelines.run import resolve
+from roformer.pipelines.run import resolve, say
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
@@ -75,6 +75,12 @@ def replay(folder: Path, step: int) -> Replayed:
             "restore what data.path and init_from name, or the packages that builtin text is from"
         )
     found = newest_before(folder, step)
+    nearer = newest_before(folder, step, moments=False)
+    if nearer != found:
+        say(
+            f"{nearer} has no moments of AdamW, so the replay begins earlier: a finished run keeps them "
+            "with runtime.keep_optimizer=true alone"
+        )
     moments = None
     if found is None and isinstance(task, pretrain.MaskedLMTask):
         moments = pretrain.start_from(config, task)
@@ -153,11 +159,11 @@ def alone(config: Any) -> Any:
     return build(type(config), content)
 
 
-def newest_before(folder: Path, step: int) -> Path | None:
-    """Return the newest checkpoint from before an update that training can go on from."""
+def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | None:
+    """Return the newest checkpoint from before an update, with moments to go on with or of any kind."""
     for path in reversed(checkpoint.steps_in(folder / "checkpoints")):
-        usable = (path / checkpoint.OPTIMIZER).is_file() and checkpoint.damage(path) is None
-        if usable and checkpoint.step_of(path) < step:
+        usable = not moments or (path / checkpoint.OPTIMIZER).is_file()
+        if checkpoint.step_of(path) < step and usable and checkpoint.damage(path) is None:
             return path
     return None
 

@@ -14,7 +14,7 @@ import torch
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.errors import InputError, PeerLost
-from roformer.training.checkpoint import Checkpoints
+from roformer.training.checkpoint import Checkpoints, drop_moments
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
 from roformer.training.loop import Loop
 from roformer.training.process import tells_of_a_lost_peer, tune_process
@@ -240,6 +240,9 @@ class Run:
                 metrics = metrics | last  # not in place: the best metrics may be the same object
                 folder.amend(last)
                 tracker.log({"step": state.step, **last})
+            if main and not runtime.keep_optimizer:
+                # Before the summary: a kill in between leaves a run that the same command ends.
+                drop_moments(folder.path / "checkpoints")
             status = "degenerate" if task.degenerate(metrics) else "done"
         except (SystemExit, KeyboardInterrupt, PeerLost):
             status = "stopped"

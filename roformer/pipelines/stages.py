@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from roformer.config.build import run_id
 from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.pipelines.pretrain import pretrain
-from roformer.pipelines.run import resolve, say
+from roformer.pipelines.run import first_process, resolve, say
+from roformer.training.checkpoint import drop_moments
 from roformer.training.optim import learning_rate
 
 
@@ -34,11 +36,17 @@ def train_stages(config: StagesConfig) -> list[Path]:
         InputError: see `roformer.pipelines.pretrain.pretrain`.
         Diverged: a stage did; those after it are not begun.
     """
-    folders = []
-    for number, (stage, told) in enumerate(zip(stages_of(config), plan(config), strict=True), 1):
-        say(f"stage {number} of {len(config.stages)}: {told}")
-        summary = pretrain(stage)
+    folders: list[Path] = []
+    stages = stages_of(config)
+    for number, (stage, told) in enumerate(zip(stages, plan(config), strict=True), 1):
+        say(f"stage {number} of {len(stages)}: {told}")
+        wanted = number < len(stages) and stages[number].keep_moments
+        kept = replace(stage.runtime, keep_optimizer=stage.runtime.keep_optimizer or wanted)
+        summary = pretrain(replace(stage, runtime=kept))
         folders.append(Path(stage.runtime.runs_dir) / "pretrain" / str(summary["run_id"]))
+        handed_on = stage.keep_moments and number > 1
+        if handed_on and not config.runtime.keep_optimizer and first_process():
+            drop_moments(folders[-2] / "checkpoints")
     return folders
 
 

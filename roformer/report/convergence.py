@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.comparing import (
     bootstrap_limit,
     find_baseline,
@@ -135,7 +136,8 @@ def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Tol
         if not (folder / "summary.json").is_file():
             unread.append((folder.name, "", "left out: no summary.json, so it did not end"))
             continue
-        summary, settings = read_summary(folder, Summary), _settings(read_config(folder))
+        summary = read_summary(folder, Summary)
+        settings = _settings(summary, read_config(folder))
         if summary["status"] == "failed":
             why = f"left out: failed ({summary.get('error', 'its record does not say why')})"
             unread.append((folder.name, settings, why))
@@ -348,7 +350,6 @@ def _common(one: Arm, other: Arm) -> list[int]:
     return [seed for seed in one.curves if seed in other.curves]
 
 
-def _settings(config: dict[str, Any]) -> str:
+def _settings(summary: dict[str, Any], config: dict[str, Any]) -> str:
     """Return, as JSON, all of a config that the runs of an arm share."""
-    free = ("seed", "runtime", "tracker", "resume")
-    return json.dumps({k: v for k, v in config.items() if k not in free}, sort_keys=True)
+    return json.dumps(arm_settings(summary.get("pipeline", ""), config), sort_keys=True)

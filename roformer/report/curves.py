@@ -1,6 +1,6 @@
 """Curves of several runs side by side, from their records alone.
 
-Reads `metrics.jsonl` and `summary.json`; imports no other part of the package, so that a record can
+Reads `metrics.jsonl` and `summary.json`; imports nothing of the package but the config, so that a record can
 be read wherever it is copied to.
 """
 

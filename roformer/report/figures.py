@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from roformer.config.runs import arm_settings
 from roformer.report.curves import read_curve
 from roformer.report.drawing import (
     BAND,
@@ -54,7 +55,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     """Draw the validation loss against updates and against tokens, by arm."""
     loss = loss_of(folders)
     read = [(read_curve(folder, loss.metric), read_config(folder)) for folder in folders]
-    settings = [_settings(config) for _, config in read]
+    settings = [_settings(curve.summary, config) for curve, config in read]
     labels = [run_label(curve.summary) for curve, _ in read]
     names = arm_names(zip(labels, settings, strict=True))
     arms: dict[str, dict[int, dict[int, tuple[float, float]]]] = {}
@@ -324,10 +325,9 @@ def _last(folder: Path, metric: str) -> float:
     return float(f"{points[max(points)]:.6g}")
 
 
-def _settings(config: Mapping[str, Any]) -> str:
-    """Return, as JSON, all of a pre-training's config that the runs of an arm share."""
-    free = ("seed", "runtime", "tracker", "resume")
-    return json.dumps({k: v for k, v in config.items() if k not in free}, sort_keys=True)
+def _settings(summary: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return, as JSON, all of a config that the runs of an arm share."""
+    return json.dumps(arm_settings(summary.get("pipeline", ""), config), sort_keys=True)
 
 
 def _counts(counts: Mapping[str, list[int]]) -> str:

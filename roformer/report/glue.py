@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.records import (
     Metrics,
     Number,
@@ -128,8 +129,7 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
 
 def _settings(cell: Cell) -> str:
     """Return, as JSON, all of a cell's config that the runs of an arm share."""
-    free = ("task", "seed", "runtime", "tracker", "resume")
-    shared = {key: value for key, value in cell["config"].items() if key not in free}
+    shared = arm_settings("glue", {**cell["config"], "task": None})
     rate = {"optimizer": {**shared["optimizer"], "learning_rate": None}}
     return json.dumps(shared | rate, sort_keys=True)
 

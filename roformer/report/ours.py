@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypeVar
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.glue import Cell, Row, chosen, read_cells, rows_of
 from roformer.report.losses import loss_of
 from roformer.report.records import (
@@ -172,8 +173,7 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
         if summary["status"] != "done" or metric not in summary["metrics"]:
             notes.append(f"Left out: {folder.name} is {summary['status']}.")
             continue
-        free = ("seed", "runtime", "tracker", "resume")
-        shared = {key: value for key, value in config.items() if key not in free}
+        shared = arm_settings(summary["pipeline"], config)
         seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
         if summary["seed"] in seeds:
             raise RecordError(f"{folder} and another run have the same settings and seed")

@@ -1,7 +1,7 @@
 """Reading a run's record: what a table takes out of it is there and of its type, or one line says not.
 
-Like the tables it imports no other part of the package, so that a record can be read wherever it is
-copied to.
+Like the tables it imports nothing of the package but the config, so that a record can be read wherever
+it is copied to.
 """
 
 from __future__ import annotations

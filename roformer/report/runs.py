@@ -1,7 +1,8 @@
 """All records of runs below some folders, as data for the dashboard: what ran, how it ended, its curves.
 
 A record that is damaged is listed with what is wrong with it; it never stops the others. Like the tables
-this imports no other part of the package, so that records can be read wherever they are copied to.
+this imports nothing of the package but the config, so that records can be read wherever they are copied
+to.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydantic import Field, JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.losses import LOSSES
 from roformer.report.records import (
     Metrics,
@@ -36,8 +38,6 @@ from roformer.report.tables import run_label
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
 """A folder with one of these is a run's."""
-FREE = ("seed", "runtime", "tracker", "resume")
-"""Keys of a config in which the runs of one arm may differ."""
 HEADLINES = ("test/sacrebleu", *(loss.metric for loss in LOSSES.values()))
 """What is told first of a run whose summary names no headline."""
 
@@ -263,7 +263,7 @@ def _run(folder: Path, study: str) -> RunRecord:
         environment=environment,
         curves=curves,
         command=_command(folder),
-        arm=_arm(folder, config),
+        arm=_arm(folder, pipeline, config),
         **facts,
     )
 
@@ -360,8 +360,8 @@ def _command(folder: Path) -> str:
         return ""
 
 
-def _arm(folder: Path, config: dict[str, JsonValue]) -> str:
-    shared = {key: value for key, value in config.items() if key not in FREE}
+def _arm(folder: Path, pipeline: str, config: dict[str, JsonValue]) -> str:
+    shared = arm_settings(pipeline, config)
     settings = json.dumps(shared, sort_keys=True) if shared else folder.as_posix()
     return hashlib.sha256(settings.encode(errors="surrogatepass")).hexdigest()[:12]
 

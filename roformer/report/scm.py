@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.comparing import (
     find_baseline,
     interval_text,
@@ -142,8 +143,7 @@ def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
         if summary["status"] == "failed":
             notes.append(f"Left out: {folder.name} failed.")
             continue
-        free = ("seed", "runtime", "tracker", "resume")
-        shared = {key: value for key, value in read_config(folder).items() if key not in free}
+        shared = arm_settings("scm", read_config(folder))
         seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
         if summary["seed"] in seeds:
             raise RecordError(f"{folder} and another run have the same settings and seed")

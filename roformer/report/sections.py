@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from roformer.config.runs import arm_settings
 from roformer.report.convergence import Environment, convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.losses import LOSSES
@@ -120,9 +121,8 @@ def comparable(runs: Sequence[Path]) -> list[list[Path]]:
     """Return runs of a pipeline in groups that differ in model and seed alone, on the same text."""
     groups: dict[str, list[Path]] = {}
     for run in runs:
-        config = read_config(run)
-        free = ("model", "seed", "runtime", "tracker", "resume")
-        shared = {key: value for key, value in config.items() if key not in free}
+        pipeline = read_summary(run, Pipeline)["pipeline"]
+        shared = arm_settings(pipeline, {**read_config(run), "model": None})
         text = read_json(run / "env.json", Environment)["data"]
         groups.setdefault(json.dumps([text, shared], sort_keys=True), []).append(run)
     return list(groups.values())

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.config.runs import arm_settings
 from roformer.report.records import (
     Metrics,
     Pipeline,
@@ -241,8 +242,7 @@ def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
 
 def _settings(config: Any) -> str:
     """Return, as JSON, all of a config that the runs of an arm share."""
-    free = ("seed", "runtime", "tracker", "resume")
-    return json.dumps({k: v for k, v in config.items() if k not in free}, sort_keys=True)
+    return json.dumps(arm_settings("wmt", config), sort_keys=True)
 
 
 def _mean(values: list[float]) -> str:

@@ -174,9 +174,7 @@ def step_of(path: Path) -> int:
 
 
 def keep_only_best(folder: Path) -> None:
-    """Reduce the checkpoints of a finished run to the best one, or the last, without moments.
-
-    What is left is complete and can be started from; the training cannot go on from it.
+    """Reduce the checkpoints of a finished run to the best one, or the last.
 
     Raises:
         InputError: the link leads out of the run, or what it leads to is damaged; all stays.
@@ -188,12 +186,6 @@ def keep_only_best(folder: Path) -> None:
     kept = best.resolve()
     if kept.parent != folder.resolve():
         raise InputError(f"{best} leads out of the run, to {kept}: remove the link")
-    files = _read(kept / COMPLETE)
-    files.pop(OPTIMIZER, None)
-    partial = kept / f".{COMPLETE}.partial"
-    partial.write_text(json.dumps(files, indent=1))
-    partial.replace(kept / COMPLETE)
-    (kept / OPTIMIZER).unlink(missing_ok=True)
     for name in ("last", "best"):
         Checkpoints(folder, keep=1)._link(name, kept)
     for path in steps_in(folder):
@@ -201,10 +193,34 @@ def keep_only_best(folder: Path) -> None:
             _remove(path)
 
 
+def drop_moments(folder: Path) -> None:
+    """Remove the optimizer's moments from a run's checkpoints, which stay complete without them.
+
+    What is left can be started from; the training cannot go on from it. After a kill in between, a
+    second call does the rest.
+    """
+    for path in steps_in(folder):
+        if not (path / OPTIMIZER).is_file():
+            continue
+        try:
+            files = _read(path / COMPLETE)
+        except (OSError, InputError):  # a damaged one, which nothing can go on from anyway
+            continue
+        files.pop(OPTIMIZER, None)
+        # Outside the checkpoint, in whose folder nothing may stand that was not finished.
+        partial = folder / f".{path.name}.{COMPLETE}.partial"
+        with naming(partial):
+            partial.write_text(json.dumps(files, indent=1))
+            _flush(partial)
+            partial.replace(path / COMPLETE)
+        _flush(path)
+        (path / OPTIMIZER).unlink()
+
+
 def _sweep(folder: Path) -> None:
     """Remove what kills left half written or half removed."""
     for path in folder.glob(".*"):
-        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
 def _remove(path: Path) -> None:
@@ -293,7 +309,12 @@ def load_model(
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Load the optimizer's state of a checkpoint, by parameter name."""
+    """Load the optimizer's state of a checkpoint, by parameter name.
+
+    Raises:
+        InputError: it has none, as those of a finished run.
+    """
+    check_moments(path)
     tensors = load_tensors(path / OPTIMIZER)
     for name, parameter in model.named_parameters():
         state = {
@@ -305,6 +326,15 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
             optimizer.state[parameter] = {
                 key: cut_like(tensor, parameter) for key, tensor in state.items()
             }
+
+
+def check_moments(path: Path) -> None:
+    """Raise InputError where a checkpoint has no optimizer's moments to go on with."""
+    if not (path / OPTIMIZER).is_file():
+        raise InputError(
+            f"{path} has no moments of AdamW to go on with: a finished run keeps them with "
+            "runtime.keep_optimizer=true alone"
+        )
 
 
 def load_state(path: Path) -> dict[str, Any]:

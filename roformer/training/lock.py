@@ -50,7 +50,7 @@ class Lock:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while self._file is None:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             locked = self._flock()
             if os.fstat(self._file).st_nlink == 0:  # its holder has removed it meanwhile
                 os.close(self._file)

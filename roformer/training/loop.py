@@ -40,7 +40,7 @@ from roformer.training.records import RunFolder
 from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
 from roformer.training.state import State
-from roformer.training.task import Batch, Settings, Task
+from roformer.training.task import Batch, Settings, Task, is_trial
 from roformer.training.tracking import Progress, Tracker
 from roformer.training.updates import UpdateKeys, begin_update, micro_batches
 
@@ -103,7 +103,8 @@ class Loop:
         if runtime.compile:
             task.model.compile()
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
-        if checkpoint is not None:
+        # A run killed on its way from the last step to its summary has no moments, and needs none.
+        if checkpoint is not None and state.step < training.steps:
             checkpoints.load_optimizer(checkpoint, task.model, self.adamw)
         if accelerator.scaler is not None and state.scaler is not None:
             accelerator.scaler.load_state_dict(state.scaler)
@@ -327,10 +328,10 @@ class Loop:
         with torch.no_grad(), gathered(self.model) if self.sharded else nullcontext():
             self.metrics = self.task.evaluate(self.model, self.accelerator)
         row |= self.metrics
-        half_way = 2 * self.state.step >= self.settings.training.steps
-        if half_way and self.task.degenerate(self.metrics):
+        step, steps = self.state.step, self.settings.training.steps
+        if 2 * step >= steps and not is_trial(step) and self.task.degenerate(self.metrics):
             self.progress.say(
-                f"warning: after {self.state.step} steps the model is no better than one that ignores "
+                f"warning: after {step} steps the model is no better than one that ignores "
                 "its input: lengthen the warm-up or change optimizer.learning_rate"
             )
         give_back_memory()

@@ -12,6 +12,8 @@ from torch.utils.data import Dataset
 from roformer.config.schema import LoopConfig, OptimizerConfig, RuntimeConfig, ScheduleConfig
 
 Batch = dict[str, Tensor]
+TRIAL = 100
+"""Steps below which a training says nothing of its settings: it is a trial of the machinery."""
 
 
 class Task(Protocol):
@@ -76,6 +78,23 @@ class Settings:
     runtime: RuntimeConfig
     keep_checkpoints: int = 1
     """How many of the newest checkpoints the pipeline needs, whatever the runtime keeps."""
+
+
+def is_trial(steps: int) -> bool:
+    """Return whether a model trained for so few steps is not expected to have learnt anything."""
+    return steps < TRIAL
+
+
+def not_learnt(steps: int, what: str) -> str:
+    """Return the line on a run whose status is `degenerate`.
+
+    Args:
+        steps: of the run.
+        what: was not reached: `the loss is not below the unigram entropy`.
+    """
+    if is_trial(steps):
+        return f"{what}, as expected after so few steps ({steps}); status: degenerate"
+    return f"{what}: the run counts as degenerate"
 
 
 def tokens_in(batch: Batch) -> int:

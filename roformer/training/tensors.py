@@ -15,13 +15,16 @@ from roformer.errors import InputError
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file, which whoever may read other new files may read too.
 
     Raises:
         OSError: the system's own error, which safetensors tells of in its text only.
     """
+    path.touch()
+    mode = path.stat().st_mode  # safetensors writes for its owner alone, whatever the umask is
     try:
         save_file(tensors, path)
+        path.chmod(mode)
     except SafetensorError as error:
         raise system_error(error, path) from error
 

@@ -6,7 +6,10 @@ import pytest
 
 from roformer.cli import CONF, compose
 from roformer.config import schema
-from roformer.config.build import build, plain, run_id, to_yaml
+from roformer.config.build import build, free_keys, plain, run_id, to_yaml
+from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.runs import RUNS
+from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
 
 
@@ -118,6 +121,9 @@ def test_run_id_names_what_changes_the_result():
         "tracker=none",
         "resume=true",
         "runtime.runs_dir=elsewhere",
+        "training.log_every=7",
+        "training.evaluate_every=7",
+        "training.checkpoint_every=7",
     ):
         assert run_id(config(same)) == base, same
     for other in (
@@ -130,6 +136,27 @@ def test_run_id_names_what_changes_the_result():
     assert run_id(config("seed=3")) == base.removesuffix("s0") + "s3"
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "cls"),
+    [("charlm", CharLMConfig), ("clm", CausalLMConfig), ("wmt", WmtConfig)],
+)
+def test_an_interval_is_part_of_the_run_id_where_it_changes_the_result(pipeline, cls):
+    """Which checkpoints there are decides what a translation model is the mean of."""
+
+    def changed(key):
+        ours = [config(*given, name=pipeline, cls=cls) for given in ([], [f"training.{key}=7"])]
+        return run_id(ours[0]) != run_id(ours[1])
+
+    intervals = ("log_every", "evaluate_every", "checkpoint_every")
+    assert list(map(changed, intervals)) == [False, False, pipeline == "wmt"]
+
+
+@pytest.mark.parametrize("cls", RUNS.values())
+def test_every_run_can_be_told_where_and_how_it_is_made_without_another_id(cls):
+    assert free_keys(cls) >= {("runtime",), ("tracker",), ("resume",)}
+    assert not {("seed",), ("model",), ("data",), ("optimizer",)} & free_keys(cls)
+
+
 @pytest.mark.parametrize("given", [["model/position=t5", "data=hub"], [], "scaled"])
 def test_a_written_config_reads_back_equal(given):
     from omegaconf import OmegaConf
@@ -138,21 +165,14 @@ def test_a_written_config_reads_back_equal(given):
     assert build(schema.PretrainConfig, OmegaConf.create(to_yaml(built))) == built
 
 
-def test_no_scaling_leaves_no_trace_and_scaling_does():
-    """Else runs and checkpoints from before the key would have another id and another model."""
-    assert "scaling" not in plain(config())["model"]["position"]
+def test_scaling_is_part_of_the_run_id():
     assert run_id(config("model.position.scaling.kind=none")) == run_id(config())
     assert config(*YARN).model.position.scaling.trained_length == 128
     ids = {run_id(config(*given)) for given in ([], NTK, YARN, [*YARN, f"{SCALING}.factor=8"])}
     assert len(ids) == 4
 
 
-def test_keys_of_stages_and_words_leave_no_trace_at_their_defaults():
-    """Else the runs from before them would have other ids."""
-    found = plain(config())
-    assert "words" not in found["data"]["tokenizer"] and "keep_moments" not in found
-    assert not {"total_steps", "first_update"} & found["schedule"].keys()
-    assert "first_epoch" not in found["training"]
+def test_keys_of_stages_and_words_are_part_of_the_run_id():
     start = "init_from=runs/x"
     others = [
         [],

@@ -80,7 +80,7 @@ def test_each_stage_is_its_own_pretraining_after_the_one_before():
     places = [(s.schedule.first_update, s.schedule.total_steps) for s in (one, two, three)]
     assert places == [(0, 600), (300, 600), (500, 600)]
     differing = {key for key in plain(one) if plain(one)[key] != plain(three).get(key)}
-    assert differing == {"recipe", "schedule", "training", "init_from"}
+    assert differing == {"recipe", "schedule", "training", "init_from", "keep_moments"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
-from roformer.training import checkpoint, tensors
+from roformer.training import checkpoint, task, tensors
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
 from tests.e2e.conftest import (
@@ -147,6 +147,67 @@ def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, stop_at):
         arguments, *performer, "model.attention.redraw_interval=null", runs="never"
     )
     assert not torch.equal(weights(never)[drawn[0]], weights(whole)[drawn[0]])
+
+
+def test_a_stopped_run_goes_on_with_other_intervals(arguments, whole_with_dropout, stop_at):
+    """Catches an interval that is part of the run id: training would begin at 0, silently."""
+    go_on = stop_at(14)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments, *DROPOUT, runs="killed")
+    go_on()
+    others = ["training.log_every=5", "training.checkpoint_every=8", "training.evaluate_every=24"]
+    summary, folder = small_run(arguments, *DROPOUT, *others, runs="killed")
+    assert json.loads((folder / "env.json").read_text())["resumed"]
+    steps = [found["step"] for found in results(folder)]
+    assert steps == [4, 8, 12, 15, 20, 24]
+    expected = weights(whole_with_dropout)
+    for name, tensor in weights(folder).items():
+        assert torch.equal(tensor, expected[name]), name
+    known = json.loads((whole_with_dropout / "summary.json").read_text())
+    assert summary["metrics"] == known["metrics"]
+
+
+def test_a_finished_run_keeps_moments_on_demand_alone(arguments):
+    _, folder = small_run(arguments, "training.steps=12")
+    assert len(list(folder.glob("checkpoints/step_*"))) == 2
+    assert not list(folder.glob("checkpoints/*/optimizer.safetensors"))
+    _, other = small_run(arguments, "training.steps=12", "runtime.keep_optimizer=true", runs="kept")
+    assert other.name == folder.name
+    kept = sorted(other.glob("checkpoints/step_*/optimizer.safetensors"))
+    assert len(kept) == 2
+    small_run(arguments, "training.steps=12", runs="kept")  # done: what was kept stays
+    assert sorted(other.glob("checkpoints/step_*/optimizer.safetensors")) == kept
+
+
+def test_a_run_killed_between_its_moments_and_its_summary_is_ended(arguments, monkeypatch):
+    _, whole = small_run(arguments)
+
+    def dying(self, summary):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunFolder, "finish", dying)
+        small_run(arguments, runs="killed")
+    (killed,) = (whole.parents[2] / "killed" / "pretrain").iterdir()
+    assert not list(killed.glob("checkpoints/*/optimizer.safetensors"))
+    assert not (killed / "summary.json").exists()
+    summary, again = small_run(arguments, runs="killed")
+    assert (again, summary["steps"]) == (killed, 24)
+    assert_same(killed, whole)
+
+
+def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
+    few = [*arguments, "training.steps=3"]
+    summary, _ = small_run(few)
+    told = capsys.readouterr().out
+    assert summary["status"] == "degenerate"
+    assert "as expected after so few steps (3); status: degenerate" in told
+    assert "warning" not in told and "counts as degenerate" not in told
+    monkeypatch.setattr(task, "TRIAL", 3)
+    small_run(few, runs="longer")
+    told = capsys.readouterr().out
+    assert "warning: after 3 steps the model is no better than" in told
+    assert "the run counts as degenerate" in told
 
 
 def test_a_finished_run_is_not_run_again(arguments, capsys):

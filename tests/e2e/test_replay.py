@@ -18,7 +18,7 @@ from tests.conftest import REPOSITORY
 from tests.e2e import test_glue, wmt_runs
 from tests.e2e.conftest import results, small_run
 
-DROPOUT = ["model.hidden_dropout=0.1", "training.log_every=1"]
+DROPOUT = ["model.hidden_dropout=0.1", "training.log_every=1", "runtime.keep_optimizer=true"]
 small = test_glue.small
 
 
@@ -42,6 +42,14 @@ def test_a_replay_sees_what_the_run_saw(recorded, step, began):
     assert found.grad_norm == row(recorded, step)["train/grad_norm"]
     assert len(found.samples) == 8
     assert before == sorted((path, path.stat().st_mtime_ns) for path in recorded.rglob("*"))
+
+
+def test_without_moments_a_replay_begins_earlier_and_says_why(arguments, recorded, capsys):
+    _, folder = small_run(arguments, *DROPOUT, "runtime.keep_optimizer=false", runs="finished")
+    found = replay(folder, 8)
+    assert found.began == 0 and found.loss == row(recorded, 8)["train/loss"]
+    assert "step_00000006 has no moments of AdamW" in (told := capsys.readouterr().out)
+    assert "runtime.keep_optimizer=true" in told
 
 
 def test_the_samples_are_those_of_the_batch(arguments):

@@ -16,7 +16,6 @@ from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.pipelines.replay import replay
 from roformer.pipelines.stages import stages_of, train_stages
 from roformer.report.stages import stages_table
-from roformer.training.checkpoint import keep_only_best
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
 from tests.conftest import REPOSITORY
@@ -84,7 +83,7 @@ def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments
         update(loop, batches)
 
     monkeypatch.setattr(Loop, "_update", watched)
-    first, second = run(arguments, FIRST, KEPT)
+    first, second = run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"])
     assert begun[0][1] == {}
     for found, name in zip(begun[1], ("model", "optimizer"), strict=True):
         expected = load_file(first / "checkpoints" / "last" / f"{name}.safetensors")
@@ -136,7 +135,7 @@ def test_a_stage_killed_and_started_again_is_bitwise_the_stage_never_stopped(
 
 def test_an_update_of_a_stage_is_made_again_with_its_moments(arguments):
     """Before the first checkpoint a replay begins with what the stage began with."""
-    _, second = run(arguments, FIRST, KEPT)
+    _, second = run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"])
     row = results(second)[2]
     replayed = replay(second, 3)
     assert (replayed.began, replayed.loss) == (0, pytest.approx(row["train/loss"], rel=1e-6))
@@ -177,10 +176,17 @@ def test_ids_do_not_depend_on_where_runs_are(arguments):
 
 
 def test_moments_that_are_gone_are_told(arguments):
-    first, _ = run(arguments, FIRST, KEPT)
-    keep_only_best(first / "checkpoints")
-    with pytest.raises(InputError, match=r"has no moments .*: set keep_moments=false"):
+    """Those that a stage hands on are kept until the next one is done."""
+    first, second = run(arguments, FIRST, KEPT)
+    for folder in (first, second):
+        assert not list(folder.glob("checkpoints/*/optimizer.safetensors"))
+    with pytest.raises(InputError, match=r"has no moments .* runtime.keep_optimizer=true"):
         run(arguments, KEPT, more=[f"init_from={first}"])
+
+
+def test_moments_are_kept_where_they_are_asked_for(arguments):
+    for folder in run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"]):
+        assert list(folder.glob("checkpoints/*/optimizer.safetensors"))
 
 
 def test_a_record_of_a_stage_reads_back_as_the_pretraining_that_it_was(arguments):

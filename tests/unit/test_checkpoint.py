@@ -1,7 +1,9 @@
 """Checkpoints are complete or not there, and never those of another model."""
 
 import json
+import os
 import shutil
+from contextlib import suppress
 
 import pytest
 import torch
@@ -196,6 +198,53 @@ def test_a_checkpoint_of_another_model_is_refused(saved):
     message = str(refusal.value)
     assert "another model" in message and "\n" not in message
     assert "model.position.kind is 'rotary' there but 'learned' here" in message
+
+
+def test_without_moments_a_checkpoint_is_whole_and_says_what_it_lacks(saved):
+    checkpoint.drop_moments(saved.folder)
+    assert not list(saved.folder.glob("*/optimizer.safetensors"))
+    assert not [path for path in checkpoint.steps_in(saved.folder) if checkpoint.damage(path)]
+    model, optimizer = trained()
+    checkpoint.load_model(saved.last()[0], model, DESCRIPTION)
+    with pytest.raises(
+        InputError, match=r"step_00000030 has no moments .* runtime.keep_optimizer=true"
+    ):
+        checkpoint.load_optimizer(saved.last()[0], model, optimizer)
+
+
+@pytest.mark.parametrize("place", ["replace", "unlink"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_kill_while_moments_go_loses_nothing(saved, monkeypatch, place, times):
+    left, original = iter(range(times)), getattr(type(saved.folder), place)
+
+    def dying(path, *arguments, **options):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return original(path, *arguments, **options)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(type(saved.folder), place, dying)
+        checkpoint.drop_moments(saved.folder)
+    assert (
+        len([path for path in checkpoint.steps_in(saved.folder) if not checkpoint.damage(path)])
+        == 3
+    )
+    saved.tidy(30, best=False)
+    checkpoint.drop_moments(saved.folder)
+    assert not list(saved.folder.glob("*/optimizer.safetensors"))
+    assert not list(saved.folder.glob(".*"))
+    assert not [path for path in checkpoint.steps_in(saved.folder) if checkpoint.damage(path)]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_who_may_read_a_checkpoint_is_the_umask_s_to_say(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        saved = Checkpoints(tmp_path / "checkpoints", keep=1)
+        path = saved.save(10, *tensors(1), {"step": 10}, DESCRIPTION, best=True)
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {mode}
 
 
 def test_resolve(saved, tmp_path):

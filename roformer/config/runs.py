@@ -1,0 +1,32 @@
+"""The config of each pipeline's runs, and so what a record's config says of its arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roformer.config.build import arm
+from roformer.config.glue import FinetuneConfig
+from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.schema import PretrainConfig
+from roformer.config.scm import ScmConfig
+from roformer.config.wmt import WmtConfig
+
+RUNS: dict[str, type] = {
+    "pretrain": PretrainConfig,
+    "glue": FinetuneConfig,
+    "scm": ScmConfig,
+    "wmt": WmtConfig,
+    "charlm": CharLMConfig,
+    "clm": CausalLMConfig,
+}
+
+
+def arm_settings(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a recorded config changes the result, but the seed.
+
+    Args:
+        pipeline: whose run it is; of one that is not ours all counts.
+        config: the record's, as plain data.
+    """
+    return arm(RUNS[pipeline], config) if pipeline in RUNS else dict(config)
