@@ -247,7 +247,7 @@ def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) ->
             "Examples:",
             *(f"  {example}" for example in examples),
             "",
-            "Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER (more options), --info; all: --hydra-help",
+            "Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help",
         ]
     )
 

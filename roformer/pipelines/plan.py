@@ -31,8 +31,8 @@ SENTENCE = 30
 """Tokens, assumed: about a sentence of WMT14. What attention costs depends on it, and that is little."""
 
 CPU_RATE = 4.7e11
-"""FLOP/s of two CPU cores that compute in bf16: the mini step as shipped without dropout of experiments/speed,
-14,555 tokens/s x 32.3 MFLOP. The base step reaches 6.2e11; cores without bf16 are several times slower."""
+"""FLOP/s of two CPU cores that compute in bf16: experiments/speed, the mini step as shipped without
+dropout, 14,555 tokens/s x 32.3 MFLOP. The base step reaches 6.2e11."""
 
 
 class Work(NamedTuple):
@@ -175,7 +175,7 @@ def _show(config: Plan, model: TransformerConfig, vocabulary: int, parts: Sequen
         advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
         print(f"  {name:<9} {duration(seconds):>10}{advice}")
     print(
-        f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  on two cores that compute in bf16, at {CPU_RATE:.2g} "
+        f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  two cores with bf16, at {CPU_RATE:.2g} "
         "FLOP/s (measured, mini model: experiments/speed)"
     )
 

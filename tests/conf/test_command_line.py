@@ -139,7 +139,7 @@ def test_own_options_are_found_in_a_folder_of_the_user_s(tmp_path):
 def test_help_has_the_pipeline_s_own_options_and_every_key():
     shown = script("scm", "--help").stdout
     assert shown.startswith("Is A closer to B or to C?")
-    (recipes,) = (line for line in shown.splitlines() if line.startswith("  recipe  "))
+    recipes = next(line for line in shown.splitlines() if line.startswith("  recipe  "))
     assert recipes.split()[1:] == ["*scm_mini,", "scm_paper,", "scm_real,", "scm_smoke"]
     assert "accelerate" not in shown and "glue_" not in shown and "powered by" not in shown
     assert "  training.batch_size  integer > 0 = " in shown

@@ -180,7 +180,7 @@ MISTAKES = {
     "model.position.layout=neox": "'interleaved' or 'half', not 'neox'",
     "model.position.fraction=0.33": "is 21 dimensions",
     "resume=maybe": "^resume: .*; or ",
-    "model.position=rotary": "write model/position=rotary, one of alibi, learned",
+    "model.position=rotary": "write model/position=rotary, one of rotary, alibi",
     "model.size=base": "write model/size=base, one of base, ",
     "model.name=../x": "model.name: String should match pattern",
     "seed=99999999999999999999": "seed: ",
