@@ -42,7 +42,9 @@ def _section(schema: type[Any], config: Any, prefix: str) -> Iterator[str]:
     for field in dataclasses.fields(schema):
         key = f"{prefix}{field.name}"
         value = getattr(config, field.name) if config is not None else _default(field)
-        sections = [one for one in _members(hints[field.name]) if dataclasses.is_dataclass(one)]
+        sections: list[Any] = [
+            one for one in _members(hints[field.name]) if dataclasses.is_dataclass(one)
+        ]
         if not sections:
             shown = "" if value is dataclasses.MISSING else f" = {_value(value)}"
             yield f"  {key}  {_type(hints[field.name])}{shown}"
