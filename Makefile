@@ -17,6 +17,7 @@ STAMP := $(VENV)/.complete
 
 # One process runs the script itself; several go through a launcher.
 ifneq ($(filter-out 0 1,$(GPUS)),)
+GPUS_THERE := gpus-there
 LAUNCH := $(BIN)/accelerate launch --multi_gpu --num_processes $(GPUS) --num_machines 1 --mixed_precision no --dynamo_backend no
 else ifneq ($(filter-out 0 1,$(PROCESSES)),)
 LAUNCH := $(BIN)/torchrun --standalone --nproc-per-node=$(PROCESSES)
@@ -25,11 +26,12 @@ LAUNCH := $(BIN)/python
 endif
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
+	@sed -nE 's/^##@ (.*)/\n\1/p; s/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 17
 	@echo
-	@echo 'Options: MODEL=bert RECIPE=smoke|mini|small|paper|… (stages: smoke|mini|paper; glue: smoke|mini|paper|stable; wmt: smoke|mini|multi30k|small|paper|…; charlm: smoke|mini|paper; clm: smoke|mini|small|base; scm: smoke|mini|real|paper) GPUS=8 PROCESSES=2 (CPU)'
-	@echo '         PRESET=roformer_1024|roformer_512|wobert_512|bert_512 (scm)'
+	@echo 'In brackets: RECIPE=, mini unless given. MODEL=bert PRESET=wobert_512 (scm) GPUS=8 PROCESSES=2 (on a CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
+
+##@ Start
 
 setup: $(STAMP)  ## the environment alone, in .venv
 
@@ -42,62 +44,62 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-reproduce: $(STAMP)  ## the paper: pretrain, glue and wmt with their baselines, then the report
+# accelerate starts its processes on the CPU, without a word, where GPUS are not there.
+.PHONY: gpus-there
+gpus-there: $(STAMP)
+	@$(BIN)/python -c 'import torch; from roformer.cli import require_gpus; require_gpus($(GPUS), torch.cuda.device_count())'
+
+reproduce: $(STAMP) $(GPUS_THERE)  ## the paper: pretrain, glue and wmt with their baselines, then the report
 	@$(BIN)/python scripts/reproduce.py --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
-reproduce-all: $(STAMP)  ## the whole paper: also Performer, causal and Chinese models
+reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causal and Chinese models
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
-report: $(STAMP)  ## tables, figures and one HTML dashboard from the records
-	$(BIN)/python scripts/report.py $(ARGS)
+plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
+	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(if $(filter-out pretrain,$(PIPELINE)),$(PIPELINE)_$(RECIPE:$(PIPELINE)_%=%),$(RECIPE)) devices=$(or $(GPUS),1) $(ARGS)
 
-dashboard: $(STAMP)  ## the dashboard on loopback, following runs while they train
-	$(BIN)/python scripts/dashboard.py $(ARGS)
+##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …"; all options and keys: python scripts/<target>.py --help)
+
+pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, mini, small, paper, paper_tuned, paper_warmstart]
+	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+
+stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper]
+	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=stages_$(RECIPE:stages_%=%) $(ARGS)
+
+glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
+	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=glue_$(RECIPE:glue_%=%) $(ARGS)
+
+wmt: $(STAMP) $(GPUS_THERE)  ## translation: BPE, training, averaging, beam search, BLEU [smoke, mini, multi30k, small, paper, paper_enfr, paper_big]
+	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=wmt_$(RECIPE:wmt_%=%) $(ARGS)
+
+charlm: $(STAMP) $(GPUS_THERE)  ## byte-level language model: make charlm ARGS="model/position=none" [smoke, mini, paper]
+	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=charlm_$(RECIPE:charlm_%=%) $(ARGS)
+
+clm: $(STAMP) $(GPUS_THERE)  ## causal language model on the text of pre-training [smoke, mini, small, base]
+	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=clm_$(RECIPE:clm_%=%) $(ARGS)
+
+scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRESET=roformer_512 [smoke, mini, real, paper]
+	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=scm_$(RECIPE:scm_%=%) $(ARGS)
+
+prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
+	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(STUDY) $(ARGS)
 
-pretrain: $(STAMP)  ## masked-language-model pre-training
-	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
-
-stages: $(STAMP)  ## pre-training in stages of several lengths, as Table 4
-	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=stages_$(RECIPE:stages_%=%) $(ARGS)
-
-glue: $(STAMP)  ## fine-tuning on GLUE, after the pre-training if there is none
-	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=glue_$(RECIPE:glue_%=%) $(ARGS)
-
-glue-table: $(STAMP)  ## tables of fine-tuning runs: make glue-table RUNS="runs/glue/*"
-	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*)
-
-glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS="runs/glue/*roformer*"
-	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*)
+##@ Use a trained run (RUN=)
 
 predict: $(STAMP)  ## classify lines of stdin: make predict RUN=runs/glue/sst2-… < sentences.txt
 	@$(BIN)/python scripts/predict.py $(RUN) $(ARGS)
 
-wmt: $(STAMP)  ## translation: BPE, training, averaging, beam search, BLEU
-	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=wmt_$(RECIPE:wmt_%=%) $(ARGS)
-
-wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wmt/*"
-	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*)
-
-wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
-	$(BIN)/python scripts/wmt_compare.py $(RUNS)
-
-scm: $(STAMP)  ## triplets of long Chinese documents: make scm PRESET=roformer_512
-	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=scm_$(RECIPE:scm_%=%) $(ARGS)
-
 translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
 	@$(BIN)/python scripts/translate.py $(RUN) $(ARGS)
 
-charlm: $(STAMP)  ## byte-level language model: make charlm ARGS="model/position=none"
-	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=charlm_$(RECIPE:charlm_%=%) $(ARGS)
-
-clm: $(STAMP)  ## causal language model on the text of pre-training
-	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=clm_$(RECIPE:clm_%=%) $(ARGS)
-
 generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--prompt 'The' --seed 1"
 	@$(BIN)/python scripts/generate.py $(RUN) $(ARGS)
+
+extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
+	$(BIN)/python scripts/extension.py $(RUN) $(ARGS)
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
 	$(BIN)/python scripts/average.py $(RUN) $(or $(ARGS),--last 5)
@@ -108,17 +110,30 @@ export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/…
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
 	$(BIN)/python scripts/convert_layout.py $(RUN) $(ARGS)
 
-prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
-	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+##@ Look at what came out
 
-plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(if $(filter-out pretrain,$(PIPELINE)),$(PIPELINE)_$(RECIPE:$(PIPELINE)_%=%),$(RECIPE)) devices=$(or $(GPUS),1) $(ARGS)
+report: $(STAMP)  ## tables, figures and one HTML dashboard from the records
+	$(BIN)/python scripts/report.py $(ARGS)
+
+dashboard: $(STAMP)  ## the dashboard on loopback, following runs while they train
+	$(BIN)/python scripts/dashboard.py $(ARGS)
 
 compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
 	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*)
 
-extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
-	$(BIN)/python scripts/extension.py $(RUN) $(ARGS)
+glue-table: $(STAMP)  ## tables of fine-tuning runs: make glue-table RUNS="runs/glue/*"
+	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*)
+
+glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS="runs/glue/*roformer*"
+	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*)
+
+wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wmt/*"
+	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*)
+
+wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
+	$(BIN)/python scripts/wmt_compare.py $(RUNS)
+
+##@ Develop
 
 bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
-
 if TYPE_CHECKING:
+    from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
     from roformer.pipelines.generating import Generator, load_generator
     from roformer.pipelines.layout import convert_run_layout
     from roformer.pipelines.loading import TrainedModel, load_model
@@ -29,23 +29,18 @@ __all__ = [
     "rotary_angles",
 ]
 
+HOMES = {
+    "roformer.nn.rotary": ("RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"),
+    "roformer.pipelines.generating": ("Generator", "load_generator"),
+    "roformer.pipelines.layout": ("convert_run_layout",),
+    "roformer.pipelines.loading": ("TrainedModel", "load_model"),
+    "roformer.pipelines.translating": ("Translator", "load_translator"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what trained models need when it is first asked for: the rotation alone is light."""
-    if name in ("TrainedModel", "load_model"):
-        from roformer.pipelines import loading
-
-        return getattr(loading, name)
-    if name == "convert_run_layout":
-        from roformer.pipelines import layout
-
-        return getattr(layout, name)
-    if name in ("Generator", "load_generator"):
-        from roformer.pipelines import generating
-
-        return getattr(generating, name)
-    if name in ("Translator", "load_translator"):
-        from roformer.pipelines import translating
-
-        return getattr(translating, name)
+    """Import what is asked for when it is: a command's `--help` needs no torch."""
+    for home, names in HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'roformer' has no attribute {name!r}")

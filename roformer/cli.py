@@ -1,10 +1,14 @@
-"""How a script starts: Hydra composes, the schema checks, mistakes are told in one line."""
+"""How a script starts: its config is checked, then Hydra does what its flags say.
+
+Nothing heavy is imported before the config stands, so that a mistake, `--help` and `--cfg` answer at
+once.
+"""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -12,24 +16,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import hydra
-import torch
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 
 from roformer.config.build import build
+from roformer.config.composing import CONF as CONF
+from roformer.config.composing import Composer, without_hydra
+from roformer.config.composing import compose as compose
+from roformer.config.describe import describe, plain_in_full
 from roformer.errors import Diverged, InputError, PeerLost
 from roformer.stdout import outlive_reader
-from roformer.training.process import leave_process_group
-from roformer.training.records import COMMAND
 
 C = TypeVar("C")
-CONF = Path(__file__).resolve().parents[1] / "conf"
 DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
 PEER_LOST = 4
@@ -44,8 +47,11 @@ REMEDIES = {
 """What to do about a system's error."""
 
 
-def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
-    """Compose `conf/<config_name>.yaml` with the command line and call `action` with the result.
+def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
+    """Compose `conf/<pipeline>.yaml` with the command line and call `action` with the result.
+
+    Hydra's flags do what Hydra documents; two show more: `--help` the pipeline's own options and all
+    keys, `--cfg job` the whole config with its defaults.
 
     Leaves with code 2 on a mistake in the input, 3 when the training diverged, 4 when another
     process of the run ended, 1 on a full or read-only disk, 143 on SIGTERM and 130 on Ctrl-C. A pipe
@@ -53,24 +59,243 @@ def run(config_name: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """
     signal.signal(signal.SIGTERM, leave_on_signal)
     outlive_reader()
-    os.environ[COMMAND] = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+    script, typed = Path(sys.argv[0]).resolve(), shlex.join(sys.argv[1:])
+    typed = " ".join([shlex.quote(os.path.relpath(sys.argv[0])), typed]).strip()
+    flags: list[str] = []
     with one_line_errors():
-        arguments = [open_key(argument) for argument in sys.argv[1:]]
-    sys.argv[1:] = arguments
+        arguments = read_flags(sys.argv[1:])
+        if not (arguments.shell_completion or arguments.hydra_help):
+            composer = composer_of(pipeline, schema, arguments, script)
+            opened = [composer.open_key(word) for word in arguments.overrides]
+            config = check(composer, schema, opened, multirun=arguments.multirun)
+            if arguments.help:
+                print(help_of(composer, schema, build(schema, without_hydra(config)), script))
+                return
+            if arguments.cfg in ("job", "all"):
+                show(config, schema, arguments)
+                return
+            sys.argv[1:] = replaced(sys.argv[1:], arguments.overrides, opened)
+            flags = folder_flags(arguments)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # a bug keeps its whole traceback
 
     def main(config: DictConfig) -> None:
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            launch(config_name, list(HydraConfig.get().overrides.task))
+            launch(script, [*flags, *HydraConfig.get().overrides.task])
             return
         with one_line_errors():
-            action(build(schema, config))
+            built = build(schema, config)
+            check_machine(built)
+            from roformer.training.process import leave_process_group
+            from roformer.training.records import COMMAND
+
+            os.environ[COMMAND] = typed
+            action(built)
         leave_process_group()
 
-    if not any(argument.startswith("-") for argument in arguments):
-        with one_line_errors():
-            compose(config_name, arguments)
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(main)()
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name=pipeline)(main)()
+
+
+# --- what was typed ------------------------------------------------------------------------------
+
+
+def read_flags(words: list[str]) -> argparse.Namespace:
+    """Return Hydra's flags and the overrides.
+
+    Raises:
+        InputError: an unknown flag, or flags that do not go together.
+    """
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]  # argparse prints its whole usage
+    arguments = parser.parse_intermixed_args(words)
+    commands = {
+        "--run": arguments.run,
+        "--multirun": arguments.multirun,
+        "--cfg": arguments.cfg,
+        "--info": arguments.info,
+        "--shell-completion": arguments.shell_completion,
+    }
+    given = [flag for flag, value in commands.items() if value]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} do not go together: give one of them")
+    if arguments.resolve and not (arguments.cfg or arguments.help):
+        raise InputError("--resolve is of --cfg: give both, or leave it out")
+    return arguments
+
+
+def composer_of(
+    pipeline: str, schema: type[Any], arguments: argparse.Namespace, script: Path
+) -> Composer:
+    """Return what composes the config files that the flags name.
+
+    Raises:
+        InputError: see `Composer`.
+    """
+    path = arguments.config_path
+    if path is not None and "://" not in path:
+        path = arguments.config_path = str(script.parent / path)
+    return Composer(
+        pipeline,
+        schema,
+        config_name=arguments.config_name,
+        config_path=path,
+        config_dir=arguments.config_dir,
+    )
+
+
+def folder_flags(arguments: argparse.Namespace) -> list[str]:
+    """Return the flags that name config files, for the jobs of a multirun."""
+    flags = {
+        "--config-name": arguments.config_name,
+        "--config-path": arguments.config_path,
+        "--config-dir": arguments.config_dir and os.path.abspath(arguments.config_dir),
+    }
+    return [word for flag, value in flags.items() if value for word in (flag, value)]
+
+
+def replaced(words: list[str], old: list[str], new: list[str]) -> list[str]:
+    """Return a command line with its overrides, which stand among flags, exchanged one by one."""
+    pairs = list(zip(old, new, strict=True))
+    made = []
+    for word in words:
+        made.append(pairs.pop(0)[1] if pairs and word == pairs[0][0] else word)
+    return made
+
+
+def check(
+    composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
+) -> DictConfig:
+    """Return the composed config that the schema takes; of a multirun, that of its first job.
+
+    Raises:
+        InputError: see `Composer.compose` and `build`, of any job.
+    """
+    jobs = [overrides]
+    if multirun or "hydra.mode=MULTIRUN" in overrides:
+        jobs = composer.jobs(overrides)
+    first = None
+    for job in jobs:
+        config = composer.compose(job)
+        HydraConfig.instance().set_config(config)  # for ${hydra:…}
+        build(schema, without_hydra(config.copy()))
+        first = first or config
+    assert first is not None
+    return first
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
+
+
+# --- what is only shown --------------------------------------------------------------------------
+
+
+def show(config: DictConfig, schema: type[Any], arguments: argparse.Namespace) -> None:
+    """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does.
+
+    Raises:
+        InputError: `--package` names nothing of it.
+    """
+    hydra_part = config.hydra
+    content: Any = OmegaConf.create(plain_in_full(build(schema, without_hydra(config))))
+    if arguments.cfg == "all":
+        content = OmegaConf.create({"hydra": hydra_part, **content})
+    package = arguments.package if arguments.package != "_global_" else None
+    if package:
+        content = OmegaConf.select(content, package)
+        if content is None:
+            raise InputError(f"--package={package}: there is nothing of this name in the config")
+    if not isinstance(content, Container):
+        print(content)
+        return
+    if arguments.resolve:
+        OmegaConf.resolve(content)
+    print(f"# @package {package}\n" if package else "", OmegaConf.to_yaml(content), sep="", end="")
+
+
+def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) -> str:
+    """Return what a pipeline does, its config groups with their options, its keys, and examples."""
+    command = f"python {os.path.relpath(script)}"
+    groups = composer.groups()
+    width = max(map(len, groups))
+    about = " ".join((schema.__doc__ or "").split())
+    options = []
+    for group, chosen in sorted(groups.items()):
+        mine = chosen if isinstance(chosen, list) else [chosen]
+        listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
+        options.append(f"  {group:<{width}}  {listed}")
+    recipes = composer.options("recipe")
+    smallest = next((one for one in recipes if one.endswith("smoke")), recipes[0])
+    examples = [
+        f"{command} recipe={smallest} tracker=none",
+        f"{command} training.precision=bf16 runtime.micro_batch_size=8",
+        f"{command} --cfg job recipe={smallest}    # the whole config, nothing is run",
+        f"{command} --multirun model.hidden_dropout=0,0.1    # a run for each value",
+        f'eval "$({command} -sc install=bash)"    # tab completion',
+    ]
+    return "\n".join(
+        [
+            about,
+            "",
+            f"{command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]",
+            "",
+            "Config groups (* is the default):",
+            *options,
+            "",
+            "Keys with type, range, and the value that this command line gives:",
+            describe(schema, config),
+            "",
+            "Examples:",
+            *(f"  {example}" for example in examples),
+            "",
+            "Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help",
+        ]
+    )
+
+
+# --- what is run ---------------------------------------------------------------------------------
+
+
+def check_machine(config: Any) -> None:
+    """Tell what this machine lacks for a run, before anything heavy is imported.
+
+    Raises:
+        InputError: a folder that cannot be made or written to; fewer GPUs than accelerate started
+            processes for, which would compute on the CPU.
+    """
+    for key in ("runs_dir", "cache_dir"):
+        folder = Path(getattr(config.runtime, key))
+        if problem := unusable(folder):
+            raise InputError(f"runtime.{key}={folder} {problem}: choose another folder")
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    through_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
+    if processes > 1 and through_accelerate and not on_cpu and config.runtime.device != "cpu":
+        import torch
+
+        rank = os.environ.get("LOCAL_RANK", "0")
+        require_gpus(processes, torch.accelerator.device_count(), tell=rank == "0")
+
+
+def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
+    """Leave with code 2 where more GPUs are asked for than there are; `tell` says so, in a line."""
+    if there >= asked:
+        return
+    if tell:
+        print(
+            f"error: {asked} GPUs are asked for and torch finds {there} here: ask for fewer, or for "
+            "processes on the CPU (make … PROCESSES=2)",
+            file=sys.stderr,
+        )
+    raise SystemExit(2)
+
+
+def unusable(folder: Path) -> str | None:
+    """Make a folder; return why it can't be made or written to, None where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        return f"cannot be made ({getattr(error, 'strerror', None) or error})"
+    return None if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
 
 
 def leave_on_signal(number: int, frame: FrameType | None) -> None:
@@ -79,7 +304,7 @@ def leave_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def launch(config_name: str, overrides: list[str]) -> None:
+def launch(script: Path, words: list[str]) -> None:
     """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
 
     So jobs share no state, wherever Hydra's launcher starts them: here or on SLURM.
@@ -87,63 +312,16 @@ def launch(config_name: str, overrides: list[str]) -> None:
     Raises:
         SystemExit: the job failed; one that diverged is recorded so and does not end the sweep.
     """
+    import torch
+
     command = [sys.executable]
     if (gpus := torch.cuda.device_count()) > 1:
         command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
         command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
         command += ["--dynamo_backend", "no"]
-    script = CONF.parent / "scripts" / f"{config_name}.py"
-    done = subprocess.run([*command, str(script), *overrides], cwd=Path.cwd())
+    done = subprocess.run([*command, str(script), *words], cwd=Path.cwd())
     if done.returncode not in (0, DIVERGED):
         raise SystemExit(done.returncode)
-
-
-def compose(config_name: str, overrides: list[str]) -> DictConfig:
-    """Return the composed config.
-
-    Raises:
-        InputError: an unknown group or option (the valid ones are listed), or a malformed override.
-    """
-    OmegaConf.clear_resolvers()
-    outer = GlobalHydra.instance().hydra  # of the script that is running, if one is
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-            return hydra.compose(config_name, overrides=[open_key(o) for o in overrides])
-    except HydraException as error:
-        message, _, _ = str(error).partition("Config search path")
-        # Of several options of a group, Hydra names the one that is not there but not the others.
-        if found := re.search(r"Could not load '([\w/]+)/[^/']*'", message):
-            message += f" Available options in '{found[1]}': {' '.join(options(found[1]))}"
-        raise InputError(" ".join(message.split())) from error
-    finally:
-        GlobalHydra.instance().hydra = outer
-
-
-def options(group: str) -> list[str]:
-    """Return the options of a config group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-def open_key(override: str) -> str:
-    """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
-
-    Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
-    the strict rebuild refuses unknown ones, with the list of valid keys.
-
-    Raises:
-        InputError: a group written with dots, which would change its label and nothing else.
-    """
-    key, equals, value = override.partition("=")
-    group = key.lstrip("+~").replace(".", "/")
-    if equals and "/" in group and group not in override and (CONF / group).is_dir():
-        listed = ", ".join(options(group))
-        raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
-    if not equals or not key[:1].isalpha() or key.startswith("hydra") or (CONF / key).is_dir():
-        return override
-    if "/" in key:  # a group that does not exist: Hydra says so
-        return override
-    return f"++{override}"
 
 
 class one_line_errors:

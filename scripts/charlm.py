@@ -2,7 +2,13 @@
 
 from roformer.cli import run
 from roformer.config.lm import CharLMConfig
-from roformer.pipelines.charlm import charlm
+
+
+def main(config: CharLMConfig) -> None:
+    from roformer.pipelines.charlm import charlm  # takes seconds: torch
+
+    charlm(config)
+
 
 if __name__ == "__main__":
-    run("charlm", CharLMConfig, charlm)
+    run("charlm", CharLMConfig, main)

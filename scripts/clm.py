@@ -2,7 +2,13 @@
 
 from roformer.cli import run
 from roformer.config.lm import CausalLMConfig
-from roformer.pipelines.clm import clm
+
+
+def main(config: CausalLMConfig) -> None:
+    from roformer.pipelines.clm import clm  # takes seconds: torch
+
+    clm(config)
+
 
 if __name__ == "__main__":
-    run("clm", CausalLMConfig, clm)
+    run("clm", CausalLMConfig, main)

@@ -5,14 +5,16 @@ from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
-from roformer.pipelines.glue import glue
-from roformer.pipelines.run import first_process
-from roformer.report.glue import glue_tables
-from roformer.report.records import RecordError
 
 
 def main(config: GlueConfig) -> None:
     pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+
+    from roformer.pipelines.glue import glue  # takes seconds: torch
+    from roformer.pipelines.run import first_process
+    from roformer.report.glue import glue_tables
+    from roformer.report.records import RecordError
+
     cells = glue(config, pretraining)
     if first_process():
         try:

@@ -1,26 +1,19 @@
 """Print what a training would cost: `python scripts/plan.py pipeline=wmt recipe=wmt_paper devices=8`."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from roformer.cli import one_line_errors, run
 from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
 from roformer.errors import InputError
-from roformer.pipelines.plan import (
-    plan_language_model,
-    plan_pretraining,
-    plan_stages,
-    plan_translation,
-)
 from roformer.stdout import end_with_reader
 
-PIPELINES: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
-    "pretrain": (PretrainPlan, plan_pretraining),
-    "stages": (StagesPlan, plan_stages),
-    "wmt": (WmtPlan, plan_translation),
-    "charlm": (CharLMPlan, plan_language_model),
-    "clm": (CausalLMPlan, plan_language_model),
+PIPELINES: dict[str, type[Any]] = {
+    "pretrain": PretrainPlan,
+    "stages": StagesPlan,
+    "wmt": WmtPlan,
+    "charlm": CharLMPlan,
+    "clm": CausalLMPlan,
 }
 
 
@@ -44,10 +37,23 @@ def pipeline_of(arguments: list[str]) -> str:
     return pipeline
 
 
+def main(config: Any) -> None:
+    from roformer.pipelines import plan  # takes seconds: torch
+
+    plans = {
+        PretrainPlan: plan.plan_pretraining,
+        StagesPlan: plan.plan_stages,
+        WmtPlan: plan.plan_translation,
+        CharLMPlan: plan.plan_language_model,
+        CausalLMPlan: plan.plan_language_model,
+    }
+    plans[type(config)](config)
+
+
 if __name__ == "__main__":
     end_with_reader()
     arguments = sys.argv[1:]
     with one_line_errors():
         pipeline = pipeline_of(arguments)
     sys.argv[1:] = arguments
-    run(pipeline, *PIPELINES[pipeline])
+    run(pipeline, PIPELINES[pipeline], main)

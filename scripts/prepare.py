@@ -2,7 +2,13 @@
 
 from roformer.cli import run
 from roformer.config.schema import PretrainConfig
-from roformer.pipelines.pretrain import prepare
+
+
+def main(config: PretrainConfig) -> None:
+    from roformer.pipelines.pretrain import prepare  # takes seconds: torch
+
+    prepare(config)
+
 
 if __name__ == "__main__":
-    run("pretrain", PretrainConfig, prepare)
+    run("pretrain", PretrainConfig, main)

@@ -2,7 +2,13 @@
 
 from roformer.cli import run
 from roformer.config.schema import PretrainConfig
-from roformer.pipelines.pretrain import pretrain
+
+
+def main(config: PretrainConfig) -> None:
+    from roformer.pipelines.pretrain import pretrain  # takes seconds: torch
+
+    pretrain(config)
+
 
 if __name__ == "__main__":
-    run("pretrain", PretrainConfig, pretrain)
+    run("pretrain", PretrainConfig, main)

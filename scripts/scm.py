@@ -4,12 +4,14 @@ from roformer.cli import compose, run
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
 from roformer.config.scm import ScmConfig
-from roformer.pipelines.run import first_process
-from roformer.pipelines.scm import scm
 
 
 def main(config: ScmConfig) -> None:
     pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
+
+    from roformer.pipelines.run import first_process  # takes seconds: torch
+    from roformer.pipelines.scm import scm
+
     summary = scm(config, pretraining)
     if first_process():
         metrics = summary["best"]["metrics"] | {

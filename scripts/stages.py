@@ -3,13 +3,14 @@
 from roformer.cli import CONF, run
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
-from roformer.pipelines.run import first_process
-from roformer.pipelines.stages import train_stages
-from roformer.report.records import RecordError
-from roformer.report.stages import stages_table
 
 
 def main(config: StagesConfig) -> None:
+    from roformer.pipelines.run import first_process  # takes seconds: torch
+    from roformer.pipelines.stages import train_stages
+    from roformer.report.records import RecordError
+    from roformer.report.stages import stages_table
+
     folders = train_stages(config)
     if first_process():
         try:

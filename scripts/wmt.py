@@ -2,7 +2,13 @@
 
 from roformer.cli import run
 from roformer.config.wmt import WmtConfig
-from roformer.pipelines.wmt import wmt
+
+
+def main(config: WmtConfig) -> None:
+    from roformer.pipelines.wmt import wmt  # takes seconds: torch
+
+    wmt(config)
+
 
 if __name__ == "__main__":
-    run("wmt", WmtConfig, wmt)
+    run("wmt", WmtConfig, main)

@@ -8,11 +8,12 @@ one line that names it.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -28,6 +29,8 @@ C = TypeVar("C")
 
 Key = tuple[str, ...]
 """A dotted key in its parts."""
+MOST_TOLD = 3
+"""Mistakes told at once."""
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
@@ -52,8 +55,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
     try:
         return TypeAdapter(cls).validate_python(content)
     except ValidationError as error:
-        lines = [_explain(cls, problem) for problem in error.errors()]
-        raise InputError("; ".join(dict.fromkeys(lines))) from error
+        raise InputError("; ".join(_explain(cls, error.errors()))) from error
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -153,17 +155,63 @@ def run_id(config: Any) -> str:
     return "-".join([*words, digest, f"s{config.seed}"])
 
 
-def _explain(cls: type, problem: Any) -> str:
-    """Return one line on one pydantic error: the key as typed on the command line, and what to do."""
-    path, owner = _locate(cls, problem["loc"])
-    key = ".".join(path)
-    if problem["type"] == "unexpected_keyword_argument":
-        return f"{key}: unknown key; valid keys here: {', '.join(sorted(_fields(owner)))}"
+def _explain(cls: type, problems: Sequence[Any]) -> list[str]:
+    """Return a line for each key in which pydantic found something: what is wrong, and what to do."""
+    told: dict[str, str] = {}
+    unknown: dict[type, list[str]] = {}
+    for problem in problems:
+        path, owner = _locate(cls, problem["loc"])
+        key = ".".join(path)
+        if problem["type"] == "unexpected_keyword_argument":
+            unknown.setdefault(owner, []).append(key)
+            continue
+        line = _wrong(key, owner, problem)
+        if key in told and key and line.startswith(f"{key}: "):  # the branches of a union
+            line = f"{told[key]}; or {line.removeprefix(f'{key}: ')}"
+        told[key] = line
+    lines = []
+    for owner, keys in unknown.items():
+        valid = ", ".join(near_first(keys[0].rpartition(".")[2], sorted(_fields(owner))))
+        word = "unknown key" if len(keys) == 1 else "unknown keys"
+        lines.append(f"{', '.join(keys)}: {word}; valid keys here: {valid}")
+    lines += told.values()
+    more = len(lines) - MOST_TOLD
+    return [*lines[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _wrong(key: str, owner: type, problem: Any) -> str:
+    """Return what is wrong with the value of one key, and what to do."""
+    given = problem["input"]
     if problem["type"] == "missing":
         return f"{key} has no value: give {key}=…"
+    if problem["type"] == "dataclass_type":
+        section = next((m for m in _members(_hint(owner, key)) if _fields(m)), None)
+        keys = ", ".join(_fields(section))
+        return f"{key}={given}: {key} is no value but a section; set its keys, as {key}.<key>=…: {keys}"
+    if isinstance(given, Mapping) and problem["type"].endswith("_type"):
+        part, inner = key.rpartition(".")[0], next(iter(given), "")
+        near = f"; there is {part}.{inner}" if inner in _fields(owner) else ""
+        return f"{key}.{inner}: {key} is one value and has no keys{near}"
     message = problem["msg"].removeprefix("Value error, ")
-    given = f", not {problem['input']!r}" if isinstance(problem["input"], (str, int, float)) else ""
-    return f"{key}: {message}{given}" if key else f"{message}{given}"
+    told = f", not {given!r}" if isinstance(given, (str, int, float)) else ""
+    return f"{key}: {message}{told}" if key else f"{message}{told}"
+
+
+def near_first(word: str, choices: Sequence[str]) -> list[str]:
+    """Return the choices, those that look like the word first: what was meant is likely among them."""
+    near = [one for one in choices if word and (word in one.split("_") or one in word.split("_"))]
+    near += difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
+    return list(dict.fromkeys([*near, *choices]))
+
+
+def kinds(cls: type, key: str) -> set[str]:
+    """Return the kinds that a section of a config can be of, as `rotary`; empty where it has none."""
+    return {str(kind) for m in _members(_hint(cls, key)) if (kind := _fields(m).get("kind"))}
+
+
+def _hint(cls: type, key: str) -> Any:
+    """Return the type of a dataclass's field, named by the last word of a key."""
+    return typing.get_type_hints(cls).get(key.rpartition(".")[2])
 
 
 def _locate(cls: type, location: tuple[Any, ...]) -> tuple[list[str], type]:

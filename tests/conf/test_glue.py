@@ -90,14 +90,14 @@ def test_a_written_cell_reads_back_equal():
 
 
 MISTAKES = {
-    "task=[mrpc,nope]": "Available options in 'task': cola mnli mrpc qnli qqp rte sst2 stsb",
-    "task=nope": "Available options in 'task': cola mnli mrpc qnli qqp rte sst2 stsb",
+    "task=[mrpc,nope]": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
+    "task=nope": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
     "data=hub": "data: Input tag 'hub' .* 'builtin', 'files', 'glue_hub'",
     "data=files": "data.path has no value: give data.path=",
     "recipe=glue_paper": "init_from has no value: give init_from=",
     "seed=[]": "seed: ",
     "optimizer.learning_rate=[3e-4,0]": "greater than 0",
-    "training.epoch=3": "valid keys here: batch_size, epochs, head_dropout",
+    "training.epoch=3": "valid keys here: epochs, batch_size, head_dropout",
     "task.mrpc.metrics=[accurcy]": "'accuracy', 'f1'",
     "task.mrpc.metrics=[pearson]": "metrics pearson do not fit a classification",
     "task.mnli.metrics=[f1]": "f1 is that of the second of two labels",

@@ -80,7 +80,7 @@ def test_run_id_names_what_changes_the_result():
 
 
 MISTAKES = {
-    "preset=wobert_1024": "Available options in 'preset': bert_512 roformer_1024 roformer_512",
+    "preset=wobert_1024": "choose one of wobert_512, ",
     "data=builtin": "data: Input tag 'builtin' .* 'scm_builtin', 'scm_files'",
     "data=scm_files": "data.path has no value: give data.path=",
     "recipe=scm_paper": "init_from has no value: give init_from=",

@@ -131,8 +131,8 @@ def test_lines_are_classified_and_mistakes_told(tmp_path):
     done = call("glue_submission.py", folder)
     assert done.returncode == 2 and done.stderr.startswith("error: the built-in mrpc has no test")
     for override, message in {
-        "task=nope": "Available options in 'task': cola mnli mrpc qnli qqp rte sst2 stsb",
-        "task=[mrpc,nope]": "Available options in 'task': cola mnli mrpc qnli qqp rte sst2 stsb",
+        "task=nope": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
+        "task=[mrpc,nope]": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
         "data=hub": "'builtin', 'files', 'glue_hub'",
         "task=rte": "rte",
     }.items():

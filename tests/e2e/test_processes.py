@@ -100,7 +100,7 @@ def test_wandb_offline_mirrors_the_metrics(arguments, tmp_path):
     [
         (["data.path=nowhere"], "error: data.path=nowhere does not exist"),
         (["model.position.bse=1"], "error: model.position.bse: unknown key; valid keys here: base"),
-        (["model/position=rop"], "Available options in 'model/position': alibi"),
+        (["model/position=rop"], "choose one of alibi"),
         (["resume=true"], "error: .*nothing to resume"),
     ],
 )

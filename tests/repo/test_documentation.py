@@ -5,12 +5,14 @@ import json
 import math
 import re
 import shlex
+import subprocess
 
 import pytest
 
 from roformer.cli import compose
 from roformer.config import schema
 from roformer.config.build import build, from_yaml, run_id
+from roformer.config.composing import Composer
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
@@ -107,6 +109,16 @@ def test_there_are_commands_to_check():
 def test_help_lists_every_target():
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     assert set(phony) == TARGETS
+
+
+@pytest.mark.parametrize("name", ["pretrain", "stages", "glue", "wmt", "charlm", "clm", "scm"])
+def test_make_help_groups_targets_and_lists_a_pipeline_s_recipes_beside_it(name):
+    shown = subprocess.run(["make", "-s", "help"], cwd=REPOSITORY, capture_output=True, text=True)
+    headings = [line for line in shown.stdout.splitlines() if line.startswith("Train ")]
+    (line,) = (line for line in shown.stdout.splitlines() if re.match(rf"{name}\s", line))
+    listed = re.search(r"\[([^]]*)\]$", line)[1].split(", ")
+    own = [one.removeprefix(f"{name}_") for one in Composer(name).options("recipe")]
+    assert len(headings) == 1 and sorted(listed) == sorted(own)
 
 
 @pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/summary.json")))

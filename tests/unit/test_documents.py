@@ -40,9 +40,9 @@ def test_txt_documents_stand_between_blank_lines(tmp_path):
 
 def test_each_line_of_a_txt_is_a_document_if_asked_for(tmp_path):
     (file := tmp_path / "a.txt").write_text("\none\n two\r\n\t\nthree", newline="")
-    assert read(file, documents="lines") == ["one", " two", "three"]
+    assert read(file, document_separator="line_break") == ["one", " two", "three"]
     (tmp_path / "b.jsonl").write_text(rows("a\nb"))
-    assert read(tmp_path, documents="lines") == ["one", " two", "three", "a\nb"]
+    assert read(tmp_path, document_separator="line_break") == ["one", " two", "three", "a\nb"]
 
 
 def test_jsonl_rows_end_at_newlines_only_and_blank_lines_are_nothing(tmp_path):

@@ -25,7 +25,7 @@ from roformer.models.cost import (
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.pipelines.plan import plan_pretraining, plan_stages, plan_translation
+from roformer.pipelines.plan import duration, plan_pretraining, plan_stages, plan_translation
 from roformer.training.hardware import GPUS
 from tests.conftest import REPOSITORY
 
@@ -135,7 +135,23 @@ def test_a_pretraining_is_added_up(capsys):
     assert found["memory a device"].endswith("activations of 8 sequences (estimate)")
     hours = operations / (8 * GPUS["A100"].flops * 0.4) / 3600
     (line,) = (line for line in lines if line.strip().startswith("A100"))
-    assert line.split() == ["A100", f"{hours:.2f}", "h"]
+    assert line.split() == ["A100", f"{hours:.1f}", "h"]
+
+
+def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(capsys):
+    plan_translation(build(WmtPlan, compose("wmt", ["recipe=wmt_smoke"])))
+    _, lines = told(capsys)
+    times = [line.split()[1:3] for line in lines if line.startswith("  ") and "3090" not in line]
+    assert "h" not in {unit for _, unit in times}
+    assert lines[-1].split()[0] == "CPU" and "measured" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (42, "42 s"), (450, "7.5 min"), (11520, "3.2 h"), (1045440, "12.1 days")],
+)
+def test_a_duration_has_the_unit_that_suits_it(seconds, shown):
+    assert duration(seconds) == shown
 
 
 def test_what_does_not_fit_is_told(capsys):

@@ -147,7 +147,7 @@ def test_a_text_without_blank_lines_says_what_parts_documents(tmp_path):
         "document_separator=line_break",
     ):
         assert told in str(refused.value)
-    lines = replace(config, documents="lines")
+    lines = replace(config, document_separator="line_break")
     prepared = prepare_text(lines, tmp_path / "cache", progress=False)
     assert prepared.manifest["source"]["rows_read"] == 50
     assert "documents" not in plain(config) and plain(lines)["documents"] == "lines"

@@ -1,0 +1,207 @@
+"""What Hydra makes of a command line, and what is told where it can make nothing of it.
+
+A pipeline shares `conf/` with the others, but not all options of a group are its own: recipes, sizes
+and data of one pipeline begin with its name (`glue_mini`), those of pre-training with none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from roformer.config.build import kinds, near_first
+from roformer.errors import InputError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+PIPELINES = sorted(path.stem for path in CONF.glob("*.yaml"))
+
+
+def compose(config_name: str, overrides: Sequence[str]) -> DictConfig:
+    """Return the composed config of a pipeline.
+
+    Raises:
+        InputError: an unknown group or option (the valid ones are listed), or a malformed override.
+    """
+    composer = Composer(config_name)
+    return without_hydra(composer.compose([composer.open_key(word) for word in overrides]))
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return a composed config without Hydra's own part."""
+    with read_write(config), open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+class Composer:
+    """A pipeline's config files, and those that the user adds."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        schema: type[Any] | None = None,
+        *,
+        config_name: str | None = None,
+        config_path: str | None = None,
+        config_dir: str | None = None,
+    ) -> None:
+        """Open the folders.
+
+        Args:
+            pipeline: whose groups and options are its own.
+            schema: its config's dataclass; tells what data it can read.
+            config_name: the file to start from; None: the pipeline's.
+            config_path: replaces `conf/`.
+            config_dir: a folder more.
+
+        Raises:
+            InputError: there is no such folder.
+        """
+        self.pipeline, self.schema = pipeline, schema
+        self.config_name = config_name or pipeline
+        search_path = create_config_search_path(config_path or str(CONF))
+        for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
+            if folder and "://" not in folder and not Path(folder).is_dir():
+                raise InputError(f"{flag}={folder} is no folder: give one with config files")
+        if config_dir:  # where Hydra puts it too
+            anchor = SearchPathQuery(provider="schema")
+            search_path.prepend("command-line", f"file://{os.path.abspath(config_dir)}", anchor)
+        setup_globals()
+        self.loader = ConfigLoaderImpl(search_path)
+
+    def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+        """Return the config with Hydra's own part.
+
+        Raises:
+            InputError: see the function `compose`; or an option that is another pipeline's.
+        """
+        try:
+            config = self._load(overrides, mode)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+            raise InputError(self._explain(overrides, error)) from error
+        for group, option in config.hydra.runtime.choices.items():
+            if isinstance(option, str) and not self._fits(str(group), option):
+                raise InputError(self._no_option(str(group), option))
+        return config
+
+    def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
+        """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed.
+
+        Raises:
+            InputError: see the function `compose`.
+        """
+        fixed = self.compose(overrides, RunMode.MULTIRUN)
+        swept = fixed.hydra.sweeper.get("params") or {}
+        words = [*(f"{key}={value}" for key, value in swept.items()), *overrides]
+        try:
+            parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(words)
+        except HydraException as error:
+            raise InputError(" ".join(str(error).split())) from error
+        if any(one.is_sweep_override() and not one.is_discrete_sweep() for one in parsed):
+            return [[str(one.input_line) for one in parsed if not one.is_sweep_override()]]
+        (jobs,) = BasicSweeper.split_arguments(parsed, None)
+        return jobs
+
+    def groups(self) -> dict[str, Any]:
+        """Return the pipeline's config groups with the options that it chooses by itself."""
+        choices = self._load([], RunMode.RUN).hydra.runtime.choices
+        return {
+            str(group): option
+            for group, option in choices.items()
+            if not str(group).startswith("hydra/")
+        }
+
+    def options(self, group: str) -> list[str]:
+        """Return the options of a config group, the pipeline's own."""
+        return [one for one in self._all_options(group) if self._fits(group, one)]
+
+    def open_key(self, override: str) -> str:
+        """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
+
+        Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
+        the strict rebuild refuses unknown ones, with the list of valid keys.
+
+        Raises:
+            InputError: a group written with dots, which would change its label and nothing else; or a
+                folder that Hydra would make and nothing would be written to.
+        """
+        key, equals, value = override.partition("=")
+        if key.lstrip("+~") == "hydra.run.dir":
+            raise InputError(
+                f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
+            )
+        group = key.lstrip("+~").replace(".", "/")
+        if equals and "/" in group and group not in override and self._is_group(group):
+            listed = ", ".join(near_first(value, self.options(group)))
+            raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
+        if not equals or not key[:1].isalpha() or key.startswith("hydra") or self._is_group(key):
+            return override
+        if "/" in key or "@" in key:  # a group that does not exist: Hydra says so
+            return override
+        return f"++{override}"
+
+    def _load(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
+        return self.loader.load_configuration(
+            self.config_name, list(overrides), mode, from_shell=False
+        )
+
+    def _is_group(self, name: str) -> bool:
+        """Tell whether options of this name can be chosen, here or in another pipeline."""
+        return bool(self._all_options(name))
+
+    def _all_options(self, group: str) -> list[str]:
+        return sorted(self.loader.get_group_options(group, ObjectType.CONFIG))
+
+    def _fits(self, group: str, option: str) -> bool:
+        """Tell whether an option is the pipeline's own; what the user adds is."""
+        path = CONF / group / f"{option}.yaml"
+        owner = next((name for name in PIPELINES if option.startswith(f"{name}_")), None)
+        if not path.is_file() or owner == self.pipeline:
+            return True
+        if owner is not None or group == "recipe":
+            return owner is None and self.pipeline == "pretrain"
+        if self.schema is None or group != "data":
+            return True
+        return yaml.safe_load(path.read_text()).get("kind") in kinds(self.schema, group)
+
+    def _explain(self, overrides: Sequence[str], error: Exception) -> str:
+        """Return what is wrong with the overrides; what Hydra says of it, where that is not known."""
+        for override in overrides:
+            key, equals, value = override.partition("=")
+            if not equals and not key.startswith("~"):
+                return f"{override}: what is set is written key=value or group=option"
+            group = key.lstrip("+").partition("@")[0]
+            if not equals or not (self._is_group(group) or "/" in group):
+                continue
+            try:
+                own = list(self.groups())
+            except (HydraException, OmegaConfBaseException, yaml.YAMLError):
+                break  # the user's own config file: its mistake is what Hydra tells
+            if group not in own:
+                listed = ", ".join(near_first(group, own))
+                return f"{override.lstrip('+')}: {self.pipeline} has no config group {group}; it has {listed}"
+            options = self._all_options(group)
+            for one in value.strip("[]").split(","):
+                if one.strip() not in (*options, "null"):
+                    return self._no_option(group, one.strip())
+        return " ".join(re.split("Config search path|See https://", str(error))[0].split())
+
+    def _no_option(self, group: str, option: str) -> str:
+        listed = ", ".join(near_first(option, self.options(group)))
+        return f"{group}={option}: {self.pipeline} has no such option; choose one of {listed}"
