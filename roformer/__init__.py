@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
-
 if TYPE_CHECKING:
+    from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
     from roformer.pipelines.generating import Generator, load_generator
     from roformer.pipelines.layout import convert_run_layout
     from roformer.pipelines.loading import TrainedModel, load_model
@@ -28,7 +27,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what trained models need when it is first asked for: the rotation alone is light."""
+    """Import a name's module when it is first asked for: a script's settings come before torch."""
+    if name in ("RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"):
+        from roformer.nn import rotary
+
+        return getattr(rotary, name)
     if name in ("TrainedModel", "load_model"):
         from roformer.pipelines import loading
 

@@ -15,13 +15,13 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import hydra
-import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+import roformer.openmp  # noqa: F401  before what imports torch
 from roformer.config.build import build
 from roformer.errors import Diverged, InputError, PeerLost
 from roformer.stdout import outlive_reader
@@ -87,6 +87,8 @@ def launch(config_name: str, overrides: list[str]) -> None:
     Raises:
         SystemExit: the job failed; one that diverged is recorded so and does not end the sweep.
     """
+    import torch
+
     command = [sys.executable]
     if (gpus := torch.cuda.device_count()) > 1:
         command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
