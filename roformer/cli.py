@@ -37,6 +37,8 @@ DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
 PEER_LOST = 4
 """Exit code of a process that another one of its run left alone."""
+SPINS = 1000
+"""Turns of the waiting loop before a thread sleeps, tens of microseconds."""
 REMEDIES = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room",
@@ -85,6 +87,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         with one_line_errors():
             built = build(schema, config)
             check_machine(built)
+            if getattr(built, "runtime", None) and built.runtime.tune_process:
+                let_threads_sleep()
             from roformer.training.process import leave_process_group
             from roformer.training.records import COMMAND
 
@@ -93,6 +97,17 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         leave_process_group()
 
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=pipeline)(main)()
+
+
+def let_threads_sleep() -> None:
+    """Let OpenMP's threads sleep soon when they wait; libgomp reads it when torch is loaded.
+
+    By default they spin for milliseconds, and where there are more threads than cores, as with two
+    runs side by side, a waiting thread so takes the core of the thread that it waits for. A policy in
+    the environment is kept.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 # --- what was typed ------------------------------------------------------------------------------

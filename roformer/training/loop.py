@@ -35,7 +35,7 @@ from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
 from roformer.training.hardware import peak_flops, peak_memory_bytes
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
-from roformer.training.process import give_back_memory
+from roformer.training.process import KeptMemory
 from roformer.training.records import RunFolder
 from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
@@ -111,6 +111,7 @@ class Loop:
         self.progress = Progress(
             training.steps, state.step, shown=runtime.progress, first=accelerator.is_main_process
         )
+        self.memory = KeptMemory(limited=runtime.tune_process)
         self.metrics: dict[str, float] = {}
         self.signal: int | None = None
         # Counters live on the device, so that no update waits for the host to read them. What was
@@ -231,6 +232,7 @@ class Loop:
         self.optimizer.zero_grad()
         self.state.step = update
         self.state.window_updates += 1
+        self.memory.after_update()
         self.progress.step()
 
     def _passes(self, update: int, own: int) -> int:
@@ -334,7 +336,7 @@ class Loop:
                 f"warning: after {step} steps the model is no better than one that ignores "
                 "its input: lengthen the warm-up or change optimizer.learning_rate"
             )
-        give_back_memory()
+        self.memory.give_back()
         value, best = self.metrics[self.task.monitor], self.state.best
         sign = 1 if self.task.higher_is_better else -1
         # A metric that is not defined (NaN) is never the best.

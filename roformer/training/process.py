@@ -5,24 +5,37 @@ Applied by the entry points; `runtime.tune_process=false` leaves the process as 
 * Threads: as many as the cores that this process may use, shared among the processes of a machine.
   (Launchers start each process with one thread.)
 * Allocator: glibc returns every block above 32 MB to the system when it is freed, and each new one
-  costs a page fault every 4 KiB. Kept in the process instead, large tensors come back warm, for more
-  resident memory. What it brought `transformers`' own model: experiments/speed.
+  costs a page fault every 4 KiB. Kept in the process instead, large tensors come back warm. What it
+  brought `transformers`' own model: experiments/speed.
+* Memory: where lengths vary, kept blocks leave holes that no later tensor fits. They go back to the
+  system when the process holds well more than an update needs (`KeptMemory`).
+* oneDNN: a primitive is kept for every shape of a product, by default 1,024 of them; where lengths
+  vary each is small, lasts and lies between the freed blocks. Fewer are kept.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import sys
 
 import torch
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 """Parameter numbers of mallopt(3)."""
+PRIMITIVES = 32
+"""That oneDNN keeps, by their shapes: more than an update of one shape makes."""
+SLACK = 1.5
+"""Memory kept, as a multiple of what an update needs, above which it is given back."""
 
 
 def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
-    """Set thread count and allocator thresholds; return what was done, for the run's record."""
+    """Set threads, allocator and oneDNN's cache; return what was done, for the run's record.
+
+    oneDNN reads its variable at its first product: those that came before are not affected.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(PRIMITIVES))
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = threads or max(1, len(usable_cores()) // processes)
     torch.set_num_threads(threads)
@@ -48,13 +61,44 @@ def keep_large_blocks() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
-def give_back_memory() -> None:
-    """Return the memory of freed blocks to the system; glibc alone is asked to.
+class KeptMemory:
+    """The memory of freed blocks, given back to the system when it is well above an update's need.
 
-    Where lengths vary, kept blocks leave holes that no later tensor fits, and they add up.
+    What an update needs is what the process holds after the first update since memory was last given
+    back, the most seen so far: before that update nothing was kept.
+
+    Args:
+        limited: whether to give back at all; without glibc nothing is.
     """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
+
+    def __init__(self, *, limited: bool) -> None:
+        library = ctypes.CDLL(None) if limited and sys.platform == "linux" else None
+        self._trim = getattr(library, "malloc_trim", None)
+        self._needed = 0
+        self._given_back = True
+
+    def give_back(self) -> None:
+        """Return the memory of all freed blocks to the system."""
+        if self._trim is not None:
+            self._trim(0)
+            self._given_back = True
+
+    def after_update(self) -> None:
+        """Give back if more than `SLACK` times what an update needs is held."""
+        if self._trim is None:
+            return
+        held = anonymous_memory()
+        if self._given_back:
+            self._needed, self._given_back = max(self._needed, held), False
+        elif held > SLACK * self._needed:
+            self.give_back()
+
+
+def anonymous_memory() -> int:
+    """Return the bytes of this process in RAM that are no file's (Linux)."""
+    with open("/proc/self/statm") as file:
+        _, resident, files = file.read().split()[:3]
+    return (int(resident) - int(files)) * resource.getpagesize()
 
 
 def leave_process_group() -> None:

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import shards
@@ -27,6 +29,7 @@ from roformer.data.tokenizers import train_wordpiece
 from roformer.data.translation_batches import Updates
 from roformer.pipelines import pretrain as pretraining
 from roformer.training.loop import Loop
+from roformer.training.process import KeptMemory, tune_process
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run
 
@@ -207,6 +210,23 @@ def over_pairs(count: int) -> int:
     return samples.peak()
 
 
+def over_lengths(limited: bool) -> int:
+    """Allocate as updates of varying lengths do, and what outlives them; return the most MB held."""
+    tune_process(threads=1)
+    memory, generator, most = KeptMemory(limited=limited), random.Random(0), 0
+    outliving: deque[torch.Tensor] = deque(maxlen=400)
+    for _ in range(120):
+        length = generator.randint(5, 40)
+        activations = []
+        for _ in range(20):
+            activations.append(torch.zeros(length * 65536 + generator.randint(0, 9999) * 16))
+            outliving.append(torch.zeros(5000 + generator.randint(0, 3000)))
+        del activations
+        memory.after_update()
+        most = max(most, anonymous())
+    return most // MB
+
+
 def main(folder: Path) -> None:
     (folder / "text").mkdir()
     write_text(folder / "text", MB)
@@ -223,6 +243,8 @@ def main(folder: Path) -> None:
         where = folder / f"text of {name}"
         outcome[f"text of {name}"] = measured(lambda where=where: over_preparation(where))
     outcome["pairs"] = [measured(lambda count=count: over_pairs(count)) for count in PAIRS]
+    for name, limited in (("kept", False), ("given back", True)):
+        outcome[name] = measured(lambda limited=limited: over_lengths(limited))
     (folder / "outcome.json").write_text(json.dumps(outcome, indent=1))
 
 
@@ -270,6 +292,11 @@ def test_the_order_of_an_epoch_of_pairs(outcome):
     for the 4.5 M pairs of WMT14 English-German, in each process."""
     small, large = outcome["pairs"]
     assert (large - small) / (PAIRS[1] - PAIRS[0]) < 128
+
+
+def test_memory_that_varying_lengths_leave_is_given_back(outcome):
+    """20 blocks of up to 10 MB are live at once; the holes between what outlives them add up."""
+    assert outcome["given back"] < 0.6 * outcome["kept"]
 
 
 if __name__ == "__main__":
