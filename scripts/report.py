@@ -38,7 +38,7 @@ def report(experiments: Path, runs: Path) -> None:
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.glob("*/REPORT.md"))
     changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page, BLOCKS)]
-    print(f"written anew: {', '.join(changed) or 'no page, all are as their records'}", flush=True)
+    print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
     records = read_runs([experiments, runs])
     rows = read_reproduction(experiments, records)
     folder = runs / FOLDER

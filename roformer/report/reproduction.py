@@ -281,7 +281,8 @@ def screen(rows: Sequence[Row], width: int = 100) -> str:
 
     Those of which nothing was run are named in the last line.
     """
-    lines = [_line("model / baseline", ("paper", "record", "here", "claim", "here and the record"))]
+    header = ("paper", "record", "here", "claim", "here and the record")
+    lines = [_cut(_line("model / baseline", header), width)]
     seen = set()
     for row in (row for row in rows if row.is_run):
         if row.where not in seen:
@@ -452,10 +453,8 @@ def _holds(
     lead = (baseline.value - model.value) * (1 if one.lower_is_better else -1)
     if math.isnan(lead):
         return "–"
-    if abs(lead) <= max(spread, default=0.0):
-        answer = "unclear"
-    else:
-        answer = "yes" if lead > 0 else "no"
+    clear = "yes" if lead > 0 else "no"
+    answer = clear if abs(lead) > max(spread, default=0.0) else "unclear"
     first, second = numbers
     if first is not None and second is not None:
         ahead = (first["value"] - second["value"]) * (-1 if one.lower_is_better else 1)

@@ -28,7 +28,7 @@ function resultRow(row) {
     element("th", { scope: "row" }, row.metric), number(row.paper), number(row.record),
     element("td", { class: "number" }, element("b", {}, row.here)),
     element("td", { class: answer }, row.holds), element("td", { class: within }, row.verdict),
-    element("td", { class: "number spread" }, row.spread));
+    number(row.spread));
 }
 
 function notesOf([row]) {
