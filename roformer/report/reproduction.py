@@ -159,13 +159,16 @@ def _bytes(paper: str, position: str) -> Side:
 
 
 def _causal(name: str, position: str) -> Comparison:
-    sides = (
-        Side(words, {"model.position.kind": kind})
-        for words, kind in (("rotary", "rotary"), (name, position))
-    )
-    label = f"loss, {name}"
     return Comparison(
-        "clm", "causal-LM loss", "clm", "valid/loss", *sides, label, "", True, False, 3
+        "clm",
+        "causal-LM loss",
+        "clm",
+        "valid/loss",
+        Side("rotary", {"model.position.kind": "rotary"}),
+        Side(name, {"model.position.kind": position}),
+        label=f"loss, {name}",
+        lower_is_better=True,
+        digits=3,
     )
 
 
@@ -378,8 +381,8 @@ def _mean(one: Comparison, runs: Sequence[RunRecord], others: Sequence[RunRecord
     first = (ended or runs)[0]
     config, scale = _configuration(first, one), _scale(first, others)
     if not ended:
-        state = next(s for s in ("running", "failed", "damaged") if s in states)
-        return Measured(state, config=config, scale=scale)
+        why = next(s for s in ("running", "failed", "damaged") if s in states)
+        return Measured(why, config=config, scale=scale)
     values = [run.summary["metrics"].get(one.measured) for run in ended]
     value = fmean(math.nan if value is None else value for value in values)
     state = "degenerate" if "degenerate" in states else "done"
