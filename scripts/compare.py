@@ -1,6 +1,7 @@
 """Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`.
 
-With `--seeds` the runs of one arm are its seeds: means, paired differences from a baseline arm, and
+Runs whose losses cannot be compared stand in separate tables, and a run that failed is listed with the
+reason. With `--seeds` the runs of one arm are its seeds: means, paired differences from a baseline arm, and
 the updates to equal losses, with intervals.
 """
 
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 from roformer.report.convergence import convergence_tables
-from roformer.report.curves import compare, read_curve
+from roformer.report.curves import compare_runs
 from roformer.report.losses import loss_of
 from roformer.stdout import end_with_reader
 
@@ -34,7 +35,7 @@ def main() -> None:
         for run in arguments.runs:
             if run not in finished:
                 print(f"left out: {run} has no summary.json", file=sys.stderr)
-        print(compare([read_curve(run, metric) for run in finished], metric))
+        print(compare_runs(finished, metric))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

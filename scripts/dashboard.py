@@ -14,7 +14,9 @@ from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
-from roformer.report.runs import RunReader
+from roformer.report.records import RecordError
+from roformer.report.reproduction import Row, read_reproduction
+from roformer.report.runs import RunReader, RunRecord
 from roformer.report.sections import sections_of
 from roformer.report.tables import Table
 from roformer.training.records import write_atomically
@@ -40,7 +42,9 @@ def main(sections: Callable[[], Sections] = dict) -> None:
                 raise InputError(f"{root} is no folder: give such as experiments or runs")
         reader = RunReader(arguments.roots or DEFAULT_ROOTS)
         if arguments.output is not None:
-            write(arguments.output, build_page(reader.read(), sections()))
+            records = reader.read()
+            rows = rows_of(reader.roots, records)
+            write(arguments.output, build_page(records, sections(), rows=rows))
         else:
             serve(reader, sections, arguments.port)
 
@@ -59,11 +63,15 @@ def serve(reader: RunReader, sections: Callable[[], Sections], port: int) -> Non
 
     def page() -> str:
         with one_at_a_time:
-            return build_page(reader.read(), sections(), live=True)
+            records = reader.read()
+            rows = rows_of(reader.roots, records)
+            return build_page(records, sections(), rows=rows, live=True)
 
     def data() -> str:
         with one_at_a_time:
-            return data_json(reader.read(), sections(), live=True)
+            records = reader.read()
+            rows = rows_of(reader.roots, records)
+            return data_json(records, sections(), rows=rows, live=True)
 
     try:
         server = DashboardServer(port, page, data)
@@ -77,6 +85,14 @@ def serve(reader: RunReader, sections: Callable[[], Sections], port: int) -> Non
             server.serve_forever()
     except KeyboardInterrupt:
         print("\nstopped")
+
+
+def rows_of(roots: Sequence[Path], records: Sequence[RunRecord]) -> list[Row]:
+    """Return the page's first table; none where no root has the paper's numbers or they are damaged."""
+    try:
+        return [row for root in roots for row in read_reproduction(root, records)]
+    except RecordError:  # the sections tell which file, and what is wrong with it
+        return []
 
 
 class FreshSections:

@@ -1,12 +1,11 @@
 """Make tables, figures and the dashboard from run records: `python scripts/report.py`.
 
 Writes the generated parts of README.md, experiments/README.md and every study's REPORT.md and its figures
-anew, where their records changed, and the dashboard of all records into runs/report/dashboard.html. With
---tables the tables of the runs named are printed and nothing is written.
+anew, where their records changed. Below runs/report/ it writes the dashboard of all records, the statistics
+of this machine's runs, and these runs beside the record and the paper, which it prints.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from roformer.cli import one_line_errors
@@ -15,17 +14,20 @@ from roformer.report.blocks import BLOCKS, markdown_of
 from roformer.report.dashboard.page import build_page
 from roformer.report.pages import refresh
 from roformer.report.records import RecordError
+from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
-from roformer.report.sections import run_tables, sections_of
+from roformer.report.sections import sections_of, your_tables
 from roformer.stdout import outlive_reader
 from roformer.training.records import write_atomically
 
-DASHBOARD = Path("report") / "dashboard.html"
+FOLDER = "report"
 """Below the folder of runs."""
+RESULTS = "results.txt"
+"""What is printed last."""
 
 
 def report(experiments: Path, runs: Path) -> None:
-    """Write pages, figures and dashboard; print what changed.
+    """Write pages, figures, dashboard and statistics; print what changed, and the results on one screen.
 
     Raises:
         InputError: there is no such folder.
@@ -35,38 +37,33 @@ def report(experiments: Path, runs: Path) -> None:
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.glob("*/REPORT.md"))
-    for page in filter(Path.is_file, pages):
-        print(f"{page}: {'written anew' if refresh(page, BLOCKS) else 'unchanged'}", flush=True)
+    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page, BLOCKS)]
+    print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
     records = read_runs([experiments, runs])
-    file = runs / DASHBOARD
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, build_page(records, sections_of(experiments, runs)))
-    print(f"dashboard of {len(records)} runs, opens without a network: {file}")
-
-
-def tables(folders: list[Path], dashboard: Path) -> None:
-    """Print the tables of finished runs, and where the dashboard is."""
-    finished = [folder for folder in folders if (folder / "summary.json").is_file()]
-    for folder in folders:
-        if folder not in finished:
-            print(f"left out: {folder} has no summary.json", file=sys.stderr)
-    print(markdown_of(run_tables(finished)))
-    if dashboard.is_file():
-        print(f"\ndashboard: {dashboard}")
+    rows = read_reproduction(experiments, records)
+    folder = runs / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    page = build_page(records, sections_of(experiments, runs), rows=rows)
+    write_atomically(folder / "dashboard.html", page)
+    write_atomically(folder / "statistics.md", f"{markdown_of(your_tables(runs))}\n")
+    shown = [
+        *([screen(rows)] if rows else []),
+        f"dashboard, opens without a network: {folder / 'dashboard.html'}",
+        f"all statistics of these runs: {folder / 'statistics.md'}",
+    ]
+    text = "\n".join(shown)
+    write_atomically(folder / RESULTS, f"{text}\n")
+    print(f"\n{text}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiments", type=Path, default=Path("experiments"))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="this machine's runs")
-    parser.add_argument("--tables", nargs="+", type=Path, metavar="RUN", help="print these alone")
     arguments = parser.parse_args()
     with one_line_errors():
         try:
-            if arguments.tables:
-                tables(arguments.tables, arguments.runs / DASHBOARD)
-            else:
-                report(arguments.experiments, arguments.runs)
+            report(arguments.experiments, arguments.runs)
         except RecordError as error:
             raise InputError(str(error)) from error
 

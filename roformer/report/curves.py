@@ -6,8 +6,9 @@ be read wherever it is copied to.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, NotRequired
@@ -15,8 +16,15 @@ from typing import Any, NamedTuple, NotRequired
 from typing_extensions import TypedDict
 
 from roformer.report.losses import read_by
-from roformer.report.records import RecordError, read_metrics, read_summary
-from roformer.report.tables import escaped, row, run_label
+from roformer.report.records import (
+    RecordError,
+    printable,
+    read_config,
+    read_json,
+    read_metrics,
+    read_summary,
+)
+from roformer.report.tables import code, escaped, row, run_label
 
 
 class Summary(TypedDict):
@@ -26,6 +34,19 @@ class Summary(TypedDict):
     position: str
     seed: int
     attention: NotRequired[str]
+
+
+class Ending(TypedDict):
+    """How a run ended."""
+
+    status: str
+    error: NotRequired[str]
+
+
+class Environment(TypedDict):
+    """What is used of env.json."""
+
+    data: str
 
 
 class Curve(NamedTuple):
@@ -85,6 +106,85 @@ def steps_to(curve: Curve, target: float) -> float | None:
             return then + (step - then) * (higher - target) / (higher - value)
         before = (step, value)
     return None
+
+
+VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
+"""Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
+
+
+def compare_runs(folders: Iterable[Path], metric: str) -> str:
+    """Return the comparison of finished runs, in separate tables where losses are not comparable.
+
+    A loss depends on the vocabulary and on the validation text, so runs share a table only where the
+    fingerprint of the prepared data and the settings of validation are the same.
+
+    Args:
+        folders: of runs with a summary. One that failed is listed with the reason and left out.
+        metric: of `metrics.jsonl`.
+
+    Raises:
+        RecordError: a record is damaged, a run has no such metric, or no run is left.
+    """
+    groups: dict[str, list[Path]] = {}
+    failed = []
+    for folder in folders:
+        ending = read_summary(folder, Ending)
+        if ending["status"] == "failed":
+            error = printable(ending.get("error", "its summary does not say why"))
+            how = "diverged" if error.startswith("Diverged: ") else "failed"
+            told = escaped(error.removeprefix("Diverged: "))
+            failed.append(f"- {code(folder.name)} {how}: {told}")
+        else:
+            groups.setdefault(_validated_on(folder), []).append(folder)
+    if not groups and failed:
+        raise RecordError("all of these runs failed: " + "; ".join(line[2:] for line in failed))
+    parts = []
+    if len(groups) > 1:
+        parts.append(
+            f"Runs on {len(groups)} different validation sets: a loss depends on the vocabulary and "
+            "the validation text, so losses are compared within a table only."
+        )
+    for number, group in enumerate(groups.values(), start=1):
+        if len(groups) > 1:
+            parts.append(f"### {number} of {len(groups)}: {_data_of(group[0])}")
+        parts.append(compare([read_curve(folder, metric) for folder in group], metric))
+    if not groups:
+        parts.append(compare([], metric))
+    if failed:
+        parts.append("\n".join(["**Left out**", "", *failed]))
+    return "\n\n".join(parts)
+
+
+def _validated_on(folder: Path) -> str:
+    """Return, as JSON, what must be equal for the validation losses of two runs to be comparable."""
+    config = read_config(folder)
+    settings = [_setting(config, key) for key in VALIDATION]
+    return json.dumps([read_json(folder / "env.json", Environment)["data"], settings])
+
+
+def _data_of(folder: Path) -> str:
+    """Return the data, vocabulary and length that a run validates on, in words."""
+    config = read_config(folder)
+    words = {
+        "data": _setting(config, "data.kind"),
+        "vocabulary": _setting(config, "data.tokenizer.vocab_size"),
+        "sequence length": _setting(config, "training.sequence_length"),
+    }
+    shown = [
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+        for name, value in words.items()
+        if value is not None
+    ]
+    fingerprint = read_json(folder / "env.json", Environment)["data"]
+    return escaped(", ".join([*shown, f"fingerprint {fingerprint[:8]}"]))
+
+
+def _setting(config: dict[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; None where the config does not have it."""
+    found: Any = config
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def compare(curves: list[Curve], metric: str) -> str:

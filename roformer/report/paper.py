@@ -155,7 +155,7 @@ def paper_table(paper: Paper, key: str) -> Table:
     Raises:
         RecordError: there is none of that key; says which there are.
     """
-    about = _experiment(paper, key)
+    about = find_experiment(paper, key)
     lines = [[*_words(about), *_columns(paper, about)]]
     lines += [line for metric in _metrics(about) for line in _paper_lines(paper, about, metric)]
     return Table(about["title"], lines, len(_words(about)), _notes(paper, key))
@@ -173,7 +173,7 @@ def against_paper(paper: Paper, key: str, ours: Sequence[Ours]) -> Table:
         RecordError: no such table; a metric that it does not have; two values for one cell; scores
             of different signatures in one column.
     """
-    about = _experiment(paper, key)
+    about = find_experiment(paper, key)
     _check_ours(about, ours)
     theirs = _columns(paper, about)
     columns = list(dict.fromkeys(row.column for row in ours))
@@ -205,7 +205,7 @@ def others_table(paper: Paper) -> Table:
     """Return the numbers of third parties, which stand in no other table."""
     lines = [["about", "who", "model", "metric", "split", "third party's number"]]
     for other in paper["others"]:
-        title = _experiment(paper, other["about"])["title"].partition(":")[0]
+        title = find_experiment(paper, other["about"])["title"].partition(":")[0]
         words = (other["who"], other["model"], other["metric"], other["split"])
         lines.append([title, *words, f"{other['value']:g}"])
     note = "Measured neither by the paper nor here; as their authors state them, not checked."
@@ -230,7 +230,7 @@ def claims(paper: Paper, studies: Iterable[Study]) -> Table:
         found[study.claim].append(study)
     lines = [["claim", "where", "the paper shows", "our study", "our outcome", "our scale"]]
     for key, about in found.items():
-        experiment = _experiment(paper, key)
+        experiment = find_experiment(paper, key)
         where = experiment["title"].partition(":")[0]
         words = [experiment["claim"], where, experiment["shows"]]
         for study in about:
@@ -242,7 +242,12 @@ def claims(paper: Paper, studies: Iterable[Study]) -> Table:
     return Table("Claims of the paper", lines, 6, [note])
 
 
-def _experiment(paper: Paper, key: str) -> Experiment:
+def find_experiment(paper: Paper, key: str) -> Experiment:
+    """Return a table, figure or claim beyond the paper.
+
+    Raises:
+        RecordError: there is none of that key; says which there are.
+    """
     known = paper["tables"] | paper["figures"] | paper["beyond"]
     if key not in known:
         raise RecordError(f"the paper's numbers have no {key}: choose one of {', '.join(known)}")
@@ -304,7 +309,7 @@ def _paper_lines(paper: Paper, about: Experiment, metric: str) -> list[list[str]
 
 def _notes(paper: Paper, key: str) -> list[str]:
     """Return what stands below a table: claim, settings, what is not said, caveats, gaps."""
-    about = _experiment(paper, key)
+    about = find_experiment(paper, key)
     notes = [f"Claim: {about['claim']} Shown: {about['shows']}."]
     notes.append(f"Settings: {'; '.join(f'{k}: {v}' for k, v in about['settings'].items())}.")
     if about["not_said"]:

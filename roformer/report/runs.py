@@ -35,6 +35,8 @@ from roformer.report.records import (
 )
 from roformer.report.tables import run_label
 
+YOURS = "your runs"
+"""The study of a run that is not recorded: it was made on this machine."""
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
 """A folder with one of these is a run's."""
@@ -96,7 +98,7 @@ class RunRecord:
     """The run id, which is the folder's name."""
     folder: str
     study: str
-    """Folder under experiments/, or `runs` for a run that is not recorded."""
+    """Folder under experiments/, or `YOURS`."""
     status: str
     """One of `STATUSES`; running is what has no summary yet."""
     reason: str = ""
@@ -112,6 +114,7 @@ class RunRecord:
     steps: int | None = None
     tokens: int | None = None
     wall_seconds: float | None = None
+    """Of a running one: from its start to its last line."""
     tokens_per_second: float | None = None
     parameters: int | None = None
     summary: dict[str, Any] = field(default_factory=dict)
@@ -124,6 +127,8 @@ class RunRecord:
     command: str = ""
     arm: str = ""
     """Runs of one arm have the same, and differ in the seed alone."""
+    written: float = 0.0
+    """When a file of the record was last written, in seconds since the epoch."""
 
     @property
     def label(self) -> str:
@@ -150,9 +155,7 @@ class RunReader:
             known = self._read.get(folder)
             found[folder] = known if known and known[0] == state else (state, _run(folder, study))
         self._read = found
-        records = [record for _, record in found.values()]
-        recorded = {record.name for record in records if record.study != "runs"}
-        return [r for r in records if r.study != "runs" or r.name not in recorded]
+        return [record for _, record in found.values()]
 
 
 def read_runs(roots: Iterable[Path]) -> list[RunRecord]:
@@ -163,8 +166,9 @@ def read_runs(roots: Iterable[Path]) -> list[RunRecord]:
             `<pipeline>/<run>`; one that is absent has no runs.
 
     Returns:
-        Each run once: of one that was recorded, the record, which does not change any more. Attempts
-        that were set aside (`<run>.before-N`) are left out.
+        Every folder is a run of its own: a recorded one belongs to its study, one of this machine to
+        `YOURS`, also where their ids are equal. Attempts that were set aside (`<run>.before-N`) are
+        left out.
     """
     return RunReader(roots).read()
 
@@ -178,7 +182,7 @@ def run_folders(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
                 below = folder.relative_to(root).parts
                 hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
                 if not hidden and any((folder / name).is_file() for name in FILES):
-                    yield folder, printable(below[0]) if recorded else "runs"
+                    yield folder, printable(below[0]) if recorded else YOURS
 
 
 def flattened(content: Any, key: str = "") -> dict[str, str]:
@@ -231,7 +235,7 @@ def _run(folder: Path, study: str) -> RunRecord:
     curves = _curves(rows)
     # A run that has not ended is told by its config and its last line.
     last = rows[-1] if rows and not ended else {}
-    pipeline = summary.get("pipeline", folder.parent.name if study == "runs" else "")
+    pipeline = summary.get("pipeline", folder.parent.name if study == YOURS else "")
     tasks = config.get("task")
     task = summary.get("task", next(iter(tasks), "") if isinstance(tasks, dict) else "")
     seed = config.get("seed")
@@ -243,7 +247,7 @@ def _run(folder: Path, study: str) -> RunRecord:
         "steps": last.get("step"),
         "tokens": _count(last.get("data/tokens")),
         "tokens_per_second": last.get("perf/tokens_per_second"),
-        "wall_seconds": None,
+        "wall_seconds": None if ended else _elapsed(folder, environment),
         "parameters": None,
     }
     facts |= {key: summary[key] for key in facts if key in summary}
@@ -264,6 +268,7 @@ def _run(folder: Path, study: str) -> RunRecord:
         curves=curves,
         command=_command(folder),
         arm=_arm(folder, pipeline, config),
+        written=_last_written(folder),
         **facts,
     )
 
@@ -343,14 +348,23 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
             **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
         }.get(summary["pipeline"], "the run counts itself as degenerate")
     if status == "running":
-        return f"no summary yet; last written {_last_written(folder)}"
+        latest = datetime.datetime.fromtimestamp(_last_written(folder), datetime.UTC)
+        return f"no summary yet; last written {latest:%Y-%m-%d %H:%M} UTC"
     return ""
 
 
-def _last_written(folder: Path) -> str:
-    times = [modified for _, modified, *_ in _state(folder)]
-    latest = datetime.datetime.fromtimestamp(max(times, default=0) / 1e9, datetime.UTC)
-    return f"{latest:%Y-%m-%d %H:%M} UTC"
+def _last_written(folder: Path) -> float:
+    """Return when a file of a run was last written, in seconds since the epoch."""
+    return max((modified for _, modified, *_ in _state(folder)), default=0) / 1e9
+
+
+def _elapsed(folder: Path, environment: dict[str, str]) -> float | None:
+    """Return the seconds from the start of a run to what it wrote last; None where no start is noted."""
+    try:
+        started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
+    except (KeyError, ValueError, OverflowError, OSError):
+        return None
+    return max(0.0, _last_written(folder) - started)
 
 
 def _command(folder: Path) -> str:

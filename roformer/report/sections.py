@@ -18,13 +18,13 @@ from roformer.report.positions import position_tables
 from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
 from roformer.report.scm import scm_tables
 from roformer.report.stages import stage_runs_table
-from roformer.report.studies import Study, read_studies, read_study
+from roformer.report.studies import Status, Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt import read_runs as read_translation_runs
 from roformer.report.wmt_bootstrap import bleu_table
 
 Sections = dict[str, list[Table]]
-HERE = "Here: runs of this machine"
+HERE = "Your statistics: finished runs of this machine"
 PAPER = {
     "pretrain": "figure_3_left",
     "glue": "table_2",
@@ -45,7 +45,8 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
         experiments: the folder of recorded studies with paper.yaml; without it only `runs` is told of.
         runs: the folder of this machine's runs; those that are not finished are left out.
     """
-    found: Sections = {}
+    yours = your_tables(runs)
+    found: Sections = {HERE: yours} if yours else {}
     if (experiments / "paper.yaml").is_file():
         found["Claims: what the paper says, and what came out"] = _or_problem(
             lambda: [claims(*_read(experiments))]
@@ -55,13 +56,20 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
         )
         for file in sorted(experiments.glob("*/study.yaml")):
             found.update(_study_section(file.parent))
+    return found
+
+
+def your_tables(runs: Path) -> list[Table]:
+    """Return the tables of the finished runs of this machine, pipeline by pipeline.
+
+    What cannot be made, because a record is damaged, is a table that says so.
+    """
     by_pipeline: dict[str, list[Path]] = {}
     for run in finished(runs):
         by_pipeline.setdefault(_pipeline(run), []).append(run)
-    tables = [
+    return [
         table for group in by_pipeline.values() for table in _or_problem(partial(run_tables, group))
     ]
-    return found | ({HERE: tables} if tables else {})
 
 
 def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
@@ -101,6 +109,8 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
         tables.append(stage_runs_table(staged))
     for pipeline, loss in LOSSES.items():
         for group in comparable(by_pipeline.get(pipeline, [])):
+            if all(read_summary(run, Status)["status"] == "failed" for run in group):
+                continue  # the table of runs tells why
             tables += convergence_tables(group, loss.metric, baseline)
             tables += position_tables(group, baseline)
     if cells := by_pipeline.get("glue"):

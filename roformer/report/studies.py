@@ -132,12 +132,14 @@ def statuses(study: Study) -> dict[str, int]:
     """Return how many of a study's recorded runs have which status."""
     found: dict[str, int] = {}
     for run in study.runs:
-        status = read_summary(run, _Status)["status"]
+        status = read_summary(run, Status)["status"]
         found[status] = found.get(status, 0) + 1
     return found
 
 
-class _Status(Pipeline):
+class Status(Pipeline):
+    """How a run ended."""
+
     status: str
 
 

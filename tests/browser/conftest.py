@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from roformer.report.dashboard.page import build_page
+from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import read_runs
 from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
@@ -63,7 +64,8 @@ def records(roots):
 @pytest.fixture(scope="session")
 def page_file(records, tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "dashboard.html"
-    file.write_text(build_page(records, SECTIONS))
+    rows = read_reproduction(REPOSITORY / "experiments", records)
+    file.write_text(build_page(records, SECTIONS, rows=rows))
     return file
 
 
@@ -98,6 +100,12 @@ def until(page, condition):
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"it never came true: {condition}")
+
+
+def unfolded(page):
+    """Open the folded parts of a page."""
+    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+    return page
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ import statistics
 
 import pytest
 
-from roformer.report.runs import read_runs
-from tests.browser.conftest import PLOT, SECTIONS, until
+from roformer.report.reproduction import read_reproduction
+from roformer.report.runs import YOURS, read_runs
+from tests.browser.conftest import PLOT, SECTIONS, unfolded, until
 from tests.browser.synthetic import HOSTILE, HOSTILE_NAME
+from tests.conftest import REPOSITORY
 
 TRACES = f"{PLOT}.data.map(t => ({{run: t.meta, name: t.name, x: t.x, y: t.y}}))"
 
@@ -76,12 +78,40 @@ def test_every_number_of_the_table_is_the_summarys(opened, records):
                 assert math.isclose(float(text), value, rel_tol=1e-3, abs_tol=1e-4)
 
 
-def test_headers_count_the_runs(opened, records):
+def test_headers_count_your_runs_and_the_recorded(opened, records):
+    yours = [run for run in records if run.study == YOURS]
     shown = opened.inner_text("#counts").split()
-    count = {s: sum(run.status == s for run in records) for s in ("done", "degenerate", "damaged")}
-    assert shown[:2] == [str(len(records)), "runs"]
-    for status, number in count.items():
-        assert shown[shown.index(status) - 1] == str(number) != "0"
+    assert shown[:2] == [str(len(yours)), "runs"] and len(yours) > 1
+    for status in ("running", "damaged"):
+        count = sum(run.status == status for run in yours)
+        assert shown[shown.index(status) - 1] == str(count) != "0"
+    assert shown[-2:] == [str(len(records) - len(yours)), "recorded"]
+
+
+def test_the_first_screen_is_your_runs_beside_the_record_and_the_paper(opened, records):
+    """Its rows are those of the terminal; what of yours still runs is a curve below it."""
+    expected = read_reproduction(REPOSITORY / "experiments", records)
+    shown = opened.eval_on_selector_all(
+        "#yours-table tr[data-metric]",
+        "rows => rows.map(row => [...row.cells].map(c => c.textContent))",
+    )
+    assert shown == [
+        [r.metric, r.paper, r.record, r.here, r.holds, r.verdict, r.spread] for r in expected
+    ]
+    assert expected[0].here.startswith("running") and expected[0].verdict == "RoFormer: running"
+    first = opened.locator("#yours-table tr[data-metric]").first.bounding_box()
+    assert first["y"] + first["height"] < 450
+    tops = "['yours', 'curves', 'runs', 'sections'].map(id => byId(id).getBoundingClientRect().top)"
+    assert opened.evaluate(tops) == sorted(opened.evaluate(tops))
+    assert [trace["run"] for trace in opened.evaluate(TRACES)] == [
+        run.folder for run in records if run.study == YOURS and run.curves
+    ]
+
+
+def test_recorded_studies_are_folded_until_they_are_asked_for(page):
+    assert page.locator("#sections .report").first.is_hidden()
+    page.click("#nav .made a")
+    assert page.locator("#sections .report").first.is_visible()
 
 
 def test_why_a_run_is_not_done_can_be_read(opened, records):
@@ -250,7 +280,7 @@ def test_the_table_is_sorted_by_the_keyboard_alone(page, records):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     reached = set()
-    for _ in range(60):
+    for _ in range(90):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
         if page.evaluate("document.activeElement.textContent") == "Updates":
@@ -272,7 +302,7 @@ def test_the_table_is_sorted_by_the_keyboard_alone(page, records):
 @pytest.mark.slow
 def test_commands_are_copied(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.click(".command button")
+    unfolded(page).click(".command button")
     until(page, "document.querySelector('.command button').textContent !== 'Copy'")
     command = SECTIONS["Against the paper"][0].command
     assert page.evaluate("getSelection().toString()") == command

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from roformer.report.sections import comparable, finished, run_tables, sections_of
-from scripts.report import report, tables
+from roformer.report.sections import HERE, comparable, finished, run_tables, sections_of
+from scripts.report import report
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "experiments"
@@ -98,9 +98,43 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
     assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
 
 
-def test_tables_of_runs_name_what_is_left_out(tmp_path, capsys):
+def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
+    """What is printed is a file too; the statistics of this machine's runs are another."""
+    shutil.copytree(EXPERIMENTS / "reproduce", experiments / "reproduce")
+    runs = tmp_path / "runs"
     (rotary,) = EXPERIMENTS.glob("wmt_builtin/runs/*rotary*")
-    tables([rotary, tmp_path], tmp_path / "dashboard.html")
-    shown = capsys.readouterr()
-    assert "96.98" in shown.out and "dashboard:" not in shown.out
-    assert f"left out: {tmp_path} has no summary.json" in shown.err
+    shutil.copytree(rotary, runs / "wmt" / rotary.name)
+    report(experiments, runs)
+    printed = capsys.readouterr().out.split("\n\n", 1)[1]
+    assert printed == (runs / "report" / "results.txt").read_text()
+    *table, dashboard, statistics = printed.splitlines()
+    assert table[0].startswith("model / baseline") and any(
+        line.startswith("  BLEU") for line in table
+    )
+    assert dashboard.endswith("report/dashboard.html") and statistics.endswith("statistics.md")
+    assert "sacreBLEU" in (runs / "report" / "statistics.md").read_text()
+
+
+def test_the_statistics_of_this_machine_come_before_the_recorded_studies(experiments, tmp_path):
+    (rotary,) = EXPERIMENTS.glob("wmt_builtin/runs/*rotary*")
+    shutil.copytree(rotary, tmp_path / "wmt" / rotary.name)
+    assert next(iter(sections_of(experiments, tmp_path))) == HERE
+
+
+def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
+    """Nothing is told of it but in the list of runs."""
+    for run in EXPERIMENTS.glob("pretraining_builtin/runs/*"):
+        shutil.copytree(run, tmp_path / "pretrain" / run.name)
+    before = [table.title for table in run_tables(finished(tmp_path))]
+    (rotary,) = EXPERIMENTS.glob("pretraining_builtin/runs/*rotary*")
+    diverged = tmp_path / "pretrain" / "diverged-s0"
+    shutil.copytree(rotary, diverged)
+    config = (diverged / "config.yaml").read_text()
+    (diverged / "config.yaml").write_text(
+        config.replace("learning_rate: 0.001", "learning_rate: 1000.0")
+    )
+    summary = json.loads((diverged / "summary.json").read_text()) | {"metrics": {}, "best": None}
+    summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
+    (diverged / "summary.json").write_text(json.dumps(summary))
+    (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
+    assert [table.title for table in run_tables(finished(tmp_path))] == before

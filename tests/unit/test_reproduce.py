@@ -172,6 +172,9 @@ def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("7 stages at recipe smoke, 2 of them done, up to 2 side by side; ")
     assert sorted(line[:6] for line in lines[1:8]) == [f"[{number}/7] " for number in range(1, 8)]
-    assert "| roformer (rotary) |" in done.stdout and "sacreBLEU" in done.stdout
-    page = tmp_path / "runs" / "report" / "dashboard.html"
-    assert page.is_file() and str(page) in lines[-1]
+    end = lines[lines.index("") + 1 :]
+    assert len(end) <= 24 and max(map(len, end[:-2])) <= 100
+    assert any(line.startswith("  masked-LM loss") and "other recipe" in line for line in end)
+    for name, line in zip(("dashboard.html", "statistics.md"), end[-2:], strict=True):
+        file = tmp_path / "runs" / "report" / name
+        assert file.is_file() and line.endswith(str(file))

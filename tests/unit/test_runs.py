@@ -2,14 +2,16 @@
 
 import json
 import math
+import os
 import shutil
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.report.dashboard.page import build_page, data_json, policy, thinned
-from roformer.report.runs import FILES, STATUSES, Point, RunReader, flattened, read_runs
+from roformer.report.runs import FILES, STATUSES, YOURS, Point, RunReader, flattened, read_runs
 from roformer.report.tables import Table, run_label
 from tests.browser.synthetic import HOSTILE, append_row, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
@@ -65,7 +67,8 @@ def test_headlines_are_the_named_metric_and_that_of_other_parts(tmp_path):
     ]
 
 
-def test_a_recorded_run_stands_for_the_local_one(tmp_path):
+def test_a_record_is_its_studys_and_a_local_run_of_the_same_id_is_yours(tmp_path):
+    """Neither hides the other, and they are no two seeds of one configuration in the plot."""
     for place in ("experiments/study/runs", "runs/pretrain"):
         write_run(tmp_path / place / "same-s0", losses=LOSSES)
     write_run(tmp_path / "runs/pretrain/local-s0", losses=LOSSES)
@@ -73,7 +76,29 @@ def test_a_recorded_run_stands_for_the_local_one(tmp_path):
     (tmp_path / "runs/.locks/x").mkdir(parents=True)
     (tmp_path / "experiments/study/plots").mkdir()
     found = read_runs([tmp_path / "experiments", tmp_path / "runs", tmp_path / "absent"])
-    assert [(r.name, r.study) for r in found] == [("same-s0", "study"), ("local-s0", "runs")]
+    assert [(r.name, r.study) for r in found] == [
+        ("same-s0", "study"),
+        ("local-s0", YOURS),
+        ("same-s0", YOURS),
+    ]
+    shown = json.loads(data_json(found, {}))["runs"]
+    assert [run["study"] for run in shown] == [YOURS, YOURS, "study"]
+    _, yours, record = shown
+    assert yours["arm"] != record["arm"] and yours["id"] != record["id"]
+
+
+def test_a_run_that_still_trains_has_its_own_status_and_time_beside_its_record(tmp_path):
+    write_run(tmp_path / "experiments/study/runs/same-s0", losses=LOSSES)
+    folder = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES, status=None)
+    environment = json.loads((folder / "env.json").read_text())
+    environment["started"] = "2026-01-01T00:00:00+00:00"
+    (folder / "env.json").write_text(json.dumps(environment))
+    for name in FILES:
+        if (folder / name).exists():
+            os.utime(folder / name, (0, datetime.fromisoformat("2026-01-01T00:01:40Z").timestamp()))
+    recorded, yours = read_runs([tmp_path / "experiments", tmp_path / "runs"])
+    assert (recorded.status, recorded.wall_seconds) == ("done", 12.3456789)
+    assert (yours.status, yours.wall_seconds) == ("running", 100.0)
 
 
 def test_seeds_are_one_arm_and_settings_are_not(tmp_path):

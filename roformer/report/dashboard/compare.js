@@ -1,4 +1,4 @@
-/* Two configs side by side, and the tables of the report. */
+/* Two configs side by side, and the tables of the report: those of recorded studies are folded. */
 
 function startCompare() {
   for (const id of ["one", "another", "all-keys"]) byId(id).addEventListener("change", renderCompare);
@@ -54,12 +54,16 @@ function compareRow(part, key, one, another) {
 function renderSections() {
   for (const link of document.querySelectorAll("#nav .made")) link.remove();
   const last = byId("nav").lastElementChild;
-  const made = page.data.sections.map(({ heading, tables }, number) => {
+  const open = new Set([...document.querySelectorAll("#sections details[open]")].map(({ dataset }) => dataset.heading));
+  const made = page.data.sections.map(({ heading, yours, tables }, number) => {
     const id = `section-${number}`;
-    const short = heading.split(":")[0];
-    last.before(element("li", { class: "made" }, element("a", { href: `#${id}` }, short)));
+    const link = element("a", { href: `#${id}` }, heading.split(":")[0]);
     const title = element("h2", { id: `${id}-heading` }, heading);
-    return element("section", { id, "aria-labelledby": `${id}-heading`, tabindex: "-1" }, title, ...tables.map(tableOf));
+    const attributes = { open: yours || open.has(heading), "data-heading": heading };
+    const details = element("details", attributes, element("summary", {}, title), ...tables.map(tableOf));
+    link.addEventListener("click", () => { details.open = true; });
+    last.before(element("li", { class: "made" }, link));
+    return element("section", { id, "aria-labelledby": `${id}-heading`, tabindex: "-1" }, details);
   });
   byId("sections").replaceChildren(...made);
 }

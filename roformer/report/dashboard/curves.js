@@ -18,10 +18,11 @@ function startCurves() {
 function renderCurves() {
   const { runs, why } = chosenRuns();
   const metric = renderMetrics(runs);
-  const drawn = runs.filter((run) => Object.hasOwn(run.curves, metric));
+  const having = runs.filter((run) => Object.hasOwn(run.curves, metric));
+  const drawn = page.checked.size ? having : having.slice(0, MOST_BY_DEFAULT);
   const axis = byId("axis").value;
   const traces = byId("band").checked ? bandTraces(drawn, metric, axis) : runTraces(drawn, metric, axis);
-  const without = runs.length - drawn.length;
+  const without = runs.length - having.length;
   const left = without && page.checked.size ? ` ${without} of the checked runs have no ${metric}.` : "";
   byId("curves-note").textContent = why + left;
   byId("plot").setAttribute("aria-label", `${metric || "No metric"} over ${axis} of ${drawn.length} runs`);
@@ -34,8 +35,8 @@ function renderCurves() {
   renderDrawn(drawn, metric);
 }
 
-/** The checked runs; where there are none, those of the filters, or of the study that
-    has most models with the metric. */
+/** The checked runs; where there are none, those of the filters, yours, or those of the study
+    that has most models with the metric. */
 function chosenRuns() {
   const withCurves = (run) => Object.keys(run.curves).length > 0;
   if (page.checked.size) {
@@ -48,13 +49,15 @@ function chosenRuns() {
     const why = `No run is checked: shown are ${some}those that pass the filters.`;
     return { runs: found.slice(0, MOST_BY_DEFAULT), why };
   }
+  const yours = page.data.runs.filter((run) => run.study === page.data.yours && withCurves(run));
+  if (yours.length) return { runs: yours, why: "No run is checked: shown are yours." };
   const studies = [...groupBy(page.data.runs.filter(withCurves), (run) => run.study)];
   const arms = ([, runs]) =>
     new Set(runs.filter((run) => Object.hasOwn(run.curves, wished.metric)).map((run) => run.label)).size;
   const most = Math.max(...studies.map(arms));
   const [study, runs] = studies.find((found) => arms(found) === most) ?? ["", []];
   const why = runs.length ? `No run is checked: shown are those of ${study}.` : "No run has a curve yet.";
-  return { runs: runs.slice(0, MOST_BY_DEFAULT), why };
+  return { runs, why };
 }
 
 /** Offer the metrics of these runs; return the one that is drawn. */

@@ -22,14 +22,16 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from roformer.report.records import printable
-from roformer.report.runs import STATUSES, Point, RunRecord
+from roformer.report.reproduction import LEGEND, Row
+from roformer.report.runs import STATUSES, YOURS, Point, RunRecord
+from roformer.report.sections import HERE
 from roformer.report.tables import Table
 
 LONGEST_CURVE = 500
 """Points of a curve that are drawn."""
 POLL_SECONDS = 10
 """How often a live page asks for the records."""
-SCRIPTS = ("page.js", "runs.js", "curves.js", "compare.js", "start.js")
+SCRIPTS = ("page.js", "results.js", "runs.js", "curves.js", "compare.js", "start.js")
 """In the order in which they are run, as one script."""
 
 
@@ -37,6 +39,7 @@ def build_page(
     records: Iterable[RunRecord],
     sections: Mapping[str, Sequence[Table]],
     *,
+    rows: Sequence[Row] = (),
     live: bool = False,
 ) -> str:
     """Return the page.
@@ -44,6 +47,7 @@ def build_page(
     Args:
         records: of all runs; see `roformer.report.runs.read_runs`.
         sections: heading → its tables, in the order of the page.
+        rows: the first table; see `roformer.report.reproduction.reproduction`.
         live: whether the page is served, and asks for `records.json` again and again.
     """
     script = "\n".join(_asset(name) for name in SCRIPTS)
@@ -53,7 +57,7 @@ def build_page(
         "style": _asset("page.css"),
         "theme": theme,
         "plotly": plotly,
-        "data": data_json(records, sections, live=live),
+        "data": data_json(records, sections, rows=rows, live=live),
         "script": script,
     }
     text = _asset("page.html")
@@ -77,17 +81,31 @@ def policy(scripts: Iterable[str], *, live: bool) -> str:
 
 
 def data_json(
-    records: Iterable[RunRecord], sections: Mapping[str, Sequence[Table]], *, live: bool = False
+    records: Iterable[RunRecord],
+    sections: Mapping[str, Sequence[Table]],
+    *,
+    rows: Sequence[Row] = (),
+    live: bool = False,
 ) -> str:
     """Return what the page shows, as JSON that no HTML parser sees an end of a script in."""
-    runs = sorted(records, key=lambda run: (run.study == "runs", run.study, run.name))
+    runs = sorted(records, key=lambda run: (run.study != YOURS, run.study, run.name))
     content = {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
         "poll": POLL_SECONDS if live else None,
         "statuses": STATUSES,
+        "yours": YOURS,
+        "legend": LEGEND,
+        "rows": [
+            {key: printable(v) if isinstance(v, str) else v for key, v in row._asdict().items()}
+            for row in rows
+        ],
         "runs": [_run(run) for run in runs],
         "sections": [
-            {"heading": heading, "tables": [_table(table) for table in tables]}
+            {
+                "heading": heading,
+                "yours": heading.startswith(HERE),
+                "tables": [_table(table) for table in tables],
+            }
             for heading, tables in sections.items()
         ],
     }
@@ -127,7 +145,8 @@ def _run(run: RunRecord) -> dict[str, Any]:
         "position": run.position,
         "label": run.label,
         "task": run.task,
-        "arm": run.arm,
+        # A recorded run and one of this machine are no seeds of each other.
+        "arm": f"{run.arm}-here" if run.study == YOURS else run.arm,
         "recipe": run.recipe,
         "seed": run.seed,
         "status": run.status,

@@ -9,14 +9,22 @@ function render() {
   renderCompare();
 }
 
+/** Count your runs by status, and the recorded ones; all runs where none is yours. */
 function renderCounts() {
-  const { runs, statuses } = page.data;
-  const count = (status) => runs.filter((run) => run.status === status).length;
+  const { runs, statuses, yours } = page.data;
+  const own = runs.filter((run) => run.study === yours);
+  const shown = own.length ? own : runs;
+  const count = (status) => shown.filter((run) => run.status === status).length;
   const counts = statuses.map((status) => [status, count(status)]).filter(([, number]) => number > 0);
-  const item = ([status, number]) =>
-    element("li", { "data-status": status }, element("b", {}, counted(number)), element("span", { class: `status ${status}` }, status));
-  const all = element("li", {}, element("b", {}, counted(runs.length)), runs.length === 1 ? "run" : "runs");
-  byId("counts").replaceChildren(all, ...counts.map(item));
+  const plural = shown.length === 1 ? "run" : "runs";
+  const item = (number, text, attributes = {}) =>
+    element("li", attributes, element("b", {}, counted(number)), text);
+  byId("counts").replaceChildren(
+    item(shown.length, own.length ? `${plural} of yours` : plural),
+    ...counts.map(([status, number]) =>
+      item(number, element("span", { class: `status ${status}` }, status), { "data-status": status })),
+    ...(own.length ? [item(runs.length - own.length, "recorded")] : []),
+  );
 }
 
 function renderMade() {
@@ -62,7 +70,7 @@ function tell(text) {
 
 function take(data) {
   const same = (key) => JSON.stringify(data[key]) === JSON.stringify(page.data[key]);
-  const [sameRuns, sameSections] = [same("runs"), same("sections")];
+  const [sameRuns, sameRows, sameSections] = [same("runs"), same("rows"), same("sections")];
   page.data = data;
   renderMade();
   if (!sameRuns) {
@@ -70,6 +78,7 @@ function take(data) {
     for (const id of page.checked) if (!known.has(id)) page.checked.delete(id);
     render();
   }
+  if (!sameRows) renderResults();
   if (!sameSections) renderSections();
 }
 
@@ -78,6 +87,7 @@ startRuns();
 startCurves();
 startCompare();
 renderMade();
+renderResults();
 renderSections();
 render();
 startLive();

@@ -1,0 +1,516 @@
+"""The runs of this machine beside the paper and the record: one row for each comparison of two models.
+
+`reproduction` makes the rows out of records; `screen` prints them, the dashboard draws the same. The numbers
+of the paper, of the record and from here stand side by side. No difference from the paper is taken, because
+its scale is another: the verdicts hold the runs here against the record, and the order of the two models
+against the claim.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from textwrap import shorten
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from roformer.report.comparing import signed
+from roformer.report.paper import Experiment, Paper, Value, find_experiment, read_paper
+from roformer.report.records import RecordError, check, read_yaml
+from roformer.report.runs import YOURS, RunRecord
+
+EXPECTED = Path("reproduce") / "expected.yaml"
+"""The spreads, below the folder of recorded studies."""
+FREE = re.compile(r"seed|resume|(runtime|tracker)\..*")
+"""Keys of a config in which runs of one configuration may differ."""
+OF_THE_MODEL = re.compile(
+    r"model\..*|init_from|init_revision|tokenizer\..*|training\.max_length|optimizer\.learning_rate"
+)
+"""Keys in which also the two models of a comparison may differ."""
+NOT_RUN = "not run"
+LEGEND = "claim: yes if ahead by more than the spread; (…) not claimed by the paper; * copied, another split"
+WIDTHS = (18, 13, 14, 14, 10, 28)
+"""Of the columns on a terminal."""
+Spread = Annotated[float, Field(gt=0, le=1000)]
+
+
+class Expected(TypedDict):
+    """What expected.yaml says of a table or figure."""
+
+    record: str
+    """The study whose runs are the record."""
+    spread: dict[str, Annotated[list[Spread], Field(min_length=2, max_length=2)]]
+    """Label of a comparison → the spread of the model and of the baseline."""
+    how: str
+
+
+class Side(NamedTuple):
+    """A model of a comparison."""
+
+    paper: str
+    """Its row in paper.yaml, model and position: `RoFormer (rotary)`."""
+    config: Mapping[str, str]
+    """Dotted key → value that its runs have."""
+
+
+class Comparison(NamedTuple):
+    """What a claim of the paper compares."""
+
+    experiment: str
+    """Key of paper.yaml."""
+    metric: str
+    """As paper.yaml calls it."""
+    pipeline: str
+    measured: str
+    """As the summary of a run calls it."""
+    model: Side
+    baseline: Side
+    label: str = ""
+    """Names it among those of the experiment; the metric where empty."""
+    task: str = ""
+    lower_is_better: bool = False
+    percent: bool = False
+    """A share is measured, and shown in points of a hundred."""
+    digits: int = 1
+    split: str = ""
+    """Of the paper's numbers, where it has several."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the two are called: by model, or by position where they share the model."""
+        words = [
+            side.paper.removesuffix(")").partition(" (") for side in (self.model, self.baseline)
+        ]
+        at = 0 if words[0][0] != words[1][0] else 2
+        return words[0][at], words[1][at]
+
+
+class Measured(NamedTuple):
+    """What the runs of one side came to."""
+
+    state: str = NOT_RUN
+    """`done`, `degenerate`, `running`, `failed` or `not run`."""
+    value: float = math.nan
+    """Mean over seeds; NaN without one."""
+    seeds: int = 0
+    config: Mapping[str, str] = {}
+    """Without the keys that are free."""
+    scale: str = ""
+
+    def text(self, digits: int) -> str:
+        """Return the value, or why there is none."""
+        if self.state in ("done", "degenerate"):
+            return "NaN" if math.isnan(self.value) else f"{self.value:.{digits}f}"
+        return "–" if self.state == NOT_RUN else self.state
+
+
+class Row(NamedTuple):
+    """A comparison with its numbers; where there are two, the model's is before the baseline's."""
+
+    experiment: str
+    """Key of paper.yaml."""
+    where: str
+    """Table or figure."""
+    title: str
+    claim: str
+    """In the paper's words."""
+    models: str
+    metric: str
+    paper: str
+    record: str
+    here: str
+    spread: str
+    holds: str
+    """Whether the order of the two models here is the claimed one."""
+    verdict: str
+    """Of here against the record."""
+    is_run: bool
+    """Whether there is a run of one of the two models on this machine."""
+    paper_scale: str
+    paper_settings: str
+    record_scale: str
+    here_scale: str
+    how: str
+    """What the spread was derived from."""
+
+
+def _rotary(model: str) -> Side:
+    return Side("RoFormer (rotary)", {"model.name": model, "model.position.kind": "rotary"})
+
+
+def _glue(metric: str, measured: str) -> Comparison:
+    bert = Side("BERT (learned)", {"model.name": "bert"})
+    task = measured.partition("/")[0]
+    return Comparison(
+        "table_2", metric, "glue", measured, _rotary("roformer"), bert, task=task, percent=True
+    )
+
+
+def _bytes(paper: str, position: str) -> Side:
+    config = {"model.attention.kind": "performer", "model.position.kind": position}
+    if position == "rotary":
+        config["model.attention.rope_position"] = "post"  # as Eq. 19 has it
+    return Side(paper, config)
+
+
+def _causal(name: str, position: str) -> Comparison:
+    return Comparison(
+        "clm",
+        "causal-LM loss",
+        "clm",
+        "valid/loss",
+        Side("rotary", {"model.position.kind": "rotary"}),
+        Side(name, {"model.position.kind": position}),
+        label=f"loss, {name}",
+        lower_is_better=True,
+        digits=3,
+    )
+
+
+def _triplets(name: str, model: str) -> Comparison:
+    position = "rotary" if model == "roformer" else "absolute"
+    long, short = (
+        Side(f"{words} ({kind})", {"model.name": called, "training.max_length": length})
+        for words, kind, called, length in (
+            ("RoFormer-1024", "rotary", "roformer", "1024"),
+            (name, position, model, "512"),
+        )
+    )
+    return Comparison(
+        "table_5", "accuracy", "scm", "test/accuracy", long, short, name, percent=True, split="test"
+    )
+
+
+COMPARISONS = (
+    Comparison(
+        "figure_3_left",
+        "masked-LM loss",
+        "pretrain",
+        "valid/mlm_loss",
+        _rotary("roformer"),
+        Side("BERT (learned)", {"model.name": "bert", "model.position.kind": "learned"}),
+        lower_is_better=True,
+        digits=3,
+    ),
+    _glue("MRPC F1", "mrpc/f1"),
+    _glue("SST-2 accuracy", "sst2/accuracy"),
+    _glue("QNLI accuracy", "qnli/accuracy"),
+    _glue("STS-B Spearman", "stsb/spearman"),
+    _glue("QQP F1", "qqp/f1"),
+    _glue("MNLI-m accuracy", "mnli/accuracy_matched"),
+    _glue("MNLI-mm accuracy", "mnli/accuracy_mismatched"),
+    Comparison(
+        "table_1",
+        "BLEU",
+        "wmt",
+        "test/sacrebleu",
+        _rotary("roformer"),
+        Side(
+            "Transformer-base (sinusoidal)",
+            {"model.name": "transformer", "model.position.kind": "sinusoidal"},
+        ),
+    ),
+    Comparison(
+        "figure_3_right",
+        "bits per byte",
+        "charlm",
+        "valid/bits_per_byte_whole",
+        _bytes("Performer (rotary)", "rotary"),
+        _bytes("Performer (not rotary)", "none"),
+        lower_is_better=True,
+        digits=3,
+    ),
+    _causal("learned", "learned"),
+    _causal("sinusoidal", "sinusoidal"),
+    _causal("T5", "t5"),
+    _triplets("RoFormer-512", "roformer"),
+    _triplets("WoBERT-512", "wobert"),
+    _triplets("BERT-512", "bert"),
+)
+
+
+def reproduction(
+    paper: Paper, expected: Mapping[str, Expected], runs: Sequence[RunRecord]
+) -> list[Row]:
+    """Return a row for each comparison of `COMPARISONS`.
+
+    Of several configurations of a model on this machine the recorded one counts, else the one that
+    was written last; of several learning rates of a fine-tuning the best, as the paper chooses.
+
+    Args:
+        paper: the paper's numbers.
+        expected: spreads, by table or figure.
+        runs: of the record and of this machine.
+
+    Raises:
+        RecordError: a comparison is not in the paper's numbers.
+    """
+    return [_row(paper, expected.get(one.experiment), one, runs) for one in COMPARISONS]
+
+
+def read_reproduction(experiments: Path, runs: Sequence[RunRecord]) -> list[Row]:
+    """Return the rows of `reproduction`; none where the folder has no paper.yaml or no expected.yaml.
+
+    Raises:
+        RecordError: one of them is damaged.
+    """
+    files = (experiments / "paper.yaml", experiments / EXPECTED)
+    if not all(file.is_file() for file in files):
+        return []
+    return reproduction(read_paper(files[0]), read_expected(files[1]), runs)
+
+
+def read_expected(file: Path) -> dict[str, Expected]:
+    """Return the spreads by table or figure.
+
+    Raises:
+        RecordError: the file cannot be read, or a key is missing or of another type.
+    """
+    content = read_yaml(file, what="the spreads of the record")
+    try:
+        check(dict[str, Expected], content)
+    except ValueError as error:
+        raise RecordError(f"{file} is not the spreads of the record: {error}") from error
+    return content
+
+
+def screen(rows: Sequence[Row], width: int = 100) -> str:
+    """Return the rows as a table for a terminal, grouped by table and figure.
+
+    Those of which nothing was run are named in the last line.
+    """
+    header = ("paper", "record", "here", "claim", "here and the record")
+    lines = [_cut(_line("model / baseline", header), width)]
+    seen = set()
+    for row in (row for row in rows if row.is_run):
+        if row.where not in seen:
+            seen.add(row.where)
+            scales = [row.here_scale, f"paper: {row.paper_scale}"]
+            if row.record_scale != row.here_scale:
+                scales.insert(1, f"record: {row.record_scale}")
+            about = f"{row.where}, {row.models}: {'; '.join(scales)}"
+            lines.append(shorten(about, width, placeholder=" …"))
+        cells = (row.paper, row.record, row.here, row.holds, row.verdict)
+        lines.append(_cut(_line(f"  {row.metric}", cells), width))
+    if missing := dict.fromkeys(row.where for row in rows if not row.is_run):
+        lines.append(shorten(f"not run: {', '.join(missing)}", width, placeholder=" …"))
+    if len(lines) > 1:
+        lines.append(shorten(LEGEND, width, placeholder=" …"))
+    return "\n".join(lines)
+
+
+def _cut(line: str, width: int) -> str:
+    """Return a line that is cut at the width, with its columns as they are."""
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _line(label: str, cells: Iterable[str]) -> str:
+    columns = zip((label, *cells), WIDTHS, strict=True)
+    return " ".join(text.ljust(width) for text, width in columns).rstrip()
+
+
+def _row(
+    paper: Paper, expected: Expected | None, one: Comparison, runs: Sequence[RunRecord]
+) -> Row:
+    about = find_experiment(paper, one.experiment)
+    where, _, what = about["title"].partition(":")
+    label = one.label or one.metric
+    study = expected["record"] if expected else ""
+    sides = (one.model, one.baseline)
+    recorded = [run for run in runs if run.study == study]
+    yours = [run for run in runs if run.study == YOURS]
+    record = [_measure(one, side, recorded) for side in sides]
+    here = [
+        _measure(one, side, yours, like.config) for side, like in zip(sides, record, strict=True)
+    ]
+    spread = expected["spread"].get(label, []) if expected else []
+    numbers = [_number(about, one, side) for side in sides]
+    return Row(
+        experiment=one.experiment,
+        where=what.strip().capitalize() if one.experiment in paper["beyond"] else where,
+        title=about["title"],
+        claim=about["claim"],
+        models=" / ".join((one.names[0], "others" if one.label else one.names[1])),
+        metric=label,
+        paper=_paper_text(about, one, numbers),
+        record=_pair(record, one.digits),
+        here=_pair(here, one.digits),
+        spread=" / ".join(f"±{value:.{one.digits}f}" for value in spread),
+        holds=_holds(one, here, numbers, spread),
+        verdict=_verdict(one, record, here, spread),
+        is_run=any(side.state != NOT_RUN for side in here),
+        paper_scale=about["settings"].get("data", "not said"),
+        paper_settings="; ".join(f"{key} {value}" for key, value in about["settings"].items()),
+        record_scale=next((side.scale for side in record if side.scale), ""),
+        here_scale=next((side.scale for side in here if side.scale), ""),
+        how=expected["how"] if expected else "",
+    )
+
+
+def _measure(
+    one: Comparison, side: Side, runs: Sequence[RunRecord], like: Mapping[str, str] | None = None
+) -> Measured:
+    """Return what a side came to, in one configuration: that of `like`, else the one written last."""
+    groups: dict[tuple[tuple[str, str], ...], list[RunRecord]] = {}
+    for run in runs:
+        fits = all(run.config.get(key) == value for key, value in side.config.items())
+        same = (run.pipeline, run.task) == (one.pipeline, one.task)
+        if fits and same and not run.recipe.startswith("stages"):
+            groups.setdefault(tuple(sorted(_configuration(run, one).items())), []).append(run)
+    if not groups:
+        return Measured()
+    wanted = tuple(sorted((like or {}).items()))
+    chosen = groups.get(wanted) or max(groups.values(), key=lambda g: max(r.written for r in g))
+    by_rate: dict[str, list[RunRecord]] = {}
+    for run in chosen:
+        by_rate.setdefault(run.config.get("optimizer.learning_rate", ""), []).append(run)
+    found = [_mean(one, seeds, runs) for seeds in by_rate.values()]
+    # Higher is better wherever several rates are tried; what has no value comes last.
+    return max(found, key=lambda measured: (measured.seeds > 0, _or_lowest(measured.value)))
+
+
+def _mean(one: Comparison, runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> Measured:
+    """Return the mean over seeds; their scale counts the run among the others that they start from."""
+    ended = [run for run in runs if run.status in ("done", "degenerate")]
+    states = {run.status for run in runs}
+    first = (ended or runs)[0]
+    config, scale = _configuration(first, one), _scale(first, others)
+    if not ended:
+        why = next(s for s in ("running", "failed", "damaged") if s in states)
+        return Measured(why, config=config, scale=scale)
+    values = [run.summary["metrics"].get(one.measured) for run in ended]
+    value = fmean(math.nan if value is None else value for value in values)
+    state = "degenerate" if "degenerate" in states else "done"
+    return Measured(state, value * (100 if one.percent else 1), len(ended), config, scale)
+
+
+def _configuration(run: RunRecord, one: Comparison) -> dict[str, str]:
+    """Return the config of a run without what may differ between seeds, or is chosen on validation."""
+    kept = {key: value for key, value in run.config.items() if not FREE.fullmatch(key)}
+    if one.pipeline == "glue":
+        kept.pop("optimizer.learning_rate", None)
+    if "init_from" in kept:
+        kept["init_from"] = re.sub(r"-s-?\d+$", "", kept["init_from"])
+    return kept
+
+
+def _scale(run: RunRecord, others: Sequence[RunRecord]) -> str:
+    """Return tokens, size and data of a run, and the tokens of its pre-training."""
+    read = "bytes" if run.pipeline == "charlm" else "tokens"
+    tokens = f"{run.tokens / 1e6:,.1f} M {read}" if run.tokens is not None else ""
+    start = run.config.get("init_from", "")
+    for other in others:
+        if other.name == start and other.tokens is not None:
+            tokens += f" after {other.tokens / 1e6:,.1f} M"
+    layers, wide = run.config.get("model.layers"), run.config.get("model.hidden_size")
+    size = f"{layers} × {wide}" if layers and wide else ""
+    data = run.config.get("data.kind", "").removeprefix("scm_").removeprefix("bytes_")
+    return ", ".join(filter(None, (tokens, size, data)))
+
+
+def _number(about: Experiment, one: Comparison, side: Side) -> Value | None:
+    """Return the paper's number of a side; None where it has none."""
+    for value in about["numbers"]:
+        name = f"{value['model']} ({value['position']})"
+        if (name, value["metric"]) == (side.paper, one.metric) and value["split"] in (
+            one.split or value["split"],
+        ):
+            return value
+    return None
+
+
+def _paper_text(about: Experiment, one: Comparison, numbers: Sequence[Value | None]) -> str:
+    first, second = numbers
+    if first is None or second is None:
+        return "curves" if "curves" in about else "–"
+    digits = about["metrics"][one.metric]
+    other = "*" if first["split"] != second["split"] else ""
+    return f"{first['value']:.{digits}f} / {second['value']:.{digits}f}{other}"
+
+
+def _pair(sides: Sequence[Measured], digits: int) -> str:
+    if all(side.state == NOT_RUN for side in sides):
+        return "–"
+    return " / ".join(side.text(digits) for side in sides)
+
+
+def _holds(
+    one: Comparison,
+    here: Sequence[Measured],
+    numbers: Sequence[Value | None],
+    spread: Sequence[float],
+) -> str:
+    """Return whether the model is better here, as the paper claims: yes, no or unclear.
+
+    Unclear is a lead within the larger spread. In brackets where the paper's own numbers have the
+    model behind, so that nothing is claimed.
+    """
+    model, baseline = here
+    if not (model.seeds and baseline.seeds and _alike(model, baseline)):
+        return "–"
+    lead = (baseline.value - model.value) * (1 if one.lower_is_better else -1)
+    if math.isnan(lead):
+        return "–"
+    clear = "yes" if lead > 0 else "no"
+    answer = clear if abs(lead) > max(spread, default=0.0) else "unclear"
+    first, second = numbers
+    if first is not None and second is not None:
+        ahead = (first["value"] - second["value"]) * (-1 if one.lower_is_better else 1)
+        return answer if ahead > 0 else f"({answer})"
+    return answer
+
+
+def _alike(model: Measured, baseline: Measured) -> bool:
+    """Tell whether two sides share all that is not their model's."""
+    return not _differing(
+        *(
+            {k: v for k, v in side.config.items() if not OF_THE_MODEL.fullmatch(k)}
+            for side in (model, baseline)
+        )
+    )
+
+
+def _verdict(
+    one: Comparison,
+    record: Sequence[Measured],
+    here: Sequence[Measured],
+    spread: Sequence[float],
+) -> str:
+    if all(side.state == NOT_RUN for side in here):
+        return NOT_RUN
+    for name, side in zip(one.names, here, strict=True):
+        if not side.seeds:
+            return f"{name}: {side.state}"
+    if not all(side.seeds for side in record):
+        return "nothing recorded"
+    for was, now in zip(record, here, strict=True):
+        if keys := _differing(was.config, now.config):
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            return f"other {keys[0]}{more}"
+    for name, was, now in zip(one.names, record, here, strict=True):
+        if now.state == "degenerate" != was.state:
+            return f"{name}: degenerate"
+    if not spread:
+        return "no spread stated"
+    differences = [now.value - was.value for was, now in zip(record, here, strict=True)]
+    if any(map(math.isnan, differences)):
+        return "no number"
+    far = any(abs(d) > limit for d, limit in zip(differences, spread, strict=True))
+    limits = " / ".join(f"{limit:.{one.digits}f}" for limit in spread)
+    shown = " / ".join(signed(difference, one.digits) for difference in differences)
+    return f"off by {shown}" if far else f"within {limits}"
+
+
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the keys in which two configs differ; the recipe, which names the others, first."""
+    keys = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+    return sorted(keys, key=lambda key: (key != "recipe", not key.startswith("data."), key))
+
+
+def _or_lowest(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
