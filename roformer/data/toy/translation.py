@@ -57,6 +57,8 @@ FORMS = [
     for _ in range(int(share))
 ]
 """Tenses, verbs of the first clause, and sentences of clauses; see `Clause.__format__`."""
+KINDS = (*(words.DEEDS,) * 3, *(words.GIVING,) * 2, words.USING, words.DOING)
+"""Verbs by what they take, some more often than others."""
 
 # --- clauses -------------------------------------------------------------------------------------
 
@@ -72,7 +74,7 @@ class Phrase(NamedTuple):
 
     def english(self) -> str:
         """Return the English words."""
-        parts = self.determiner[self.plural], *self.adjective[:1], self.noun[self.plural]
+        parts = self.determiner[:2][self.plural], *self.adjective[:1], self.noun[self.plural]
         return re.sub("^a (?=[aeiou])", "an ", _join(*parts))
 
     def german(self, case: int, negated: bool = False) -> str:
@@ -155,8 +157,8 @@ class Clause(NamedTuple):
             finite = (pasts if self.tense == "past" else (verb.third, verb.infinitive))[plural]
             ending = verb.prefix
 
-        told = [(self.recipient, words.DATIVE), (self.object, verb.case)]
-        told = [(phrase, case) for phrase, case in told if phrase]
+        told = [(self.recipient, words.DATIVE)] if self.recipient else []
+        told += [(self.object, verb.case)] if self.object else []
         direct = not verb.preposition
         objects = [phrase.german(case, self.negated and direct) for phrase, case in told]
         governed = "" if direct else f"{verb.preposition} {objects.pop()}"
@@ -219,8 +221,8 @@ def _clause(
         object = phrase(words.THINGS, words.LIFELESS, draw.chance(0.3))
 
     nothing = ("", "")
-    times = words.TIMES.get("future" if tense in ("can", "should") else tense)
-    timed = times and not simple and not often and draw.chance(0.4)
+    times = words.TIMES.get("future" if tense in ("can", "should") else tense, [])
+    timed = bool(times) and not simple and not often and draw.chance(0.4)
     placed = (
         not simple
         and verbs is not words.GIVING
@@ -230,7 +232,7 @@ def _clause(
         *(draw.one(verbs), tense, subject, object, recipient, negated),
         frequency=draw.one(words.FREQUENCIES) if often else nothing,
         time=draw.one(times) if timed else nothing,
-        fronted=bool(timed) and fronted and draw.chance(0.4),
+        fronted=timed and fronted and draw.chance(0.4),
         place=draw.one(words.PLACES) if placed else nothing,
     )
 
@@ -241,25 +243,12 @@ def _group(draw: Draw) -> list[tuple[str, str]]:
     group = draw.one((words.PRESENT, words.PAST))
     beings, clauses = draw.some(words.BEINGS, 4), []
     for i in range(german.count("{")):
-        verbs = (
-            {"saying": words.SAYING, "asking": words.ASKING}[saying] if saying and not i else None
-        )
+        verbs = {"saying": words.SAYING, "asking": words.ASKING}.get(saying) if i == 0 else None
         tense = tenses if tenses in words.TIMES else group[0] if verbs else draw.one(group)
         clauses.append(
             _clause(
                 *(draw, beings, tense),
-                verbs
-                or draw.one(
-                    (
-                        words.DEEDS,
-                        words.DEEDS,
-                        words.DEEDS,
-                        words.GIVING,
-                        words.GIVING,
-                        words.USING,
-                        words.DOING,
-                    )
-                ),
+                verbs or draw.one(KINDS),
                 simple=verbs is not None or "asks" in english,
                 fronted=f"{{{i}:second}}" in german,
             )

@@ -146,17 +146,17 @@ def _verbs(text: str) -> list[Verb]:
     verbs = []
     for english, german, *governs in table(text):
         words, _, particle = english.partition(" +")
-        base, *forms = words.split()
+        base, *irregular = words.split()
         regular = re.sub("(?<=[^aeiou])y$", "i", base).removesuffix("e") + "ed"
-        infinitive, *forms_of_german = german.split()
+        past, participle = irregular or (regular, regular)
+        infinitive, third, german_past, german_participle, *sein = german.split()
         prefix, _, infinitive = infinitive.rpartition("-")
-        third, past, participle, auxiliary = (*forms_of_german, "haben")[:4]
         *preposition, case = governs[0].split() if governs else ["accusative"]
         verbs.append(
             Verb(
-                *(base, *(forms or (regular, regular)), particle),
-                *(prefix, infinitive, third, past, participle, auxiliary),
-                *("".join(preposition), DATIVE if case == "dative" else ACCUSATIVE),
+                *(base, past, participle, particle, prefix, infinitive, third, german_past),
+                *(german_participle, "sein" if sein else "haben", "".join(preposition)),
+                DATIVE if case == "dative" else ACCUSATIVE,
             )
         )
     return verbs
