@@ -101,7 +101,7 @@ class GlueData:
 
 @schema
 class BuiltinGlue(GlueData):
-    """Six tasks made by grammars, in which word order decides; `roformer.data.builtin.grammars`."""
+    """Six tasks made by grammars, in which word order decides; `roformer.data.toy.glue`."""
 
     kind: Literal["builtin"] = "builtin"
     train_examples: PositiveInt = 4000

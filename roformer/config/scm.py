@@ -44,7 +44,7 @@ class TripletData:
 
 @schema
 class BuiltinTriplets(TripletData):
-    """Loan cases made by a grammar; `roformer.data.builtin.cases`."""
+    """Loan cases made by a grammar; `roformer.data.toy.cases`."""
 
     kind: Literal["scm_builtin"] = "scm_builtin"
     train_triplets: PositiveInt = 9600

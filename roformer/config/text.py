@@ -86,7 +86,7 @@ class HubText(TextData):
 
 @schema
 class ChineseBuiltinText(TextData):
-    """Chinese legal cases of a grammar, made here; see `roformer.data.builtin.cases`."""
+    """Chinese legal cases of a grammar, made here; see `roformer.data.toy.cases`."""
 
     kind: Literal["chinese_builtin"] = "chinese_builtin"
     documents: PositiveInt = 4000

@@ -103,7 +103,7 @@ class ParallelData:
 
 @schema
 class BuiltinParallel(ParallelData):
-    """English and German made by a grammar; `roformer.data.builtin.translation`."""
+    """English and German made from templates; `roformer.data.toy.translation`."""
 
     kind: Literal["builtin"] = "builtin"
     train_pairs: PositiveInt = 60_000

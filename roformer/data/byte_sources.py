@@ -22,9 +22,9 @@ from typing import IO, Any, Protocol, cast
 
 from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
 from roformer.config.schema import FilesText
-from roformer.data.builtin.docstrings import docstring_documents, docstring_packages
 from roformer.data.files import FileDocuments, find_files, first_line, readable
 from roformer.data.folders import one_at_a_time, publish, temporary_beside
+from roformer.data.toy.docstrings import docstring_documents, docstring_packages
 from roformer.errors import InputError
 
 SEPARATOR = b"\n\n"

@@ -20,9 +20,9 @@ from roformer.config.schema import (
     HubText,
     Text,
 )
-from roformer.data.builtin.cases import case_documents
-from roformer.data.builtin.docstrings import docstring_documents, docstring_packages
 from roformer.data.files import FileDocuments, checked_text, first_line
+from roformer.data.toy.cases import case_documents
+from roformer.data.toy.docstrings import docstring_documents, docstring_packages
 from roformer.errors import InputError
 
 WRAPPERS = (
@@ -67,7 +67,7 @@ def open_documents(config: Text, *, workers: int | None = None) -> DocumentSourc
 
 
 class BuiltinDocuments:
-    """Docstrings of the pinned packages; see `roformer.data.builtin.docstrings`."""
+    """Docstrings of the pinned packages; see `roformer.data.toy.docstrings`."""
 
     def __init__(self, config: BuiltinText, workers: int | None = None) -> None:
         self.config, self.workers = config, workers
@@ -95,7 +95,7 @@ class BuiltinDocuments:
 
 
 class CaseDocuments:
-    """Chinese legal cases of a grammar; see `roformer.data.builtin.cases`."""
+    """Chinese legal cases of a grammar; see `roformer.data.toy.cases`."""
 
     def __init__(self, config: ChineseBuiltinText) -> None:
         self.config = config

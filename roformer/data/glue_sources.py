@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from roformer.config.glue import BuiltinGlue, FilesGlue, Glue, HubGlue, TaskConfig
-from roformer.data.builtin.grammars import GRAMMAR, builtin_examples
 from roformer.data.documents import check_revision, reachable
 from roformer.data.glue_files import ExampleCheck, FolderExamples, Row, TestRow
+from roformer.data.toy.glue import GRAMMAR, builtin_examples
 from roformer.errors import InputError
 
 
@@ -42,7 +42,7 @@ def open_examples(name: str, task: TaskConfig, data: Glue) -> ExampleSource:
 
 
 class BuiltinExamples:
-    """Tasks made by grammars; see `roformer.data.builtin.grammars`."""
+    """Tasks made by grammars; see `roformer.data.toy.glue`."""
 
     def __init__(self, name: str, task: TaskConfig, data: BuiltinGlue) -> None:
         self.name, self.data = name, data

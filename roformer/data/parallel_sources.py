@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
-from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.documents import check_revision, reachable
 from roformer.data.files import readable, text_lines
+from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -100,7 +100,7 @@ def open_parallel(config: Parallel) -> ParallelSource:
 
 
 class BuiltinPairs(ParallelSource):
-    """English and German made by a grammar; see `roformer.data.builtin.translation`."""
+    """English and German made by a grammar; see `roformer.data.toy.translation`."""
 
     def __init__(self, config: BuiltinParallel) -> None:
         super().__init__(config)

@@ -25,12 +25,12 @@ import pyarrow.parquet
 
 from roformer.config.build import plain
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
-from roformer.data.builtin import cases
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.manifests import again, stored_files
 from roformer.data.mlm import random_stream
 from roformer.data.progress import stage
 from roformer.data.tokenizers import WordPiece
+from roformer.data.toy import cases
 from roformer.data.triplet_files import LABELS, FileTriplets, TripletRow
 from roformer.data.triplet_prepared import COLUMNS, FORMAT, NOWHERE, PLACES, Triplets, seal
 from roformer.errors import InputError
@@ -71,7 +71,7 @@ def open_triplets(data: TripletData) -> TripletSource:
 
 
 class BuiltinCases:
-    """Cases made by a grammar; see `roformer.data.builtin.cases`."""
+    """Cases made by a grammar; see `roformer.data.toy.cases`."""
 
     def __init__(self, data: BuiltinTriplets) -> None:
         self.counts = {

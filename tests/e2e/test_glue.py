@@ -326,7 +326,7 @@ def test_a_loaded_model_predicts_what_the_run_predicted(small):
     (folder,) = run(small)
     trained = roformer.load_model(folder)
     assert trained.labels == ["not_equivalent", "equivalent"] and trained.task == "mrpc"
-    from roformer.data.builtin.grammars import builtin_examples
+    from roformer.data.toy.glue import builtin_examples
 
     examples = builtin_examples("mrpc", "validation", 40)
     pairs = [(example.text_a, example.text_b) for example in examples]

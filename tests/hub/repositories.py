@@ -15,7 +15,7 @@ from datasets import ClassLabel, Dataset, Features, Translation, Value
 from omegaconf import OmegaConf
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-from roformer.data.builtin.cases import case_documents
+from roformer.data.toy.cases import case_documents
 from tests.conftest import REPOSITORY
 from tests.e2e.wmt_runs import ENGLISH, GERMAN
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, RoFormerTokenizer
 
 from roformer.config.schema import TokenizerConfig
-from roformer.data.builtin.cases import case_documents
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece, train_wordpiece
+from roformer.data.toy.cases import case_documents
 from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
 

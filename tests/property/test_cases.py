@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer.data.builtin import case_lexicon, cases
-from roformer.data.builtin.cases import (
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.toy import case_sentences, cases
+from roformer.data.toy.cases import (
     GROUP,
     KINDS,
     POINTS,
@@ -18,7 +19,6 @@ from roformer.data.builtin.cases import (
     case_triplets,
     triplet_group,
 )
-from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.data.triplet_files import LABELS
 from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
@@ -31,7 +31,9 @@ HALF = 254
 
 def turns_on(text: str) -> str:
     """Return the point that a case turns on, read off the court's terms."""
-    (point,) = (name for name, p in case_lexicon.POINTS.items() if all(t in text for t in p.terms))
+    (point,) = (
+        name for name, p in case_sentences.POINTS.items() if all(t in text for t in p.terms)
+    )
     return point
 
 
@@ -93,7 +95,7 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(tokenizers, level):
     tokenizer = tokenizers[level]
     for triplet in case_triplets("validation", 200):
         for text in triplet[:3]:
-            terms = case_lexicon.POINTS[turns_on(text)].terms
+            terms = case_sentences.POINTS[turns_on(text)].terms
             place = min(text.index(term) for term in terms)
             before = len(tokenizer.encode(text[:place]))
             assert before > HALF if triplet.place == "late" else before < HALF - 100
@@ -126,7 +128,7 @@ def test_common_words_are_no_way_to_the_label(tokenizers):
 def argued(text: str) -> str:
     """Return the point that is pleaded in a case."""
     (point,) = (
-        name for name, p in case_lexicon.POINTS.items() if any(plea in text for plea in p.pleas)
+        name for name, p in case_sentences.POINTS.items() if any(plea in text for plea in p.pleas)
     )
     return point
 
@@ -143,10 +145,10 @@ def test_what_is_argued_agrees_evenly_and_says_nothing():
 
 
 def test_the_terms_of_law_are_in_holdings_alone():
-    points = case_lexicon.POINTS
+    points = case_sentences.POINTS
     terms = {term: name for name, point in points.items() for term in point.terms}
     assert len(terms) == 2 * len(points)
-    lists = [value for name, value in vars(case_lexicon).items() if name.isupper()]
+    lists = [value for name, value in vars(case_sentences).items() if name.isupper()]
     others = [text for value in lists if isinstance(value, tuple) for text in value]
     others += [plea for point in points.values() for plea in point.pleas]
     for term, owner in terms.items():
@@ -157,7 +159,7 @@ def test_the_terms_of_law_are_in_holdings_alone():
 
 
 def test_pleas_are_longer_than_findings():
-    for point in case_lexicon.POINTS.values():
+    for point in case_sentences.POINTS.values():
         assert sum(sorted(map(len, point.pleas))[:4]) > sum(sorted(map(len, point.holdings))[-2:])
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from roformer.data.builtin import lexicon
-from roformer.data.builtin.grammars import GROUP, ORDER, TASKS, Example, bags, builtin_examples
+from roformer.data.toy import lexicon
+from roformer.data.toy.glue import GROUP, ORDER, TASKS, Example, bags, builtin_examples
 from roformer.errors import InputError
 
 CONF = Path(__file__).parents[2] / "conf" / "task"

@@ -6,9 +6,9 @@ import torch
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
-from roformer.data.builtin.grammars import GROUP, TASKS, bags, builtin_examples
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.toy.glue import GROUP, TASKS, bags, builtin_examples
 from roformer.models.classifier import Classifier
 
 ENCODINGS = {

@@ -14,8 +14,8 @@ import pytest
 from roformer.config.build import build
 from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
 from roformer.data import byte_sources
-from roformer.data.builtin.docstrings import docstring_documents
 from roformer.data.byte_text import ByteText, ByteVocabulary, prepare_bytes
+from roformer.data.toy.docstrings import docstring_documents
 from roformer.errors import InputError
 
 TEXT = bytes(range(256)) * 40

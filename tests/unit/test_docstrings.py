@@ -7,13 +7,13 @@ from importlib import metadata
 import pytest
 
 from roformer.config.schema import BuiltinText
-from roformer.data.builtin.docstrings import (
+from roformer.data.documents import open_documents
+from roformer.data.toy.docstrings import (
     DISTRIBUTIONS,
     docstring_documents,
     docstring_packages,
     module_docstrings,
 )
-from roformer.data.documents import open_documents
 from roformer.errors import InputError
 
 MODULE = '''
@@ -105,7 +105,7 @@ def installed(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(
-        "roformer.data.builtin.docstrings.DISTRIBUTIONS", {"dist-one": "one", "dist-two": "two"}
+        "roformer.data.toy.docstrings.DISTRIBUTIONS", {"dist-one": "one", "dist-two": "two"}
     )
 
 
@@ -141,7 +141,7 @@ def test_processes_locale_and_hash_seed_do_not_matter():
     here = list(docstring_documents(["accelerate"], workers=1))
     code = (
         "import hashlib\n"
-        "from roformer.data.builtin.docstrings import docstring_documents\n"
+        "from roformer.data.toy.docstrings import docstring_documents\n"
         "if __name__ == '__main__':\n"
         "    found = docstring_documents(['accelerate'], workers=2)\n"
         "    import sys; sys.stdout.buffer.write('\\0'.join(found).encode())\n"

@@ -13,10 +13,10 @@ import pytest
 
 from roformer.config.glue import BuiltinGlue
 from roformer.data import glue
-from roformer.data.builtin import grammars
 from roformer.data.glue import prepare_task, read_rows
 from roformer.data.glue_prepared import TaskData
 from roformer.data.tokenizers import WordPiece
+from roformer.data.toy import glue as grammars
 from roformer.errors import InputError
 from tests.unit.glue_tasks import (
     COMMIT,

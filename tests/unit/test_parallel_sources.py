@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from roformer.config.build import build
 from roformer.config.wmt import BuiltinParallel, HubParallel
 from roformer.data import parallel_sources
-from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.parallel_sources import open_parallel
+from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
 from tests.unit.parallel_texts import TEXT, files, prepare, write

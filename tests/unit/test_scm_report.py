@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from roformer.data.builtin import cases
+from roformer.data.toy import cases
 from roformer.report.ours import scm_ours
 from roformer.report.records import RecordError
 from roformer.report.scm import GROUP, scm_tables

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from roformer.config.schema import ChineseBuiltinText, FilesText, TokenizerConfig
 from roformer.data import folders, shards
-from roformer.data.builtin.cases import case_documents
 from roformer.data.shards import TokenStream, prepare_text
 from roformer.data.tokenizers import SPECIAL_TOKENS
+from roformer.data.toy.cases import case_documents
 from tests.unit.small_corpus import TEXTS, corpus
 
 

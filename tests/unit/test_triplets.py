@@ -10,8 +10,8 @@ import torch
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
 from roformer.data import triplets as data
-from roformer.data.builtin.cases import case_triplets
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.toy.cases import case_triplets
 from roformer.data.triplet_batches import TripletInputs
 from roformer.data.triplet_files import FileTriplets
 from roformer.data.triplet_prepared import Triplets

@@ -1,4 +1,4 @@
-"""Common English words for the grammars of `roformer.data.builtin.grammars`, by what they can do.
+"""Common English words for the grammars of `roformer.data.toy.glue`, by what they can do.
 
 Chosen so that a vocabulary learnt from software documentation has nearly all of them in one piece
 or two. The lists of a kind are disjoint where a grammar says so; none holds a word twice.

@@ -20,13 +20,11 @@ A group is a function of its split and number; fewer triplets are the first of m
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from roformer.data.builtin import case_lexicon as words
+from roformer.data.toy import case_sentences as words
+from roformer.data.toy.draw import Draw
 from roformer.errors import InputError
 
 GRAMMAR = 1
@@ -101,9 +99,9 @@ def case_documents(count: int, seed: int) -> Iterator[str]:
         seed: another one gives others; no case of a triplet is among them.
     """
     for number in range(count):
-        random = _Random(f"documents/{seed}", number)
-        kind = (EARLY, LATE_ONE)[random.below(2)]
-        yield _case(random, kind, random.one(POINTS)).text(random.one(POINTS))
+        draw = Draw(f"documents/{seed}/{GRAMMAR}", number)
+        kind = (EARLY, LATE_ONE)[draw.below(2)]
+        yield _case(draw, kind, draw.one(POINTS)).text(draw.one(POINTS))
 
 
 def case_triplets(split: str, count: int) -> list[Triplet]:
@@ -125,20 +123,20 @@ def case_triplets(split: str, count: int) -> list[Triplet]:
 
 def triplet_group(split: str, number: int) -> list[Triplet]:
     """Return the four triplets of a group, in random order."""
-    random = _Random(f"triplets/{split}", number)
+    draw = Draw(f"triplets/{split}/{GRAMMAR}", number)
     kind = KINDS[split][number % len(KINDS[split])]
-    one, other = random.some(POINTS, 2)
+    one, other = draw.some(POINTS, 2)
     # What is argued: by A and B or by A and C the same.
-    common, rare = random.some(POINTS, 2)
-    argued = [common, common, rare] if random.below(2) else [common, rare, common]
-    a, b, c = (_case(random, kind, point) for point in argued)
+    common, rare = draw.some(POINTS, 2)
+    argued = [common, common, rare] if draw.below(2) else [common, rare, common]
+    a, b, c = (_case(draw, kind, point) for point in argued)
     group: list[Triplet] = []
     for own in (one, other):
         for first, second in ((one, other), (other, one)):
             label: Literal["B", "C"] = "B" if first == own else "C"
             texts = a.text(own), b.text(first), c.text(second)
             group.append(Triplet(*texts, label, kind.place))
-    return [group[i] for i in random.order(GROUP)]
+    return [group[i] for i in draw.order(GROUP)]
 
 
 # --- one case ------------------------------------------------------------------------------------
@@ -146,76 +144,52 @@ def triplet_group(split: str, number: int) -> list[Triplet]:
 POINTS: tuple[str, ...] = tuple(words.POINTS)
 
 
-class _Random:
-    """Choices from one counter-based stream."""
-
-    def __init__(self, name: str, number: int):
-        digest = hashlib.blake2b(f"{name}/{GRAMMAR}".encode(), digest_size=16).digest()
-        key = np.frombuffer(digest, dtype="<u8")
-        stream = np.random.Philox(key=key, counter=[0, 0, 0, number])
-        self._generator = np.random.Generator(stream)
-
-    def below(self, limit: int) -> int:
-        return int(self._generator.integers(limit))
-
-    def one(self, among: Sequence[str]) -> str:
-        return among[self.below(len(among))]
-
-    def some(self, among: Sequence[str], count: int) -> list[str]:
-        """Return `count` different ones, in random order."""
-        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
-
-    def order(self, count: int) -> list[int]:
-        """Return a random permutation of 0 to count - 1."""
-        return [int(i) for i in self._generator.permutation(count)]
-
-
-def _case(random: _Random, kind: Kind, argued: str) -> Case:
+def _case(draw: Draw, kind: Kind, argued: str) -> Case:
     """Return a case in which `argued` is pleaded."""
-    fill = _slots(random)
-    variants = tuple(random.order(4)[:2])
-    finding = random.one(words.FINDING)
+    fill = _slots(draw)
+    variants = tuple(draw.order(4)[:2])
+    finding = draw.one(words.FINDING)
     if kind.length == "digest":
-        return Case(fill(random.one(words.DIGESTS)) + finding, "", variants)
-    opening = fill(random.one(words.OPENINGS))
-    pleas = "".join(random.some(words.POINTS[argued].pleas, 4))
-    body = fill(random.one(words.CLAIMS)) + random.one(words.PLEADING) + pleas
-    procedure = [fill(sentence) for sentence in random.some(words.PROCEDURE, len(words.PROCEDURE))]
+        return Case(fill(draw.one(words.DIGESTS)) + finding, "", variants)
+    opening = fill(draw.one(words.OPENINGS))
+    pleas = "".join(draw.some(words.POINTS[argued].pleas, 4))
+    body = fill(draw.one(words.CLAIMS)) + draw.one(words.PLEADING) + pleas
+    procedure = [fill(sentence) for sentence in draw.some(words.PROCEDURE, len(words.PROCEDURE))]
     length, longest = len(opening) + len(body), LONG
     if kind.length == "middle":
-        longest = random.below(LONG)
+        longest = draw.below(LONG)
     for sentence in procedure:
         if length >= longest:
             break
         body, length = body + sentence, length + len(sentence)
-    reasons = "本院认为，" + "".join(random.some(words.REASONS, 2))
-    judgment = fill(random.one(words.JUDGMENTS))
+    reasons = "本院认为，" + "".join(draw.some(words.REASONS, 2))
+    judgment = fill(draw.one(words.JUDGMENTS))
     if kind.place == "early":
         return Case(opening + finding, body + reasons + judgment, variants)
     return Case(opening + body + reasons + finding, judgment, variants)
 
 
-def _slots(random: _Random) -> Callable[[str], str]:
+def _slots(draw: Draw) -> Callable[[str], str]:
     """Return what fills in the names, places, dates and amounts of a sentence."""
-    plaintiff, defendant = random.some(words.SURNAMES, 2)
-    sexes, home = ("男", "女"), random.one(words.PLACES)
+    plaintiff, defendant = draw.some(words.SURNAMES, 2)
+    sexes, home = ("男", "女"), draw.one(words.PLACES)
 
     def fill(sentence: str) -> str:
-        year = 2009 + random.below(9)
+        year = 2009 + draw.below(9)
         return sentence.format(
             p=plaintiff + "某",
             q=defendant + "某",
-            x=random.one(words.SURNAMES) + "某某",
-            s=random.one(sexes),
-            t=random.one(sexes),
-            y=1950 + random.below(50),
-            z=1950 + random.below(50),
-            w=random.one(words.WORK),
-            v=random.one(words.WORK),
+            x=draw.one(words.SURNAMES) + "某某",
+            s=draw.one(sexes),
+            t=draw.one(sexes),
+            y=1950 + draw.below(50),
+            z=1950 + draw.below(50),
+            w=draw.one(words.WORK),
+            v=draw.one(words.WORK),
             l=home,
-            d=f"{year}年{1 + random.below(12)}月{1 + random.below(28)}日",
-            n=(1 + random.below(99)) * 1000,
-            f=(1 + random.below(40)) * 25,
+            d=f"{year}年{1 + draw.below(12)}月{1 + draw.below(28)}日",
+            n=(1 + draw.below(99)) * 1000,
+            f=(1 + draw.below(40)) * 25,
         )
 
     return fill

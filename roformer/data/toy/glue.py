@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-import numpy as np
-
-from roformer.data.builtin import lexicon as words
+from roformer.data.toy import lexicon as words
+from roformer.data.toy.draw import Draw
 from roformer.errors import InputError
 
 GRAMMAR = 1
@@ -63,34 +62,10 @@ GROUP: dict[str, int] = {"mrpc": 2, "sst2": 2, "qnli": 2, "stsb": 2, "qqp": 2, "
 """Examples of a group."""
 
 
-class _Random:
-    """Choices from one counter-based stream."""
-
-    def __init__(self, name: str):
-        digest = hashlib.blake2b(f"{name}/{GRAMMAR}".encode(), digest_size=16).digest()
-        key = np.frombuffer(digest, dtype="<u8")
-        self._generator = np.random.Generator(np.random.Philox(key=key))
-
-    def one(self, among: Sequence[str]) -> str:
-        return among[int(self._generator.integers(len(among)))]
-
-    def some(self, among: Sequence[str], count: int) -> list[str]:
-        """Return `count` different ones, in random order."""
-        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
-
-    def typical(self) -> bool:
-        """Return true with probability `TYPICAL`."""
-        return bool(self._generator.random() < TYPICAL)
-
-    def order(self, count: int) -> list[int]:
-        """Return a random permutation of 0 to count - 1."""
-        return [int(i) for i in self._generator.permutation(count)]
-
-
-def _pair(random: _Random, usual: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+def _pair(draw: Draw, usual: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
     """Return one of each kind, the usual kind first in `TYPICAL` of the cases."""
-    pair = random.one(usual), random.one(other)
-    return pair if random.typical() else pair[::-1]
+    pair = draw.one(usual), draw.one(other)
+    return pair if draw.chance(TYPICAL) else pair[::-1]
 
 
 # --- the grammars --------------------------------------------------------------------------------
@@ -116,11 +91,11 @@ TOLD = (
 )
 
 
-def _mrpc(random: _Random) -> list[Example]:
+def _mrpc(draw: Draw) -> list[Example]:
     """Two tellings of one deed: in the first the two are as in the second, or swapped."""
-    first, second = random.some(TOLD, 2)
-    x, y = _pair(random, words.NAMES, words.GROUPS)
-    more = {"does": random.one(words.DEEDS), "when": random.one(WHEN)}
+    first, second = draw.some(TOLD, 2)
+    x, y = _pair(draw, words.NAMES, words.GROUPS)
+    more = {"does": draw.one(words.DEEDS), "when": draw.one(WHEN)}
     text = second.format(x, y, **more)
     return [
         Example(first.format(x, y, **more), text, "equivalent"),
@@ -139,12 +114,12 @@ OPENINGS = ("overall ,", "in short ,", "in this film ,", "again ,", "here ,", "t
 HOW = ("very", "rather", "often", "really", "quite", "simply", "at times")
 
 
-def _sst2(random: _Random) -> list[Example]:
+def _sst2(draw: Draw) -> list[Example]:
     """A good word and a bad one; the main clause, or the one after "but", decides."""
-    x, y = random.some(words.ASPECTS, 2)
-    good, bad = random.one(words.GOOD), random.one(words.BAD)
-    review = random.one(REVIEWS)
-    more = {"opening": random.one(OPENINGS), "how": random.one(HOW), "x": x, "y": y}
+    x, y = draw.some(words.ASPECTS, 2)
+    good, bad = draw.one(words.GOOD), draw.one(words.BAD)
+    review = draw.one(REVIEWS)
+    more = {"opening": draw.one(OPENINGS), "how": draw.one(HOW), "x": x, "y": y}
     return [
         Example(review.format(less=bad, most=good, **more), None, "positive"),
         Example(review.format(less=good, most=bad, **more), None, "negative"),
@@ -167,13 +142,13 @@ ANSWERS = (
 THEN = ("on monday", "on friday", "on sunday", "last week", "this week", "today", "long ago")
 
 
-def _qnli(random: _Random) -> list[Example]:
+def _qnli(draw: Draw) -> list[Example]:
     """When did one do it to another; the answer says when, of the same deed or of the reverse."""
-    x, y = _pair(random, words.ANIMALS, words.GROUPS)
-    deed = random.order(len(words.ACTS))[0]
-    more = {"do": words.ACTS[deed], "did": words.DEEDS[deed], "then": random.one(THEN)}
-    asked = random.one(QUESTIONS)
-    answer = random.one(ANSWERS).format(x, y, **more)
+    x, y = _pair(draw, words.ANIMALS, words.GROUPS)
+    deed = draw.order(len(words.ACTS))[0]
+    more = {"do": words.ACTS[deed], "did": words.DEEDS[deed], "then": draw.one(THEN)}
+    asked = draw.one(QUESTIONS)
+    answer = draw.one(ANSWERS).format(x, y, **more)
     return [
         Example(asked.format(x, y, **more), answer, "entailment"),
         Example(asked.format(y, x, **more), answer, "not_entailment"),
@@ -194,15 +169,15 @@ correlation can reach √(1 - 1/16) = 0.968.
 """
 
 
-def _stsb(random: _Random) -> list[Example]:
+def _stsb(draw: Draw) -> list[Example]:
     """Two tellings of one sale; in the first two pairs of words are as in the second, or not."""
-    first, second = random.some(SALES, 2)
+    first, second = draw.some(SALES, 2)
     pairs = (
-        _pair(random, words.NAMES, words.GROUPS),
-        _pair(random, words.MATERIALS, words.FOODS),
+        _pair(draw, words.NAMES, words.GROUPS),
+        _pair(draw, words.MATERIALS, words.FOODS),
     )
     text = second.format(*chain(*pairs))
-    same = [random.order(2)[0] == 0 for _ in pairs]
+    same = [draw.order(2)[0] == 0 for _ in pairs]
     group = []
     for bits in (same, [not s for s in same]):
         told = chain(*(pair if s else pair[::-1] for pair, s in zip(pairs, bits, strict=True)))
@@ -221,11 +196,11 @@ WAYS = (
 GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters", "keys", "tables")
 
 
-def _qqp(random: _Random) -> list[Example]:
+def _qqp(draw: Draw) -> list[Example]:
     """Two questions for a way: the first goes from and to the same as the second, or back."""
-    first, second = random.some(WAYS, 2)
-    x, y = _pair(random, words.NAMES[:16], words.GROUPS)
-    what = random.one(GOODS)
+    first, second = draw.some(WAYS, 2)
+    x, y = _pair(draw, words.NAMES[:16], words.GROUPS)
+    what = draw.one(GOODS)
     text = second.format(x, y, what=what)
     return [
         Example(first.format(x, y, what=what), text, "duplicate"),
@@ -266,13 +241,13 @@ NEUTRAL = ((0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0))
 """Orders of the hypothesis' two and the third name that say nothing of the two."""
 
 
-def _mnli(random: _Random, genre: _Genre) -> list[Example]:
+def _mnli(draw: Draw, genre: _Genre) -> list[Example]:
     """Who is more than whom, and somebody else; the hypothesis has two of the three."""
-    x, y = _pair(random, words.MATERIALS, words.FOODS)
-    z = random.one(words.NAMES)
-    more = random.one(genre.comparatives)
-    premise, hypothesis = random.one(genre.premises), random.one(genre.hypotheses)
-    neutral = NEUTRAL[random.order(len(NEUTRAL))[0]]
+    x, y = _pair(draw, words.MATERIALS, words.FOODS)
+    z = draw.one(words.NAMES)
+    more = draw.one(genre.comparatives)
+    premise, hypothesis = draw.one(genre.premises), draw.one(genre.hypotheses)
+    neutral = NEUTRAL[draw.order(len(NEUTRAL))[0]]
     text = hypothesis.format(x, y, more=more)
     orders = {
         "entailment": (x, y, z),
@@ -286,14 +261,14 @@ def _mnli(random: _Random, genre: _Genre) -> list[Example]:
 
 # --- the draw ------------------------------------------------------------------------------------
 
-_Grammar = Callable[[_Random], list[Example]]
+_Grammar = Callable[[Draw], list[Example]]
 _GRAMMARS: Mapping[str, _Grammar] = {
     "mrpc": _mrpc,
     "sst2": _sst2,
     "qnli": _qnli,
     "stsb": _stsb,
     "qqp": _qqp,
-    "mnli": lambda random: _mnli(random, MATCHED),
+    "mnli": lambda draw: _mnli(draw, MATCHED),
 }
 
 
@@ -314,14 +289,14 @@ def _groups(grammar: _Grammar, name: str) -> Iterator[tuple[str, list[Example]]]
     Raises:
         InputError: the grammar has (nearly) no other group left.
     """
-    random, seen, repeats = _Random(name), set(), 0
+    draw, seen, repeats = Draw(f"{name}/{GRAMMAR}"), set(), 0
     while repeats < 1000:
-        group = grammar(random)
+        group = grammar(draw)
         key = bags(group[0])
         repeats = repeats + 1 if key in seen else 0
         if not repeats:
             seen.add(key)
-            yield key, [group[i] for i in random.order(len(group))]
+            yield key, [group[i] for i in draw.order(len(group))]
     raise InputError(f"the grammar of {name} has no more than {len(seen)} groups: ask for fewer")
 
 

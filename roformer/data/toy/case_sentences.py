@@ -1,4 +1,4 @@
-"""Chinese sentences for the loan cases of `roformer.data.builtin.cases`, by what they do in a case.
+"""Chinese sentences for the loan cases of `roformer.data.toy.cases`, by what they do in a case.
 
 The point a case turns on is said twice, in words that have nothing in common: plainly by the party
 who argues it, and in terms of law by the court that decides it. No sentence of any other list holds

@@ -1,0 +1,46 @@
+"""Choices at random for the toy data: functions of a name and a number alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Draw:
+    """Choices from one counter-based stream.
+
+    Args:
+        name: what is drawn, with the version of its templates.
+        number: which stream of that name.
+    """
+
+    def __init__(self, name: str, number: int = 0):
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        key = np.frombuffer(digest, dtype="<u8")
+        stream = np.random.Philox(key=key, counter=[0, 0, 0, number])
+        self._generator = np.random.Generator(stream)
+
+    def below(self, limit: int) -> int:
+        """Return an integer from 0 to limit - 1."""
+        return int(self._generator.integers(limit))
+
+    def chance(self, probability: float) -> bool:
+        """Return true with the given probability."""
+        return bool(self._generator.random() < probability)
+
+    def one(self, among: Sequence[T]) -> T:
+        """Return one of a sequence."""
+        return among[self.below(len(among))]
+
+    def some(self, among: Sequence[T], count: int) -> list[T]:
+        """Return `count` different ones, in random order."""
+        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
+
+    def order(self, count: int) -> list[int]:
+        """Return a random permutation of 0 to count - 1."""
+        return [int(i) for i in self._generator.permutation(count)]
