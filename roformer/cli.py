@@ -87,7 +87,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         with one_line_errors():
             built = build(schema, config)
             check_machine(built)
-            if getattr(built, "runtime", None) and built.runtime.tune_process:
+            runtime = getattr(built, "runtime", None)
+            if runtime is not None and runtime.tune_process:
                 let_threads_sleep()
             from roformer.training.process import leave_process_group
             from roformer.training.records import COMMAND

@@ -1,6 +1,7 @@
 """Print what a training would cost: `python scripts/plan.py pipeline=wmt recipe=wmt_paper devices=8`."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from roformer.cli import one_line_errors, run
@@ -40,7 +41,7 @@ def pipeline_of(arguments: list[str]) -> str:
 def main(config: Any) -> None:
     from roformer.pipelines import plan  # takes seconds: torch
 
-    plans = {
+    plans: dict[type, Callable[[Any], object]] = {
         PretrainPlan: plan.plan_pretraining,
         StagesPlan: plan.plan_stages,
         WmtPlan: plan.plan_translation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roformer.config.build import arm
+from roformer.config.build import arm, free_keys
 from roformer.config.glue import FinetuneConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
@@ -30,3 +30,10 @@ def arm_settings(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
         config: the record's, as plain data.
     """
     return arm(RUNS[pipeline], config) if pipeline in RUNS else dict(config)
+
+
+def changes_result(pipeline: str, key: str) -> bool:
+    """Tell whether a dotted key of a recorded config is part of the configuration, as the seed is not."""
+    parts = tuple(key.split("."))
+    free = free_keys(RUNS[pipeline]) if pipeline in RUNS else set()
+    return parts != ("seed",) and not any(parts[: len(one)] == one for one in free)

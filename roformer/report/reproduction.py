@@ -19,6 +19,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.config.runs import changes_result
 from roformer.report.comparing import signed
 from roformer.report.paper import Experiment, Paper, Value, find_experiment, read_paper
 from roformer.report.records import RecordError, check, read_yaml
@@ -26,8 +27,6 @@ from roformer.report.runs import YOURS, RunRecord
 
 EXPECTED = Path("reproduce") / "expected.yaml"
 """The spreads, below the folder of recorded studies."""
-FREE = re.compile(r"seed|resume|(runtime|tracker)\..*")
-"""Keys of a config in which runs of one configuration may differ."""
 OF_THE_MODEL = re.compile(
     r"model\..*|init_from|init_revision|tokenizer\..*|training\.max_length|optimizer\.learning_rate"
 )
@@ -391,7 +390,7 @@ def _mean(one: Comparison, runs: Sequence[RunRecord], others: Sequence[RunRecord
 
 def _configuration(run: RunRecord, one: Comparison) -> dict[str, str]:
     """Return the config of a run without what may differ between seeds, or is chosen on validation."""
-    kept = {key: value for key, value in run.config.items() if not FREE.fullmatch(key)}
+    kept = {k: value for k, value in run.config.items() if changes_result(run.pipeline, k)}
     if one.pipeline == "glue":
         kept.pop("optimizer.learning_rate", None)
     if "init_from" in kept:
