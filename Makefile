@@ -63,7 +63,7 @@ plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPE
 pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, mini, small, paper, paper_tuned, paper_warmstart]
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
-stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper]
+stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper, paper_warmstart]
 	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=stages_$(RECIPE:stages_%=%) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]

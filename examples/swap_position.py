@@ -12,7 +12,7 @@ import torch
 from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import EncoderConfig
-from roformer.models.encoder import Encoder, draw_weights
+from roformer.models.encoder import Encoder, draw_encoder
 
 ENCODINGS = [
     encodings.Rotary(),
@@ -55,7 +55,7 @@ def build(position: encodings.Position) -> Encoder:
         attention=SoftmaxAttention(),
     )
     encoder = Encoder(config, vocab_size=64).eval()
-    draw_weights(encoder, encoder)
+    draw_encoder(encoder, encoder)
     return encoder
 
 

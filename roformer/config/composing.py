@@ -121,11 +121,12 @@ class Composer:
     def groups(self) -> dict[str, Any]:
         """Return the pipeline's config groups with the options that it chooses by itself."""
         choices = self._load([], RunMode.RUN).hydra.runtime.choices
-        return {
-            str(group): option
-            for group, option in choices.items()
-            if not str(group).startswith("hydra/")
-        }
+        own = {str(group): option for group, option in choices.items()}
+        # Hydra does not list a group of which several options are chosen.
+        for default in yaml.safe_load((CONF / f"{self.pipeline}.yaml").read_text())["defaults"]:
+            if isinstance(default, dict):
+                own |= {group: many for group, many in default.items() if isinstance(many, list)}
+        return {group: option for group, option in own.items() if not group.startswith("hydra/")}
 
     def options(self, group: str) -> list[str]:
         """Return the options of a config group, the pipeline's own."""

@@ -43,6 +43,7 @@ FALLING = ("loss", "bits_per_byte", "perplexity")
 class Summary(TypedDict):
     """What is used of a summary besides what a curve takes."""
 
+    pipeline: str
     model: str
     position: str
     seed: int

@@ -129,7 +129,7 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["search.bem=1"], r"search\.bem: unknown key; valid keys here: alpha, beam"),
+        (["search.bem=1"], r"search\.bem: unknown key; valid keys here: beam, alpha"),
         (["training.average=500"], "average=500 checkpoints, one in 10 updates, are more than"),
         (
             ["model/position=learned", "data.filter.max_length=600"],

@@ -193,8 +193,8 @@ def test_what_cannot_be_read_is_told(run, tmp_path):
     refused("is no pre-training run", folder=tmp_path)
     isolate = ("documents: cross", "documents: isolate")
     refused("documents=isolate", folder=edited(run, tmp_path / "isolate", *isolate))
-    scaling = "layout: interleaved\n    scaling:\n      kind: linear\n      factor: 2.0"
-    scaled = edited(run, tmp_path / "scaled", "layout: interleaved", scaling)
+    linear = ("scaling:\n      kind: none", "scaling:\n      kind: linear\n      factor: 2.0")
+    scaled = edited(run, tmp_path / "scaled", *linear)
     refused("trained with position.scaling.kind=linear", folder=scaled)
     data = json.loads((run / "env.json").read_text())["data"]
     other = edited(run, tmp_path / "other", data, "0" * 64, name="env.json")

@@ -207,7 +207,9 @@ def test_micro_batches_change_nothing(pipeline, where):
 
 @both
 def test_an_update_can_be_made_again(pipeline, where):
-    _, folder = small_run(pipeline, where, *DROPOUT, "training.log_every=1")
+    _, folder = small_run(
+        pipeline, where, *DROPOUT, "runtime.keep_optimizer=true", "training.log_every=1"
+    )
     found = replay(folder, 9)
     row = next(row for row in results(folder) if row["step"] == 9)
     assert (found.loss, found.began) == (row["train/loss"], 6)

@@ -89,11 +89,6 @@ def _names(node: ast.expr) -> list[str]:
     return [ast.unparse(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_fit_in_the_head(path):
-    assert len(path.read_text().splitlines()) <= 400
-
-
 UNPICKLING = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 SAFE_LOADERS = {"SafeLoader", "CSafeLoader", "BaseLoader"}
 

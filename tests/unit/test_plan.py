@@ -133,9 +133,9 @@ def test_a_pretraining_is_added_up(capsys):
     operations = flops_per_token(config.model, 8192, 512, 0.15) * 100_000 * 64 * 512
     assert found["operations"].startswith(f"{operations:.3g} FLOP")
     assert found["memory a device"].endswith("activations of 8 sequences (estimate)")
-    hours = operations / (8 * GPUS["A100"].flops * 0.4) / 3600
+    minutes = operations / (8 * GPUS["A100"].flops * 0.4) / 60
     (line,) = (line for line in lines if line.strip().startswith("A100"))
-    assert line.split() == ["A100", f"{hours:.1f}", "h"]
+    assert line.split() == ["A100", f"{minutes:.1f}", "min"]
 
 
 def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(capsys):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from roformer.config.build import plain
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import shards
 from roformer.data.shards import TextShards, prepare_text
@@ -150,7 +149,6 @@ def test_a_text_without_blank_lines_says_what_parts_documents(tmp_path):
     lines = replace(config, document_separator="line_break")
     prepared = prepare_text(lines, tmp_path / "cache", progress=False)
     assert prepared.manifest["source"]["rows_read"] == 50
-    assert "documents" not in plain(config) and plain(lines)["documents"] == "lines"
 
 
 def test_progress_is_lines_where_there_is_no_terminal(tmp_path, capsys):
