@@ -30,7 +30,7 @@ from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
-from roformer.data.mlm import IGNORED
+from roformer.data.random import IGNORED
 from roformer.data.sentences import Pairs, Sentences
 from roformer.data.translation_batches import TranslationBatches, epoch_buckets
 from roformer.errors import InputError

@@ -19,14 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.mlm import random_stream
+from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 
 WINDOW = 64
 """Batches that are sorted together: wide enough that little is padded, narrow enough that an epoch
 of a large task is still shuffled."""
-FINETUNING_ORDER = 4
-"""Purpose of the random stream (see `roformer.data.mlm`)."""
 
 Ids = NDArray[np.int64]
 
@@ -126,7 +124,7 @@ def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[
         seed: of the order.
         epoch: 0, 1, …: each has an order of its own.
     """
-    random = random_stream(seed, FINETUNING_ORDER, epoch)
+    random = random_stream(seed, Purpose.EXAMPLE_ORDER, epoch)
     count = -(-len(lengths) // batch_size)
     batches = np.array_split(random.permutation(len(lengths)), count)
     bucketed: list[Ids] = []

@@ -31,15 +31,13 @@ from roformer.data.glue_files import TestRow
 from roformer.data.glue_prepared import FORMAT, TOKENS, TaskData, seal, split_names
 from roformer.data.glue_sources import ExampleSource, open_examples
 from roformer.data.manifests import again, stored_files
-from roformer.data.mlm import random_stream
 from roformer.data.progress import stage
+from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 
 BATCH = 10_000
 """Rows tokenised at once."""
-TRAINING_SUBSET = 5
-"""Purpose of the random stream that draws `data.max_train_examples`; see `roformer.data.mlm`."""
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -91,7 +89,7 @@ def _read(
     table = pyarrow.table(columns, schema=schema)
     count = data.max_train_examples
     if split == "train" and count is not None and count < len(rows):
-        random = random_stream(0, TRAINING_SUBSET)
+        random = random_stream(0, Purpose.EXAMPLE_SUBSET)
         table = table.take(np.sort(random.choice(len(rows), count, replace=False)))
     return table
 

@@ -20,12 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.mlm import IGNORED, random_stream
+from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.sentences import Pairs, Sentences
 from roformer.errors import InputError
 
-BUCKETS = 6
-"""Purpose of the random stream that orders pairs and buckets; see `roformer.data.mlm`."""
 WINDOW = 64
 """Buckets' worth of pairs that are sorted together: more of them pad less, but put pairs together
 less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.10 for 16, 0.05 for
@@ -64,7 +62,7 @@ def epoch_buckets(
             f"{bucket_tokens:,}: raise training.bucket_tokens and training.tokens_per_update, or "
             "lower data.filter.max_length"
         )
-    random = random_stream(seed, BUCKETS, epoch)
+    random = random_stream(seed, Purpose.BUCKET_ORDER, epoch)
     order = random.permutation(len(longest))
     window = max(1, int(WINDOW * bucket_tokens / longest.mean())) if len(longest) else 1
     order = order[np.argsort(_keys(source_lengths, target_lengths, order, window), kind="stable")]

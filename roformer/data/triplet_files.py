@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from roformer.config.scm import FilesTriplets
 from roformer.data.files import checked_text, readable, text_lines
-from roformer.data.mlm import random_stream
+from roformer.data.random import Purpose, random_stream
 from roformer.errors import InputError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -27,8 +27,6 @@ DOCUMENTS = ("A", "B", "C")
 LABELS = ("B", "C")
 CUT = (0.6, 0.8)
 """Where `paper622` cuts the shuffled rows."""
-PAPER_SPLIT = 8
-"""Purpose of the random stream that shuffles them; see `roformer.data.mlm`."""
 
 
 class TripletRow(NamedTuple):
@@ -68,7 +66,7 @@ class FileTriplets:
         if self.data.split == "shipped":
             return self._read(self.files[split])
         rows = [row for file in self.files.values() for row in self._read(file)]
-        order = random_stream(self.data.split_seed, PAPER_SPLIT).permutation(len(rows))
+        order = random_stream(self.data.split_seed, Purpose.PAPER_SPLIT).permutation(len(rows))
         first, last = (round(share * len(rows)) for share in CUT)
         parts = dict(zip(NAMES, (order[:first], order[first:last], order[last:]), strict=True))
         # Of several files, rows would share their numbers.

@@ -28,8 +28,8 @@ from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
 from roformer.data.builtin import cases
 from roformer.data.folders import one_at_a_time, publish, sync, temporary_beside
 from roformer.data.manifests import again, stored_files
-from roformer.data.mlm import random_stream
 from roformer.data.progress import stage
+from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 from roformer.data.triplet_files import LABELS, FileTriplets, TripletRow
 from roformer.data.triplet_prepared import COLUMNS, FORMAT, NOWHERE, PLACES, Triplets, seal
@@ -37,8 +37,6 @@ from roformer.errors import InputError
 
 BATCH = 1000
 """Triplets tokenised at once."""
-SUBSET = 9
-"""Purpose of the random stream that draws `data.max_train_triplets`; see `roformer.data.mlm`."""
 
 
 class TripletSource(Protocol):
@@ -106,7 +104,7 @@ def _read(source: TripletSource, data: TripletData, split: str) -> list[TripletR
     count = data.max_train_triplets if split == "train" else data.max_held_out_triplets
     if count is None or count >= len(rows):
         return rows
-    drawn = random_stream(0, SUBSET).choice(len(rows), count, replace=False)
+    drawn = random_stream(0, Purpose.TRIPLET_SUBSET).choice(len(rows), count, replace=False)
     return [rows[number] for number in np.sort(drawn)]
 
 

@@ -23,7 +23,7 @@ from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
 from roformer.config.position import Learned
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
-from roformer.data.mlm import IGNORED, unigram_entropy
+from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.shards import TokenStream
 from roformer.errors import InputError
 from roformer.models.causal import CausalLM

@@ -31,15 +31,8 @@ from torch.nn import functional
 from roformer.config import position as encodings
 from roformer.config.build import build, plain
 from roformer.config.schema import EncoderConfig, PretrainConfig
-from roformer.data.mlm import (
-    IGNORED,
-    VALID_MASK,
-    VALID_SAMPLE,
-    Ids,
-    Masker,
-    PackedBlocks,
-    random_stream,
-)
+from roformer.data.mlm import Ids, Masker, PackedBlocks
+from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.shards import TextShards
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
@@ -101,7 +94,7 @@ class Windows:
                 f"{count} windows of {self.longest} tokens are asked for and the validation text has "
                 f"{there}: two are needed, so give more --windows or shorter --lengths"
             )
-        order = random_stream(0, VALID_SAMPLE).permutation(there)
+        order = random_stream(0, Purpose.VALID_SAMPLE).permutation(there)
         self.numbers: list[int] = np.sort(order[:count]).tolist()
 
     @property
@@ -113,7 +106,7 @@ class Windows:
         """Return a window and the chunk after it: what is read and what is to be said, or IGNORED."""
         read, said = [], []
         for index in range(number * self.chunks, (number + 1) * self.chunks + 1):
-            block = self.masker(self.blocks[index], random_stream(0, VALID_MASK, 0, index))
+            block = self.masker(self.blocks[index], random_stream(0, Purpose.VALID_MASK, 0, index))
             labels = np.full(self.shortest, IGNORED)
             kept = block.labels != IGNORED
             labels[block.predict[kept]] = block.labels[kept]

@@ -13,13 +13,8 @@ from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import (
-    IGNORED,
-    MaskedBatches,
-    training_batches,
-    unigram_entropy,
-    validation_batches,
-)
+from roformer.data.mlm import MaskedBatches, training_batches, validation_batches
+from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.shards import TextShards, prepare_text
 from roformer.errors import InputError
 from roformer.models.cost import flops_per_token

@@ -20,8 +20,8 @@ from roformer.config.wmt import (
     SearchConfig,
     WmtConfig,
 )
-from roformer.data.mlm import IGNORED, unigram_entropy
 from roformer.data.parallel import ParallelText, prepare_parallel
+from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.translation_batches import (
     TranslationBatches,
     Updates,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.data.causal import CausalBatches, CausalBlocks, validation_sample
-from roformer.data.mlm import IGNORED
+from roformer.data.random import IGNORED
 from roformer.data.shards import TokenStream
 from roformer.errors import InputError
 

@@ -7,15 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.config.schema import MaskingConfig
-from roformer.data.mlm import (
-    IGNORED,
-    MaskedBatches,
-    Masker,
-    PackedBlocks,
-    document_positions,
-    random_stream,
-    unigram_entropy,
-)
+from roformer.data.mlm import MaskedBatches, Masker, PackedBlocks, document_positions
+from roformer.data.random import IGNORED, random_stream
 from roformer.errors import InputError
 
 SIZE, LENGTH = 100, 64
@@ -160,8 +153,3 @@ def test_isolated_documents():
     assert torch.equal(
         starts, torch.stack([torch.unique(m, dim=0).shape[0] * torch.ones(()) for m in mask]).long()
     )
-
-
-def test_unigram_entropy():
-    assert unigram_entropy(np.array([7, 8, 7, 8, IGNORED])) == pytest.approx(np.log(2))
-    assert unigram_entropy(np.array([7, 7])) == 0.0
