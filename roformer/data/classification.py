@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from roformer.data.columns import TokenLists
 from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 
@@ -27,6 +28,7 @@ WINDOW = 64
 of a large task is still shuffled."""
 
 Ids = NDArray[np.int64]
+IdLists = Sequence[Sequence[int] | NDArray[np.integer]] | TokenLists
 
 
 class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -43,8 +45,8 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __init__(
         self,
-        ids_a: Sequence[Sequence[int] | NDArray[np.integer]],
-        ids_b: Sequence[Sequence[int] | NDArray[np.integer]] | None,
+        ids_a: IdLists,
+        ids_b: IdLists | None,
         labels: NDArray[np.number] | None,
         tokenizer: WordPiece,
         max_length: int,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.schema import MaskingConfig, TrainingConfig
+from roformer.data.columns import TokenStream
 from roformer.data.random import IGNORED, Purpose, random_stream
-from roformer.data.shards import TokenStream
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 

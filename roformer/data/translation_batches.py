@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from roformer.data.columns import TokenLists
 from roformer.data.random import IGNORED, Purpose, random_stream
-from roformer.data.sentences import Pairs, Sentences
 from roformer.errors import InputError
 
 WINDOW = 64
@@ -30,6 +31,20 @@ less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.
 64 and 0.03 for 128."""
 
 Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of one split: sentence i of `target` translates sentence i of `source`.
+
+    Every sentence ends in `</s>`.
+    """
+
+    source: TokenLists
+    target: TokenLists
+
+    def __len__(self) -> int:
+        return len(self.source)
 
 
 # --- buckets -------------------------------------------------------------------------------------
@@ -237,7 +252,7 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             batch["attention_mask"] = there
         return {field: torch.from_numpy(values) for field, values in batch.items()}
 
-    def _padded(self, sentences: Sentences, chosen: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    def _padded(self, sentences: TokenLists, chosen: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """Return the tokens of these sentences, (B, longest), and where they are no padding."""
         lengths = sentences.lengths[chosen]
         ends = np.cumsum(lengths)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from roformer.config.scm import PairConfig
 from roformer.data.classification import Ids, Inputs
+from roformer.data.examples import ExampleSplit
 from roformer.data.tokenizers import WordPiece
-from roformer.data.triplet_prepared import TripletSplit
 
 
 class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -34,13 +34,14 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     """
 
     def __init__(
-        self, split: TripletSplit, tokenizer: WordPiece, max_length: int, pair: PairConfig
+        self, split: ExampleSplit, tokenizer: WordPiece, max_length: int, pair: PairConfig
     ):
         self.count = len(split)
         self.labels = split.labels
         self.segments = pair.token_types == "segments"
         # Pair n is (A, B) of triplet n, pair N + n is (A, C).
-        ids_a, ids_b = [*split.ids_a, *split.ids_a], [*split.ids_b, *split.ids_c]
+        a, b, c = split.ids
+        ids_a, ids_b = [*a, *a], [*b, *c]
         self.pairs = Inputs(ids_a, ids_b, None, tokenizer, max_length)
         self.lengths: Ids = self.pairs.lengths.reshape(2, -1).max(0)
         """Tokens of each triplet's longer pair as the model reads it, (N,)."""

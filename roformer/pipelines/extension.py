@@ -33,7 +33,7 @@ from roformer.config.build import build, plain
 from roformer.config.schema import EncoderConfig, PretrainConfig
 from roformer.data.mlm import Ids, Masker, PackedBlocks
 from roformer.data.random import IGNORED, Purpose, random_stream
-from roformer.data.shards import TextShards
+from roformer.data.text import PreparedText
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
@@ -71,7 +71,7 @@ class Windows:
     """
 
     def __init__(
-        self, config: PretrainConfig, shards: TextShards, lengths: Sequence[int], count: int
+        self, config: PretrainConfig, shards: PreparedText, lengths: Sequence[int], count: int
     ):
         self.shortest, self.longest = lengths[0], lengths[-1]
         if any(length % self.shortest or self.longest % length for length in lengths):
@@ -235,7 +235,7 @@ def read_at_lengths(
     }
 
 
-def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, TextShards]:
+def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, PreparedText]:
     """Return config and text of a pre-training that can be read at other lengths.
 
     Raises:

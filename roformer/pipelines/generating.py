@@ -12,7 +12,7 @@ from pydantic import Field
 
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Learned
-from roformer.data.byte_text import ByteVocabulary
+from roformer.data.text import ByteVocabulary
 from roformer.data.tokenizers import WordPiece
 from roformer.data.vocabularies import CONTINUATION
 from roformer.errors import InputError

@@ -18,8 +18,8 @@ from roformer.data.builtin.cases import (
     case_triplets,
     triplet_group,
 )
+from roformer.data.sources.triplets import LABELS
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
-from roformer.data.triplet_files import LABELS
 from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
 

@@ -29,7 +29,7 @@ from roformer.data.builtin.translation_clauses import (
 )
 from roformer.data.builtin.translation_rendering import english, german
 from roformer.data.builtin.translation_trees import Clause, Gap, Phrase, Pronoun, Sentence
-from roformer.data.mlm import random_stream
+from roformer.data.random import random_stream
 from roformer.errors import InputError
 
 TRANSLATION_GRAMMAR = 1
@@ -45,7 +45,7 @@ REPEATS = 1000
 """So many sentences in a row that are known already: the grammar is exhausted."""
 
 PAIRS = 7
-"""Purpose of the random stream (see `roformer.data.mlm.random_stream`)."""
+"""Purpose of the random stream (see `roformer.data.random.Purpose`)."""
 
 LINKS = (
     *("because", "although", "when", "while", "before", "after", "if"),

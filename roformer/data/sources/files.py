@@ -16,7 +16,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from pathlib import Path
@@ -34,15 +34,15 @@ Row = tuple[int, str | None, str]
 class FileDocuments:
     """Local files, in the order of their names relative to the folder, file or glob given."""
 
+    splits = ("all",)
+
     def __init__(self, config: FilesText) -> None:
         self.config = config
         self.root, self.files = find_files(config.path, SUFFIXES)
-        self.rows_read = self.rows_skipped = 0
-        self.first_skipped: str | None = None
+        self.rows_read, self.bad = 0, BadRows(config.max_bad_rows)
 
-    def documents(self) -> Iterator[str]:
-        self.rows_read = self.rows_skipped = 0
-        self.first_skipped = None
+    def rows(self, split: str = "all") -> Iterator[str]:
+        self.rows_read, self.bad = 0, BadRows(self.config.max_bad_rows)
         return islice(self._documents(), self.config.max_documents)
 
     def _documents(self) -> Iterator[str]:
@@ -54,39 +54,68 @@ class FileDocuments:
                 if text is not None:
                     yield text
                 else:
-                    self._skip(f"{file}:{number}: {problem}")
+                    self.bad.skip(f"{file}:{number}: {problem}")
             if empty:
                 raise InputError(f"{file} is empty: remove it, or take it out of data.path")
 
-    def _skip(self, row: str) -> None:
-        self.rows_skipped += 1
-        self.first_skipped = self.first_skipped or row
-        if self.rows_skipped > self.config.max_bad_rows:
-            raise InputError(
-                f"{self.first_skipped} (bad rows so far: {self.rows_skipped}): mend it, or allow "
-                f"more bad rows with data.max_bad_rows (now {self.config.max_bad_rows})"
-            )
-
     def describe(self) -> dict[str, Any]:
-        files = []
-        for file in self.files:
-            with readable(file), open(file, "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            files.append({"file": self._name(file), "bytes": file.stat().st_size, "sha256": digest})
         return {
             "kind": "files",
-            "files": files,
+            "files": [identity(file, self.root) for file in self.files],
             "rows_read": self.rows_read,
-            "rows_skipped": self.rows_skipped,
-            "first_skipped": self.first_skipped,
+            "rows_skipped": self.bad.count,
+            "first_skipped": self.bad.first,
         }
 
     def key(self) -> dict[str, Any]:
-        stats = [(self._name(file), file.stat()) for file in self.files]
-        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+        return {"files": dates(self.files, self.root)}
 
-    def _name(self, file: Path) -> str:
-        return file.relative_to(self.root).as_posix()
+
+class BadRows:
+    """Counts the bad rows of a source or of one file of it, and stops at one too many.
+
+    Args:
+        most: `data.max_bad_rows`.
+        folder: put before a place in the message, where places leave it out.
+    """
+
+    def __init__(self, most: int, folder: Path | None = None) -> None:
+        self.most, self.folder = most, folder
+        self.count = 0
+        self.first: str | None = None
+        """Place of the first one and what is wrong with it."""
+
+    def skip(self, row: str) -> None:
+        """Count a bad row.
+
+        Args:
+            row: its place and what is wrong with it.
+
+        Raises:
+            InputError: it is one too many; names the first.
+        """
+        self.count += 1
+        self.first = self.first or row
+        if self.count > self.most:
+            place = self.first if self.folder is None else f"{self.folder}/{self.first}"
+            raise InputError(
+                f"{place} (bad rows so far: {self.count}): mend it, or allow more bad rows with "
+                f"data.max_bad_rows (now {self.most})"
+            )
+
+
+def identity(file: Path, root: Path) -> dict[str, Any]:
+    """Return name, bytes and SHA-256 of a file."""
+    with readable(file), open(file, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        size = stream.tell()
+    return {"file": file.relative_to(root).as_posix(), "bytes": size, "sha256": digest}
+
+
+def dates(files: Iterable[Path], root: Path) -> list[list[Any]]:
+    """Return name, bytes and time of files: cheap, where reading them is not."""
+    stats = [(file.relative_to(root).as_posix(), file.stat()) for file in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]:
@@ -142,6 +171,22 @@ def _paragraphs(file: Path) -> Iterator[Row]:
 
 
 def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
+    for number, row, problem in json_objects(file, repr(text_field)):
+        if row is None:
+            yield number, None, problem
+        elif text_field not in row:
+            yield number, None, f"no {text_field!r} among its keys {sorted(row)} (data.text_field)"
+        else:
+            yield (number, *checked_text(row[text_field], text_field))
+
+
+def json_objects(file: Path, keys: str) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
+    """Yield line number, the object on it, and what is wrong where it is None; skip blank lines.
+
+    Args:
+        file: JSON lines.
+        keys: what an object should have, as a message calls it.
+    """
     for number, line in text_lines(file):
         if not line.strip():
             continue
@@ -150,12 +195,10 @@ def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             yield number, None, f"not JSON, {error}"
             continue
-        if not isinstance(row, dict):
-            yield number, None, f"a JSON {type(row).__name__}, not an object with {text_field!r}"
-        elif text_field not in row:
-            yield number, None, f"no {text_field!r} among its keys {sorted(row)} (data.text_field)"
+        if isinstance(row, dict):
+            yield number, row, ""
         else:
-            yield (number, *checked_text(row[text_field], text_field))
+            yield number, None, f"a JSON {type(row).__name__}, not an object with {keys}"
 
 
 def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:

@@ -13,15 +13,15 @@ import pytest
 
 from roformer.config.build import build
 from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
-from roformer.data import byte_sources
 from roformer.data.builtin.docstrings import docstring_documents
-from roformer.data.byte_text import ByteText, ByteVocabulary, prepare_bytes
+from roformer.data.sources import pieces as byte_sources
+from roformer.data.text import ByteVocabulary, PreparedBytes, prepare_bytes
 from roformer.errors import InputError
 
 TEXT = bytes(range(256)) * 40
 
 
-def written(text: ByteText) -> bytes:
+def written(text: PreparedBytes) -> bytes:
     """All splits one after the other."""
     parts = (text.train, text.valid, text.test)
     return b"".join(part[:].astype(np.uint8).tobytes() for part in parts)
@@ -80,7 +80,7 @@ def test_what_is_prepared_is_not_read_again_and_another_text_is(tmp_path, monkey
     (tmp_path / "a.txt").write_bytes(TEXT)
     first = prepare(tmp_path / "a.txt", tmp_path / "cache")
     with monkeypatch.context() as patch:
-        patch.setattr(byte_sources.ByteFiles, "pieces", None)
+        patch.setattr(byte_sources.ByteFiles, "rows", None)
         assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint == first.fingerprint
     other = prepare(tmp_path / "a.txt", tmp_path / "cache", valid_fraction=0.06)
     assert (other.folder, other.fingerprint) != (first.folder, first.fingerprint)
@@ -142,7 +142,7 @@ def test_what_is_no_text_is_one_line(tmp_path, name):
     with pytest.raises(InputError, match=message) as error:
         prepare(tmp_path / name, tmp_path / "cache")
     assert "\n" not in str(error.value)
-    assert not list((tmp_path / "cache").rglob("*.bin"))
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
 @pytest.mark.parametrize(
@@ -171,44 +171,6 @@ def test_a_damaged_member_is_one_line(tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"x\.zip is not a \.zip that can be unpacked .*CRC"):
         prepare(path, tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "valid.bin").write_bytes(b"x"), "has 1 bytes, not 512"),
-        (
-            lambda folder: (folder / "valid.bin").write_bytes(b"x" * 512),
-            "is not what was written",
-        ),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "is damaged"),
-        (lambda folder: (folder / "manifest.json").unlink(), "no manifest.json"),
-        (
-            lambda folder: change(folder, lambda m: m["files"].pop("test.bin")),
-            "not those of its splits",
-        ),
-        (lambda folder: change(folder, lambda m: m.update(format=9)), "has format 9, not 1"),
-        (
-            lambda folder: change(folder, lambda m: m.update(fingerprint="0")),
-            "fingerprint: not that of its files",
-        ),
-    ],
-    ids=["short", "flipped", "torn", "lost", "fewer", "format", "fingerprint"],
-)
-def test_a_damaged_cache_is_told_and_how_to_mend_it(tmp_path, damage, message):
-    (tmp_path / "a.txt").write_bytes(TEXT)
-    folder = prepare(tmp_path / "a.txt", tmp_path / "cache").folder
-    damage(folder)
-    with pytest.raises(InputError, match=message) as error:
-        prepare(tmp_path / "a.txt", tmp_path / "cache")
-    assert f"delete {folder} and it will be prepared again" in str(error.value)
-
-
-def change(folder, how):
-    file = folder / "manifest.json"
-    content = json.loads(file.read_text())
-    how(content)
-    file.write_text(json.dumps(content))
 
 
 # --- enwik8 --------------------------------------------------------------------------------------

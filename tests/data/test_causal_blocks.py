@@ -6,20 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.data.causal import CausalBatches, CausalBlocks, validation_sample
+from roformer.data.columns import TokenLists, TokenStream
 from roformer.data.random import IGNORED
-from roformer.data.shards import TokenStream
 from roformer.errors import InputError
 
 
 @pytest.fixture(scope="session")
-def numbered(tmp_path_factory):
+def numbered():
     """Return a function that makes a stream of the numbers 0 … count-1."""
-    folder = tmp_path_factory.mktemp("streams")
 
     def make(count):
-        file = folder / f"{count}.bin"
-        np.arange(count, dtype="<u4").tofile(file)
-        return TokenStream([file], [count], "<u4")
+        return TokenStream(TokenLists.of([range(count)]))
 
     return make
 

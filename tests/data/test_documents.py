@@ -14,12 +14,12 @@ import pyarrow.parquet
 import pytest
 
 from roformer.config.schema import FilesText, HubSource, HubText
-from roformer.data.documents import open_documents
+from roformer.data.sources.documents import open_documents
 from roformer.errors import InputError
 
 
 def read(path, **options):
-    return list(open_documents(FilesText(path=str(path), **options)).documents())
+    return list(open_documents(FilesText(path=str(path), **options)).rows())
 
 
 def rows(*texts, field="text"):
@@ -64,7 +64,7 @@ def test_a_glob_picks_files_and_names_them_below_its_fixed_part(tmp_path):
     for name in ("deep/one.txt", "deep/er/two.txt", "three.txt"):
         (tmp_path / name).write_text(name)
     source = open_documents(FilesText(path=f"{tmp_path}/deep/**/*.txt"))
-    assert list(source.documents()) == ["deep/er/two.txt", "deep/one.txt"]
+    assert list(source.rows()) == ["deep/er/two.txt", "deep/one.txt"]
     assert [file["file"] for file in source.describe()["files"]] == ["er/two.txt", "one.txt"]
 
 
@@ -76,7 +76,7 @@ def test_description_and_key_tell_content_and_never_the_place(tmp_path):
         file.write_text("one\n\ntwo")
         os.utime(file, ns=(0, 10**18))
         source = open_documents(FilesText(path=str(tmp_path / place)))
-        assert list(source.documents()) == ["one", "two"]
+        assert list(source.rows()) == ["one", "two"]
         texts[place] = json.dumps([source.describe(), source.key()])
     assert texts["here"] == texts["there"]
     assert str(tmp_path) not in texts["here"]
@@ -119,7 +119,7 @@ def test_bad_rows_are_counted_named_and_refused_beyond_the_limit(tmp_path, row, 
     good = rows("good")
     (file := tmp_path / "a.jsonl").write_text(f"{good}{row}\n{good}{row}\n")
     source = open_documents(FilesText(path=str(file), max_bad_rows=2))
-    assert list(source.documents()) == ["good", "good"]
+    assert list(source.rows()) == ["good", "good"]
     account = source.describe()
     assert (account["rows_read"], account["rows_skipped"]) == (4, 2)
     assert f"a.jsonl:2: {problem}" in account["first_skipped"]
@@ -240,7 +240,7 @@ SOURCES = [
 @pytest.mark.parametrize("streaming", [False, True])
 def test_hub_sources_are_concatenated_pinned_and_accounted_for(hub, streaming):
     source = open_documents(HubText(sources=SOURCES, streaming=streaming))
-    assert list(source.documents()) == ["one", "two", "three"]
+    assert list(source.rows()) == ["one", "two", "three"]
     assert hub == [
         ("wikimedia/wikipedia", "20231101.en", COMMIT, "train", streaming),
         ("rojagtap/bookcorpus", None, "f" * 40, "train", streaming),
@@ -255,13 +255,13 @@ def test_sentences_of_the_hub_are_joined_into_documents(hub):
         HubSource(path="wikimedia/wikipedia", revision=COMMIT, rows_per_document=2),
         HubSource(path="rojagtap/bookcorpus", revision=COMMIT, rows_per_document=2),
     ]
-    assert list(open_documents(HubText(sources=joined)).documents()) == ["one\ntwo", "three"]
+    assert list(open_documents(HubText(sources=joined)).rows()) == ["one\ntwo", "three"]
 
 
 def test_a_missing_hub_column_lists_those_there(hub):
     wrong = HubSource(path="wikimedia/wikipedia", revision=COMMIT, text_field="body")
     with pytest.raises(InputError, match=r"no column 'body'.*text_field to one of title, text"):
-        list(open_documents(HubText(sources=[wrong])).documents())
+        list(open_documents(HubText(sources=[wrong])).rows())
 
 
 def test_no_network_is_one_line_with_a_way_out(hub, monkeypatch):
@@ -270,7 +270,7 @@ def test_no_network_is_one_line_with_a_way_out(hub, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(InputError) as caught:
-        list(open_documents(HubText(sources=SOURCES)).documents())
+        list(open_documents(HubText(sources=SOURCES)).rows())
     message = str(caught.value)
     assert message.startswith("wikimedia/wikipedia cannot be read from the Hugging Face Hub")
     assert "Couldn't reach" in message and "data=files" in message and "\n" not in message
@@ -283,13 +283,13 @@ def test_a_revision_that_cannot_be_looked_up_is_the_same_line(hub, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "HfApi", HfApi)
     with pytest.raises(InputError, match=r"rojagtap/bookcorpus cannot be read.*Offline"):
-        list(open_documents(HubText(sources=SOURCES[1:])).documents())
+        list(open_documents(HubText(sources=SOURCES[1:])).rows())
 
 
 def test_the_slow_libraries_are_imported_only_for_the_hub():
     import subprocess
 
-    code = "import sys, roformer.data.shards; print({'datasets', 'pyarrow'} & set(sys.modules))"
+    code = "import sys, roformer.data.sources.documents; print({'datasets', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

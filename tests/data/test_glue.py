@@ -1,4 +1,4 @@
-"""GLUE tasks from the Hub, grammars and files: the same rows, prepared once, opened with care."""
+"""GLUE tasks from the Hub, grammars and files: the same rows, prepared in the same way."""
 
 import json
 import re
@@ -7,18 +7,16 @@ from types import SimpleNamespace
 
 import datasets
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from roformer.config.glue import BuiltinGlue
-from roformer.data import glue
+from roformer.data import examples as glue
 from roformer.data.builtin import grammars
-from roformer.data.glue import prepare_task, read_rows
-from roformer.data.glue_prepared import TaskData
+from roformer.data.columns import read_table
+from roformer.data.examples import prepare_task, read_examples
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
-from tests.unit.glue_tasks import (
+from tests.data.glue_tasks import (
     COMMIT,
     GOOD,
     HUB,
@@ -93,7 +91,7 @@ def test_the_index_is_the_hubs_own(hub):
 def test_labels_in_another_order_than_the_hubs_are_refused(hub, names):
     task = replace(TASKS["rte"], labels=names if len(names) > 1 else [*names, "x", "y"])
     with pytest.raises(InputError) as caught:
-        read_rows("rte", task, HUB, "train")
+        read_examples("rte", task, HUB, "train")
     message = str(caught.value)
     assert "numbers its labels ['entailment', 'not_entailment']" in message
     assert f"task.rte.labels={task.labels}" in message and "\n" not in message
@@ -102,7 +100,7 @@ def test_labels_in_another_order_than_the_hubs_are_refused(hub, names):
 def test_classes_are_no_scores(hub):
     task = replace(TASKS["rte"], labels=None, scores=(0, 5), metrics=["pearson"])
     with pytest.raises(InputError, match=r"numbers its labels .* but task\.rte\.labels=None"):
-        read_rows("rte", task, HUB, "train")
+        read_examples("rte", task, HUB, "train")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +162,7 @@ def test_scores_of_the_hub_are_the_decimals_of_the_files(tmp_path, hub):
     assert one.folder != other.folder and one.fingerprint == other.fingerprint
     labels = one.split("train").labels
     assert labels.dtype == np.float32 and labels.tolist() == np.float32([3.8, 4.2, 0.333]).tolist()
-    assert one.labels is None and one.manifest["label_counts"]["train"] is None
+    assert one.manifest["label_counts"] is None
 
 
 # --- grammars ------------------------------------------------------------------------------------
@@ -185,7 +183,7 @@ def test_built_in_tasks_fit_their_yaml(tmp_path):
         if name == "stsb":
             assert labels.tolist() == np.float32([example.label for example in made]).tolist()
         else:
-            assert [prepared.labels[n] for n in labels] == [example.label for example in made]
+            assert [TASKS[name].labels[n] for n in labels] == [example.label for example in made]
     with pytest.raises(InputError, match="cola"):
         prepare("cola", data, tmp_path)
 
@@ -193,7 +191,7 @@ def test_built_in_tasks_fit_their_yaml(tmp_path):
 def test_a_grammar_with_other_labels_than_the_task_is_refused():
     task = replace(TASKS["mrpc"], labels=["different", "same"])
     with pytest.raises(InputError, match=r"built-in mrpc does not fit task\.mrpc: label '.*equiv"):
-        read_rows("mrpc", task, BuiltinGlue(train_examples=48), "train")
+        read_examples("mrpc", task, BuiltinGlue(train_examples=48), "train")
 
 
 def test_built_in_tasks_have_no_test_split():
@@ -204,36 +202,30 @@ def test_built_in_tasks_have_no_test_split():
 # --- the same from all ---------------------------------------------------------------------------
 
 
-def test_all_three_sources_give_one_arrow_schema(hub, tmp_path, monkeypatch):
+def test_all_three_sources_give_the_same_rows_and_columns(hub, tmp_path, monkeypatch):
     made = [grammars.Example(a, b, TASKS["rte"].labels[n]) for a, b, n in PAIRS["train"]]
-    monkeypatch.setattr("roformer.data.glue_sources.builtin_examples", lambda *_: made)
-    data = as_files(tmp_path)
-    tables = [
-        read_rows("rte", TASKS["rte"], source, "train") for source in (data, HUB, BuiltinGlue())
+    monkeypatch.setattr("roformer.data.sources.examples.builtin_examples", lambda *_: made)
+    sources = (as_files(tmp_path), HUB, BuiltinGlue())
+    assert rows("rte", sources[0]) == rows("rte", sources[1]) == rows("rte", sources[2])
+    schemas = [
+        read_table(prepare("rte", source, tmp_path / "cache").folder / file).schema
+        for source in sources
+        for file in ("train.arrow", "validation.arrow")
     ]
-    assert tables[0].schema == tables[1].schema == tables[2].schema
-    assert tables[0] == tables[1] == tables[2]
-    expected = {"index": "int64", "text_a": "string", "text_b": "string", "label": "int64"}
-    assert {field.name: str(field.type) for field in tables[0].schema} == expected
-    written = [
-        pyarrow.parquet.read_schema(prepare("rte", source, tmp_path / "cache").folder / file)
-        for source in (data, HUB, BuiltinGlue())
-        for file in ("train.parquet", "validation.parquet")
-    ]
-    assert all(schema.equals(written[0], check_metadata=True) for schema in written)
-    assert [str(written[0].field(ids).type) for ids in ("ids_a", "ids_b")] == [
-        "list<element: int32>"
-    ] * 2
+    expected = {"index": "int64", "place": "int64", "label": "int64"}
+    expected |= dict.fromkeys(("ids_a", "ids_b"), "large_list<item: int32>")
+    for schema in schemas:
+        assert {field.name: str(field.type) for field in schema} == expected
 
 
 @pytest.mark.parametrize("name", ["cola", "stsb"])
-def test_one_text_and_scores_keep_the_columns(tmp_path, name):
+def test_one_text_has_no_second_and_scores_are_floats(tmp_path, name):
     content = {"cola": "x\t1\t\ta\n", "stsb": STSB + "0\ta\tb\t1.5\n"}[name]
-    table = read_rows(name, TASKS[name], write(tmp_path, name, train=content), "train")
-    assert table.schema == glue.arrow_schema(TASKS[name])
-    assert table.column_names == ["index", "text_a", "text_b", "label"]
-    assert str(table.schema.field("label").type) == ("int64" if name == "cola" else "double")
-    assert table["text_b"].to_pylist() == [None if name == "cola" else "b"]
+    data = write(tmp_path, name, train=content, dev=content)
+    assert rows(name, data) == [(0, "a", None, 1) if name == "cola" else (0, "a", "b", 1.5)]
+    split = prepare(name, data, tmp_path / "cache").split("train")
+    assert (split.ids_b is None) == (name == "cola")
+    assert split.labels.dtype == (np.int64 if name == "cola" else np.float32)
 
 
 def test_equal_content_has_an_equal_fingerprint_wherever_it_came_from(hub, tmp_path):
@@ -257,7 +249,7 @@ def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
     texts = [("one", long), ("", "[SEP] two"), ("x", "y")]
     assert [ids.tolist() for ids in split.ids_a] == [TOKENIZER.encode(a) for a, _ in texts]
     assert [ids.tolist() for ids in split.ids_b] == [TOKENIZER.encode(b) for _, b in texts]
-    assert {ids.dtype for ids in split.ids_a + split.ids_b} == {np.dtype("int32")}
+    assert {ids.dtype for ids in (*split.ids_a, *split.ids_b)} == {np.dtype("int32")}
     assert (split.index.dtype, split.labels.dtype) == (np.int64, np.int64)
     assert TOKENIZER.sep_id not in split.ids_b[1] and len(split.ids_b[0]) == 4 * 700
 
@@ -286,20 +278,6 @@ def test_labels_of_the_hubs_test_split_are_never_read(hub):
 # --- the cache -----------------------------------------------------------------------------------
 
 
-def test_a_prepared_task_is_opened_and_not_read_again(tmp_path, hub, monkeypatch):
-    first = prepare("rte", HUB, tmp_path)
-    monkeypatch.setattr(glue, "_build", None)
-    again = prepare("rte", HUB, tmp_path)
-    assert len(hub.calls) == 2 and again.folder == first.folder
-    assert again.manifest == first.manifest
-    assert sorted(path.name for path in first.folder.parent.iterdir()) == [first.folder.name]
-    assert sorted(path.name for path in first.folder.iterdir()) == [
-        "manifest.json",
-        "train.parquet",
-        "validation.parquet",
-    ]
-
-
 def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_path):
     data = as_files(tmp_path / "here")
     cache = tmp_path / "cache"
@@ -325,75 +303,8 @@ def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
-def test_a_preparation_that_fails_leaves_nothing(tmp_path):
-    data = write(tmp_path, "rte", train=RTE + GOOD, dev=RTE + "1\ta\tb\tno\n")
-    with pytest.raises(InputError, match=r"dev.tsv:2"):
-        prepare("rte", data, tmp_path / "cache")
-    assert not list((tmp_path / "cache" / "glue").iterdir())
-
-
 def test_progress_is_told_by_task(tmp_path, capsys):
     prepare_task("rte", TASKS["rte"], as_files(tmp_path), TOKENIZER, str(tmp_path / "cache"))
     told = capsys.readouterr().err
     assert re.search(r"^rte: reading: 4 rows in [\d.]+ s$", told, re.M)
     assert re.search(r"^rte: tokenising: 4 rows in [\d.]+ s$", told, re.M)
-
-
-def manifest_with(**changes):
-    def change(folder):
-        file = folder / "manifest.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-    return change
-
-
-def flip_a_byte(folder):
-    file = folder / "train.parquet"
-    group = pyarrow.parquet.read_metadata(file).row_group(0)
-    column = next(
-        c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "index"
-    )
-    content = bytearray(file.read_bytes())
-    content[column.data_page_offset - 1] ^= 0xFF  # the end of the values before their numbers
-    file.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "manifest.json").unlink(), "{folder} has no manifest.json"),
-        (
-            lambda folder: (folder / "manifest.json").write_text("{"),
-            "{folder}/manifest.json is dam",
-        ),
-        (manifest_with(format=0), "{folder} is glue of format 0, not glue of format 2"),
-        (manifest_with(kind="text"), "{folder} is text of format 2, not glue"),
-        (manifest_with(task="qnli"), "{folder} is prepared with task=qnli, not rte"),
-        (
-            manifest_with(labels=["not_entailment", "entailment"]),
-            "{folder} is prepared with labels=['not_entailment', 'entailment'], not ['entailment',",
-        ),
-        (
-            manifest_with(rows={"train": 4, "validation": 1}),
-            "{folder}/train.parquet has 3 rows, not 4",
-        ),
-        (
-            lambda folder: (folder / "train.parquet").unlink(),
-            "{folder}/train.parquet has 0 bytes, not",
-        ),
-        (
-            lambda folder: (folder / "train.parquet").write_bytes(b"PAR1"),
-            "{folder}/train.parquet has 4 bytes, not",
-        ),
-        (flip_a_byte, "{folder}/train.parquet is not what was written (SHA-256)"),
-    ],
-)
-def test_a_folder_that_is_not_what_was_prepared_is_refused(tmp_path, damage, message):
-    prepared = prepare("rte", as_files(tmp_path), tmp_path / "cache")
-    damage(prepared.folder)
-    with pytest.raises(
-        InputError, match="^" + re.escape(message.format(folder=prepared.folder))
-    ) as e:
-        TaskData.open(prepared.folder, "rte", TASKS["rte"]).split("train")
-    assert f"delete {prepared.folder} and it will be prepared again" in str(e.value)
-    assert "\n" not in str(e.value)

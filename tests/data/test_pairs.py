@@ -12,18 +12,18 @@ from omegaconf import OmegaConf
 
 from roformer.config.build import build
 from roformer.config.wmt import BuiltinParallel, HubParallel
-from roformer.data import parallel_sources
 from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
-from roformer.data.parallel_sources import open_parallel
+from roformer.data.sources import pairs as parallel_sources
+from roformer.data.sources.pairs import open_parallel
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
-from tests.unit.parallel_texts import TEXT, files, prepare, write
+from tests.data.parallel_texts import TEXT, files, prepare, write
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def read(config, split="train"):
-    return list(open_parallel(config).pairs(split))
+    return list(open_parallel(config).rows(split))
 
 
 def numbered(pairs):
@@ -77,7 +77,7 @@ def test_empty_training_sides_are_left_out_and_counted(tmp_path):
     config = write(tmp_path, train=[("a", "b"), ("", "c"), ("d", " \t"), ("", ""), ("e", "f")])
     source = open_parallel(config)
     for _ in range(2):  # the counts are of one reading
-        assert list(source.pairs("train")) == [(1, "a", "b"), (5, "e", "f")]
+        assert list(source.rows("train")) == [(1, "a", "b"), (5, "e", "f")]
         assert source.empty == 3 and source.pairs_read == {"train": 5}
 
 
@@ -125,7 +125,7 @@ def test_a_broken_gzip_file_is_named(tmp_path):
 def test_files_are_told_by_name_and_content(tmp_path):
     source = open_parallel(write(tmp_path))
     for split in TEXT:
-        list(source.pairs(split))
+        list(source.rows(split))
     account = source.describe()
     names = [f"{split}.{language}" for split in TEXT for language in ("en", "de")]
     assert [file["file"] for file in account["files"]] == names
@@ -169,7 +169,7 @@ def of_hub(**changes):
 def test_the_hub_is_read_by_name_revision_and_split(hub):
     source = open_parallel(of_hub())
     for split, pairs in TEXT.items():
-        assert list(source.pairs(split)) == numbered(pairs)
+        assert list(source.rows(split)) == numbered(pairs)
     assert hub.calls == [
         ("wmt/wmt14", "de-en", COMMIT, split) for split in ("train", "validation", "test")
     ]

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.data.files import text_lines
-from roformer.data.sentences import Pairs, Sentences
+from roformer.data.columns import TokenLists
+from roformer.data.sources.files import text_lines
 from roformer.data.translation_batches import (
     WINDOW,
+    Pairs,
     TranslationBatches,
     Updates,
     epoch_buckets,
@@ -35,7 +36,7 @@ def many(count, seed=0):
 
 
 def with_lengths(source, target):
-    return Pairs(*(Sentences.of([[7] * n for n in side]) for side in (source, target)))
+    return Pairs(*(TokenLists.of([[7] * n for n in side]) for side in (source, target)))
 
 
 def tokens(bucket, source, target):
@@ -233,8 +234,8 @@ def test_a_rank_with_nothing_to_do_is_refused_on_all_ranks():
 # --- batches -------------------------------------------------------------------------------------
 
 PAIRS = Pairs(
-    Sentences.of([[5, 6, END], [7, END], [8, 9, END]]),
-    Sentences.of([[15, END], [16, 17, 18, END], [19, 20, END]]),
+    TokenLists.of([[5, 6, END], [7, END], [8, 9, END]]),
+    TokenLists.of([[15, END], [16, 17, 18, END], [19, 20, END]]),
 )
 
 
@@ -267,7 +268,7 @@ def test_batches_hold_the_sentences_and_nothing_else(texts, data):
     target = [[*(100 + i for i in reversed(ids)), END] for ids in texts]
     places = st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=30)
     numbers = data.draw(places)
-    pairs = Pairs(Sentences.of(source), Sentences.of(target))
+    pairs = Pairs(TokenLists.of(source), TokenLists.of(target))
     batch = TranslationBatches(pairs, 500, END)[numbers]
     mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"], dtype=torch.bool))
     for row, number in enumerate(numbers):

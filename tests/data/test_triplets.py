@@ -1,4 +1,4 @@
-"""Triplets from files and the grammar: checked, labelled, split, prepared once, opened with care."""
+"""Triplets from files and the grammar: checked, labelled, split and prepared."""
 
 import gzip
 import json
@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
-from roformer.data import triplets as data
 from roformer.data.builtin.cases import case_triplets
+from roformer.data.examples import prepare_triplets
+from roformer.data.sources.triplets import FileTriplets
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.data.triplet_batches import TripletInputs
-from roformer.data.triplet_files import FileTriplets
-from roformer.data.triplet_prepared import Triplets
 from roformer.errors import InputError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -41,7 +40,7 @@ def numbered(count, **more):
 
 
 def prepare(source, cache, tokenizer=TOKENIZER):
-    return data.prepare_triplets(source, tokenizer, cache, progress=False)
+    return prepare_triplets(source, tokenizer, cache, progress=False)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -50,8 +49,8 @@ def prepare(source, cache, tokenizer=TOKENIZER):
 def test_labels_are_read_where_there_are_some(tmp_path):
     labelled = lines({**GOOD, "label": "B"}, {**GOOD, "label": "C"})
     source = FileTriplets(folder(tmp_path, train_json=labelled, valid_json=lines(GOOD)))
-    assert [row.label for row in source.rows("train")] == ["B", "C"]
-    assert [row.label for row in source.rows("validation")] == ["B"]
+    assert [row.label for row in source.rows("train")] == [0, 1]
+    assert [row.label for row in source.rows("validation")] == [0]
     assert [f["labelled_rows"] for f in source.describe()["files"]] == [2, 0]
 
 
@@ -98,7 +97,7 @@ def test_a_bad_row_is_one_line_that_names_it(tmp_path, name):
     row, message = BAD[name]
     source = FileTriplets(folder(tmp_path, train_json=lines(GOOD, row), dev_json=lines(GOOD)))
     with pytest.raises(InputError, match=message) as refusal:
-        source.rows("train")
+        list(source.rows("train"))
     assert "\n" not in str(refusal.value) and str(tmp_path) in str(refusal.value)
 
 
@@ -106,7 +105,7 @@ def test_a_row_without_a_label_among_labelled_ones_is_refused(tmp_path):
     rows = lines({**GOOD, "label": "C"}, GOOD)
     source = FileTriplets(folder(tmp_path, train_json=rows, dev_json=lines(GOOD)))
     with pytest.raises(InputError, match=r"train.json:2: the row has no label, unlike line 1"):
-        source.rows("train")
+        list(source.rows("train"))
 
 
 def test_bad_rows_are_skipped_up_to_the_limit_counted_and_told(tmp_path, capsys):
@@ -139,7 +138,7 @@ def test_files_that_are_not_there_are_told(tmp_path, name):
     folder(tmp_path, **files)
     with pytest.raises(InputError, match=message):
         source = FileTriplets(FilesTriplets(path=str(path / where.get("file", ""))))
-        source.rows("train")
+        list(source.rows("train"))
 
 
 def test_a_torn_archive_is_told(tmp_path):
@@ -147,7 +146,7 @@ def test_a_torn_archive_is_told(tmp_path):
     (tmp_path / "train.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     source = FileTriplets(folder(tmp_path, dev_json=lines(GOOD)))
     with pytest.raises(InputError, match="not a complete gzip file"):
-        source.rows("train")
+        list(source.rows("train"))
 
 
 def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
@@ -156,13 +155,13 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
     for seed in (0, 0, 1):
         given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", split_seed=seed)
         source = FileTriplets(given)
-        parts = {split: source.rows(split) for split in source.splits}
+        parts = {split: list(source.rows(split)) for split in source.splits}
         assert {split: len(rows) for split, rows in parts.items()} == {
             "train": 30,
             "validation": 10,
             "test": 10,
         }
-        assert sorted(row.a for rows in parts.values() for row in rows) == sorted(
+        assert sorted(row.texts[0] for rows in parts.values() for row in rows) == sorted(
             row["A"] for row in numbered(50)
         )
         made.setdefault(seed, parts)
@@ -174,16 +173,18 @@ def test_a_folder_of_splits_can_be_cut_again(tmp_path):
     rows = numbered(20)
     given = folder(tmp_path, train_json=lines(*rows[:15]), test_json=lines(*rows[15:]))
     source = FileTriplets(FilesTriplets(path=given.path, split="paper622"))
-    assert sorted(row.row for split in source.splits for row in source.rows(split)) == [*range(20)]
+    assert sorted(row.number for split in source.splits for row in source.rows(split)) == [
+        *range(20)
+    ]
 
 
 def test_the_published_sample_is_read(real_data, tmp_path):
     if not (real_data / "cail2019-scm").is_dir():
         pytest.skip("needs cail2019-scm below ROFORMER_TEST_DATA or data/")
     source = FileTriplets(FilesTriplets(path=str(real_data / "cail2019-scm")))
-    assert source.splits == ["train", "validation"]
-    assert [len(source.rows(split)) for split in source.splits] == [320, 80]
-    assert {row.label for row in source.rows("train")} == {"B"}
+    assert source.splits == ("train", "validation")
+    assert [len(list(source.rows(split))) for split in source.splits] == [320, 80]
+    assert {row.label for row in source.rows("train")} == {0}
 
 
 # --- prepared ------------------------------------------------------------------------------------
@@ -201,21 +202,10 @@ def test_prepared_triplets_are_those_of_the_source(prepared, tmp_path):
     split = prepared.split("train")
     rows = FileTriplets(FilesTriplets(path=str(tmp_path))).rows("train")
     for number, row in enumerate(rows):
-        ids = (split.ids_a[number], split.ids_b[number], split.ids_c[number])
-        for got, text in zip(ids, (row.a, row.b, row.c), strict=True):
-            assert got.tolist() == TOKENIZER.encode(text)
+        for lists, text in zip(split.ids, row.texts, strict=True):
+            assert lists[number].tolist() == TOKENIZER.encode(text)
     assert split.labels.tolist() == [1, 1, 1, 0, *[1] * 8]
     assert set(split.places.tolist()) == {-1}
-
-
-def test_they_are_made_once_and_wherever_the_files_lie(prepared, tmp_path, monkeypatch):
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for name in ("train.json", "dev.json"):
-        (tmp_path / name).rename(moved / name)
-    monkeypatch.setattr(data, "_build", lambda *args: pytest.fail("prepared again"))
-    again = prepare(FilesTriplets(path=str(moved)), tmp_path / "cache")
-    assert again.folder == prepared.folder and again.fingerprint == prepared.fingerprint
 
 
 @pytest.mark.parametrize("change", [{"label": "C"}, {"A": "zz"}])
@@ -244,39 +234,6 @@ def test_fewer_training_triplets_are_drawn_once(tmp_path):
     assert first.split("train").index.tolist() == second.split("train").index.tolist()
 
 
-def spoil(manifest, how):
-    content = json.loads(manifest.read_text())
-    how(content)
-    manifest.write_text(json.dumps(content))
-
-
-DAMAGE = {
-    "labels": lambda m: m["labels"]["train"].update(B=7),
-    "rows": lambda m: m["rows"].update(train=3),
-    "kind": lambda m: m.update(kind="glue"),
-    "size": lambda m: m["tokenizer"].update(size=1),
-    "escape": lambda m: m["files"].update({"../x.parquet": m["files"].pop("train.parquet")}),
-    "missing": lambda m: m.pop("source"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_changed_manifest_is_refused_in_one_line(prepared, name):
-    spoil(prepared.folder / "manifest.json", DAMAGE[name])
-    with pytest.raises(InputError, match=r"delete .* and it will be prepared again") as refusal:
-        Triplets.open(prepared.folder)
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_changed_file_is_refused(prepared):
-    file = prepared.folder / "train.parquet"
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(InputError, match=r"train.parquet is not what was written"):
-        Triplets.open(prepared.folder)
-
-
 # --- batches -------------------------------------------------------------------------------------
 
 
@@ -288,8 +245,8 @@ def test_a_row_is_both_pairs_of_a_triplet(prepared):
     split, inputs = prepared.split("train"), inputs_of(prepared, token_types="segments")
     batch = inputs[[5, 3]]
     for row, number in enumerate((5, 3)):
-        first = [TOKENIZER.cls_id, *split.ids_a[number], TOKENIZER.sep_id]
-        for side, ids in enumerate((split.ids_b[number], split.ids_c[number])):
+        first = [TOKENIZER.cls_id, *split.ids[0][number], TOKENIZER.sep_id]
+        for side, ids in enumerate((split.ids[1][number], split.ids[2][number])):
             pair = [*first, *ids, TOKENIZER.sep_id]
             got = batch["input_ids"][row, side, : len(pair)].tolist()
             assert got == pair

@@ -1,11 +1,7 @@
-"""Where bytes to model come from: installed packages, local files, or enwik8 from its own site.
-
-A source yields pieces of one long text and can say, for the manifest, what it read. Files are:
+"""Pieces of one long text: installed packages, local files, or enwik8 from its own site. Files are:
 
 * `.txt` `.gz` `.zip` and names without a suffix, such as `enwik8`: their bytes, unpacked, as they are;
 * `.jsonl(.gz)` `.json(.gz)`: the text of each row, `SEPARATOR` after it.
-
-Anything wrong with the input is one `InputError` line.
 """
 
 from __future__ import annotations
@@ -18,13 +14,21 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
 from roformer.config.schema import FilesText
 from roformer.data.builtin.docstrings import docstring_documents, docstring_packages
-from roformer.data.files import FileDocuments, find_files, first_line, readable
-from roformer.data.folders import one_at_a_time, publish, temporary_beside
+from roformer.data.sources import Source
+from roformer.data.sources.files import (
+    FileDocuments,
+    dates,
+    find_files,
+    first_line,
+    identity,
+    readable,
+)
+from roformer.data.store import publish
 from roformer.errors import InputError
 
 SEPARATOR = b"\n\n"
@@ -39,22 +43,9 @@ PATIENCE = 30
 """Seconds that a server may take to answer."""
 
 
-class ByteSource(Protocol):
-    """Pieces of a text in an order that the input alone decides, and an account of what was read."""
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the text; raise InputError where the input is wrong."""
-
-    def describe(self) -> dict[str, Any]:
-        """Say what was read, for the manifest; complete once `pieces()` is used up."""
-
-    def key(self) -> dict[str, Any]:
-        """Identify the input, cheaply and without absolute paths, for a cache key."""
-
-
 def open_bytes(
     config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = False
-) -> ByteSource:
+) -> Source[bytes]:
     """Open the source that the config names, reading nothing yet but a list of files.
 
     Args:
@@ -79,11 +70,13 @@ class Docstrings:
     So train, valid and test have the same packages in them, and so has any part of the text.
     """
 
+    splits = ("all",)
+
     def __init__(self, workers: int | None) -> None:
         self.workers = workers
         self.skipped: list[str] = []
 
-    def pieces(self) -> Iterator[bytes]:
+    def rows(self, split: str = "all") -> Iterator[bytes]:
         self.skipped = []
         found = docstring_documents(workers=self.workers, skipped=self.skipped, shuffled=True)
         return (document.encode() + SEPARATOR for document in found)
@@ -106,6 +99,8 @@ class Docstrings:
 class ByteFiles:
     """Local files, in the order of their names relative to the folder, file or glob given."""
 
+    splits = ("all",)
+
     def __init__(self, config: FileBytes) -> None:
         self.config = config
         self.root, found = find_files(config.path, (*RAW, *ROWS))
@@ -119,7 +114,7 @@ class ByteFiles:
         self.tables: list[FileDocuments] = []
         """Of the files of rows that were read."""
 
-    def pieces(self) -> Iterator[bytes]:
+    def rows(self, split: str = "all") -> Iterator[bytes]:
         self.tables = []
         for file in self.files:
             empty = True
@@ -144,23 +139,17 @@ class ByteFiles:
             )
         )
         self.tables.append(rows)
-        return (text.encode() + SEPARATOR for text in rows.documents())
+        return (text.encode() + SEPARATOR for text in rows.rows())
 
     def describe(self) -> dict[str, Any]:
-        files = []
-        for file in self.files:
-            with readable(file), open(file, "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            files.append({"file": self._name(file), "bytes": file.stat().st_size, "sha256": digest})
-        skipped = sum(table.rows_skipped for table in self.tables)
-        return {"kind": "files", "files": files, "rows_skipped": skipped}
+        return {
+            "kind": "files",
+            "files": [identity(file, self.root) for file in self.files],
+            "rows_skipped": sum(table.bad.count for table in self.tables),
+        }
 
     def key(self) -> dict[str, Any]:
-        stats = [(self._name(file), file.stat()) for file in self.files]
-        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
-
-    def _name(self, file: Path) -> str:
-        return file.relative_to(self.root).as_posix()
+        return {"files": dates(self.files, self.root)}
 
 
 def is_text(file: Path) -> bool:
@@ -222,17 +211,14 @@ def unzippable(file: Path) -> Iterator[None]:
 class Downloaded:
     """One file of a .zip on the web, which is known by its SHA-256 and kept in the cache."""
 
+    splits = ("all",)
+
     def __init__(self, config: Enwik8, cache_dir: Path, progress: bool) -> None:
         self.config, self.progress = config, progress
         self.folder = cache_dir / "downloads" / config.sha256[:16]
 
-    def pieces(self) -> Iterator[bytes]:
-        if not self.folder.exists():
-            with one_at_a_time(self.folder, self.progress):
-                if not self.folder.exists():
-                    with temporary_beside(self.folder) as temporary:
-                        self._download(temporary / "download.zip")
-                        publish(temporary, self.folder)
+    def rows(self, split: str = "all") -> Iterator[bytes]:
+        publish(self.folder, lambda folder: self._download(folder / "download.zip"), self.progress)
         return member_pieces(self.folder / "download.zip", self.config.member)
 
     def _download(self, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Triplets of documents in JSON lines: A, B and C, and with or without a label.
+"""Triplets of documents: cases of a grammar, or JSON lines with A, B and C, and a label or none.
 
     {"A": "…", "B": "…", "C": "…", "label": "B"}      A is closer to B than to C
 
@@ -8,16 +8,16 @@ describe theirs, A always closer to B, and that is told. Files may end in .json,
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from roformer.config.scm import FilesTriplets
-from roformer.data.files import checked_text, readable, text_lines
+from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
+from roformer.data.builtin import cases
 from roformer.data.random import Purpose, random_stream
+from roformer.data.sources import Source
+from roformer.data.sources.files import BadRows, checked_text, identity, json_objects
 from roformer.errors import InputError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -25,22 +25,62 @@ NAMES = {"train": ("train",), "validation": ("validation", "valid", "dev"), "tes
 """What the file of each split may be called."""
 DOCUMENTS = ("A", "B", "C")
 LABELS = ("B", "C")
+"""Which one A is closer to, by number."""
+PLACES = ("early", "late")
+"""Where the evidence of a builtin triplet stands, by number."""
+NOWHERE = -1
+"""Of a triplet that is not builtin."""
 CUT = (0.6, 0.8)
 """Where `paper622` cuts the shuffled rows."""
 
 
-class TripletRow(NamedTuple):
+class Triplet(NamedTuple):
     """One triplet as its source has it."""
 
-    row: int
+    number: int
     """Its place in the source, bad rows counted."""
-    a: str
-    b: str
-    c: str
-    label: Literal["B", "C"]
-    """Which one A is closer to."""
-    place: str | None = None
-    """Where the builtin cases' evidence stands, `early` or `late`; else None."""
+    texts: tuple[str, str, str]
+    """A, B and C."""
+    label: int
+    """Which one A is closer to: number in `LABELS`."""
+    place: int = NOWHERE
+    """Where the evidence of a builtin triplet stands: number in `PLACES`."""
+
+
+def open_triplets(data: TripletData) -> Source[Triplet]:
+    """Open the source that the config names, reading nothing yet.
+
+    Raises:
+        InputError: there is no such file or folder, or a split is missing.
+    """
+    if isinstance(data, FilesTriplets):
+        return FileTriplets(data)
+    assert isinstance(data, BuiltinTriplets)
+    return BuiltinCases(data)
+
+
+class BuiltinCases:
+    """Cases made by a grammar; see `roformer.data.builtin.cases`."""
+
+    def __init__(self, data: BuiltinTriplets) -> None:
+        self.counts = {
+            "train": data.train_triplets,
+            "validation": data.validation_triplets,
+            "test": data.test_triplets,
+        }
+
+        self.splits = (*self.counts,)
+
+    def rows(self, split: str) -> Iterator[Triplet]:
+        made = cases.case_triplets(split, self.counts[split])
+        for index, (a, b, c, label, place) in enumerate(made):
+            yield Triplet(index, (a, b, c), LABELS.index(label), PLACES.index(place))
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "scm_builtin", "grammar": cases.GRAMMAR}
+
+    def key(self) -> dict[str, Any]:
+        return {"grammar": cases.GRAMMAR}
 
 
 class FileTriplets:
@@ -53,24 +93,26 @@ class FileTriplets:
         self.accounts: dict[str, dict[str, Any]] = {}
 
     @property
-    def splits(self) -> list[str]:
+    def splits(self) -> tuple[str, ...]:
         """The splits there are: of `paper622` all, of a folder those it has a file of."""
-        return [*NAMES] if self.data.split == "paper622" else [*self.files]
+        return (*NAMES,) if self.data.split == "paper622" else (*self.files,)
 
-    def rows(self, split: str) -> list[TripletRow]:
+    def rows(self, split: str) -> Iterator[Triplet]:
         """Read a split.
 
         Raises:
             InputError: a file that cannot be read, or more bad rows in it than `data.max_bad_rows`.
         """
         if self.data.split == "shipped":
-            return self._read(self.files[split])
+            yield from self._read(self.files[split])
+            return
         rows = [row for file in self.files.values() for row in self._read(file)]
         order = random_stream(self.data.split_seed, Purpose.PAPER_SPLIT).permutation(len(rows))
         first, last = (round(share * len(rows)) for share in CUT)
         parts = dict(zip(NAMES, (order[:first], order[first:last], order[last:]), strict=True))
         # Of several files, rows would share their numbers.
-        return [rows[place]._replace(row=int(place)) for place in parts[split]]
+        for place in parts[split]:
+            yield rows[place]._replace(number=int(place))
 
     def describe(self) -> dict[str, Any]:
         """Say what was read; complete once all splits are."""
@@ -84,7 +126,7 @@ class FileTriplets:
 
     def key(self) -> dict[str, Any]:
         """Identify the input without absolute paths, for a cache key."""
-        return {"files": [_identity(file) for file in self.files.values()]}
+        return {"files": [identity(file, file.parent) for file in self.files.values()]}
 
     # --- files -----------------------------------------------------------------------------------
 
@@ -123,67 +165,40 @@ class FileTriplets:
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def _read(self, file: Path) -> list[TripletRow]:
-        rows: list[TripletRow] = []
-        labelled = 0
-        account: dict[str, Any] = {**_identity(file), "rows": 0, "bad_rows": 0}
-        account |= {"first_bad_row": None}
-        first_place = 0
-        for place, (line, content, problem) in enumerate(_lines(file)):
+    def _read(self, file: Path) -> list[Triplet]:
+        rows: list[Triplet] = []
+        bad = BadRows(self.data.max_bad_rows, file.parent)
+        labelled = first_line = 0
+        for place, (line, content, problem) in enumerate(json_objects(file, "A, B and C")):
             row = None
             if content is not None:
                 row, problem = _checked(place, content)
-            if row is not None:
-                first_place = first_place or line
-                # Guessing the label of some rows would be worse than none.
-                if rows and ("label" in content) != bool(labelled):  # type: ignore[operator]
-                    problem = "has no label" if labelled else "has a label"
-                    raise InputError(
-                        f"{file}:{line}: the row {problem}, unlike line {first_place}: give all "
-                        "rows a label, or none"
-                    )
-                labelled += "label" in content  # type: ignore[operator]
-                rows.append(row)
+            if content is None or row is None:
+                bad.skip(f"{file.name}:{line}: {problem}")
                 continue
-            account["bad_rows"] += 1
-            account["first_bad_row"] = account["first_bad_row"] or f"{file.name}:{line}: {problem}"
-            if account["bad_rows"] > self.data.max_bad_rows:
+            first_line = first_line or line
+            # Guessing the label of some rows would be worse than none.
+            if rows and ("label" in content) != bool(labelled):
+                problem = "has no label" if labelled else "has a label"
                 raise InputError(
-                    f"{file.parent}/{account['first_bad_row']} (bad rows so far: "
-                    f"{account['bad_rows']}): mend it, or allow more bad rows with "
-                    f"data.max_bad_rows (now {self.data.max_bad_rows})"
+                    f"{file}:{line}: the row {problem}, unlike line {first_line}: give all rows a "
+                    "label, or none"
                 )
+            labelled += "label" in content
+            rows.append(row)
         if not rows:
             raise InputError(f"{file} has no usable row: fetch it again")
-        account |= {"rows": len(rows), "labelled_rows": labelled}
-        self.accounts[file.name] = account
+        self.accounts[file.name] = {
+            **identity(file, file.parent),
+            "rows": len(rows),
+            "bad_rows": bad.count,
+            "first_bad_row": bad.first,
+            "labelled_rows": labelled,
+        }
         return rows
 
 
-def _identity(file: Path) -> dict[str, Any]:
-    with readable(file), open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        size = stream.tell()
-    return {"file": file.name, "bytes": size, "sha256": digest}
-
-
-def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
-    """Yield line number, the object on it, and what is wrong where it is None."""
-    for line, text in text_lines(file):
-        if not text.strip():
-            continue
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            yield line, None, f"not JSON, {error}"
-            continue
-        if isinstance(content, dict):
-            yield line, content, ""
-        else:
-            yield line, None, f"a JSON {type(content).__name__}, not an object with A, B and C"
-
-
-def _checked(place: int, content: dict[str, Any]) -> tuple[TripletRow | None, str]:
+def _checked(place: int, content: dict[str, Any]) -> tuple[Triplet | None, str]:
     """Return the triplet, else None and what is wrong with it."""
     texts = []
     for name in DOCUMENTS:
@@ -193,11 +208,11 @@ def _checked(place: int, content: dict[str, Any]) -> tuple[TripletRow | None, st
         if text is None:
             return None, problem
         texts.append(text)
-    a, b, c = texts
     for one, other in (("A", "B"), ("A", "C"), ("B", "C")):
         if content[one] == content[other]:
             return None, f"{one} and {other} are the same document"
     label = content.get("label", "B")
     if label not in LABELS:
         return None, f"label {label!r} is neither B nor C"
-    return TripletRow(place, a, b, c, label), ""
+    a, b, c = texts
+    return Triplet(place, (a, b, c), LABELS.index(label)), ""

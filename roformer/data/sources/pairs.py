@@ -1,12 +1,7 @@
-"""Where parallel text comes from: a grammar, line-aligned files or the Hugging Face Hub.
-
-A source yields numbered pairs of sentences, no sentence empty or with a line break in it, and can
-say, for the manifest, what it read. Anything wrong with the input is one `InputError` line.
-"""
+"""Pairs of sentences, none empty or with a line break: a grammar, line-aligned files or the Hub."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice, zip_longest
@@ -15,8 +10,8 @@ from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
 from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
-from roformer.data.documents import check_revision, reachable
-from roformer.data.files import readable, text_lines
+from roformer.data.sources.files import dates, identity, text_lines
+from roformer.data.sources.hub import check_revision, reachable
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -30,6 +25,8 @@ NumberedPair = tuple[int, str, str]
 class ParallelSource(ABC):
     """Pairs of sentences, and an account of what was read."""
 
+    splits = SPLITS
+
     def __init__(self, config: Parallel) -> None:
         self.languages = config.source_language, config.target_language
         self.max_train_pairs = config.max_train_pairs
@@ -38,7 +35,7 @@ class ParallelSource(ABC):
         self.empty = 0
         """Training pairs left out because a side is empty."""
 
-    def pairs(self, split: str) -> Iterator[NumberedPair]:
+    def rows(self, split: str) -> Iterator[NumberedPair]:
         """Yield the pairs of a split: `train`, `valid` or `test`.
 
         A training pair with an empty side is left out and counted, and beyond `max_train_pairs`
@@ -138,7 +135,7 @@ class FilePairs(ParallelSource):
 
     def __init__(self, config: FilesParallel) -> None:
         super().__init__(config)
-        folder = Path(config.path).expanduser()
+        folder = self.folder = Path(config.path).expanduser()
         if not folder.is_dir():
             raise InputError(f"data.path={config.path} is no folder: give that of the text files")
         names = dict(zip(SPLITS, (config.train, config.valid, config.test), strict=True))
@@ -169,16 +166,11 @@ class FilePairs(ParallelSource):
         return f"{self.files[split][side]}:{number}"
 
     def describe(self) -> dict[str, Any]:
-        files = []
-        for file in self._all():
-            with readable(file), open(file, "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            files.append({"file": file.name, "bytes": file.stat().st_size, "sha256": digest})
+        files = [identity(file, file.parent) for file in self._all()]
         return {"kind": "files", "files": files, "pairs": self.pairs_read}
 
     def key(self) -> dict[str, Any]:
-        stats = [(file.name, file.stat()) for file in self._all()]
-        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+        return {"files": dates(self._all(), self.folder)}
 
     def _all(self) -> list[Path]:
         return [file for split in SPLITS for file in self.files[split]]

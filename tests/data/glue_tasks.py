@@ -4,7 +4,7 @@ from omegaconf import OmegaConf
 
 from roformer.config.build import build
 from roformer.config.glue import FilesGlue, HubGlue, TaskConfig
-from roformer.data.glue import prepare_task, read_rows
+from roformer.data.examples import prepare_task, read_examples
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from tests.conftest import REPOSITORY
 
@@ -35,8 +35,9 @@ def write(root, name, **files):
 
 
 def rows(name, data, split="train"):
-    table = read_rows(name, TASKS[name], data, split)
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    """Index, text, second text or None, and label of each row."""
+    examples = read_examples(name, TASKS[name], data, split)
+    return [(row.number, *(*row.texts, None)[:2], row.label) for row in examples]
 
 
 def prepare(name, data, cache, tokenizer=TOKENIZER, task=None):

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from roformer.config.wmt import BpeConfig
 from roformer.data.bpe import ALPHABET, SPECIAL_TOKENS, Bpe, split_words
 from roformer.errors import InputError
-from tests.unit.parallel_texts import ENGLISH, GERMAN, GOLDEN, joint_bpe, trained
+from tests.data.parallel_texts import ENGLISH, GERMAN, GOLDEN, joint_bpe, trained
 
 BPE = cache(trained)
 WORDS = ("moses", "bytes")
