@@ -243,7 +243,10 @@ def _alone(folder: Path, progress: bool) -> Iterator[None]:
     kernel = type(lock) is FileLock
     try:
         if kernel:
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            with suppress(OSError):  # a disk that is full
+                file.write_text(
+                    f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8"
+                )
         yield
     finally:
         if kernel:
