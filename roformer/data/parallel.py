@@ -190,10 +190,10 @@ def _encode(
             if limits is not None:
                 kept = _kept(ids, limits, left_out)
                 ids = [list(compress(side, kept)) for side in ids]
-            sides = [[[*sentence, bpe.end_id] for sentence in side] for side in ids]
-            for side in sides:
-                seen[list(chain.from_iterable(side))] = True
-            columns: dict[str, Any] = dict(zip((*SIDES, *texts), (*sides, *chunk[2:]), strict=True))
+            for sentence in chain.from_iterable(ids):
+                sentence.append(bpe.end_id)
+                seen[sentence] = True
+            columns: dict[str, Any] = dict(zip((*SIDES, *texts), (*ids, *chunk[2:]), strict=True))
             writer.append(**columns)
             advance(len(chunk[0]))
     return seen

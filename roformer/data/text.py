@@ -129,7 +129,9 @@ def _build_text(
             with builder.split(split, ids=pyarrow.large_list(dtype)) as writer:
                 for texts in _batches(spool):
                     ids = tokenizer.encode_batch(texts)
-                    writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
+                    for document in ids:
+                        document.append(tokenizer.sep_id)
+                    writer.append(ids=ids)
                     advance(sum(len(text.encode()) for text in texts))
             spool.file.unlink()
     return {

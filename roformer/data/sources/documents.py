@@ -19,7 +19,7 @@ from roformer.data.builtin.cases import case_documents
 from roformer.data.builtin.docstrings import docstring_documents, docstring_packages
 from roformer.data.sources import Source
 from roformer.data.sources.files import FileDocuments, checked_text
-from roformer.data.sources.hub import check_revision, current_revision, reachable
+from roformer.data.sources.hub import current_revision, load, reachable
 from roformer.errors import InputError
 
 
@@ -148,17 +148,9 @@ class HubDocuments:
                 yield "\n".join(rows)
 
     def _column(self, source: HubSource, revision: str) -> Iterator[object]:
-        with reachable(source.path):
-            from datasets import load_dataset
-
-            rows = load_dataset(
-                source.path,
-                source.name,
-                revision=revision,
-                split=source.split,
-                streaming=self.config.streaming,
-            )
-            check_revision(rows, source.path, revision)
+        streaming = self.config.streaming
+        with reachable(source.path):  # what is streamed is fetched row by row
+            rows = load(source.path, source.name, revision, source.split, streaming=streaming)
             for row in cast(Iterable[dict[str, object]], rows):
                 if source.text_field not in row:
                     raise InputError(

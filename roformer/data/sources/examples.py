@@ -16,7 +16,7 @@ from roformer.config.glue import BuiltinGlue, Column, FilesGlue, Glue, HubGlue, 
 from roformer.data.builtin.grammars import GRAMMAR, builtin_examples
 from roformer.data.sources import Source
 from roformer.data.sources.files import BadRows, identity, text_lines
-from roformer.data.sources.hub import check_revision, reachable
+from roformer.data.sources.hub import load
 from roformer.errors import InputError
 
 TestRow = tuple[int, str, str | None]
@@ -280,19 +280,13 @@ class HubExamples:
     def _load(self, split: str, columns: list[str]) -> Any:
         """Return the data set with these columns alone."""
         path = self.data.path
-        with reachable(path):
-            from datasets import load_dataset
-
-            table = load_dataset(path, self.name, revision=self.data.revision, split=split)
-            check_revision(table, path, self.data.revision)
-            missing = [column for column in columns if column not in table.column_names]
-            if missing:
-                raise InputError(
-                    f"{path} ({self.name}, {split}) has no column {missing[0]!r}, but "
-                    f"{', '.join(table.column_names)}: set task.{self.name}.texts, or another "
-                    "data.path"
-                )
-            return table.select_columns(columns)
+        table = load(path, self.name, self.data.revision, split)
+        if missing := [column for column in columns if column not in table.column_names]:
+            raise InputError(
+                f"{path} ({self.name}, {split}) has no column {missing[0]!r}, but "
+                f"{', '.join(table.column_names)}: set task.{self.name}.texts, or another data.path"
+            )
+        return table.select_columns(columns)
 
     def describe(self) -> dict[str, Any]:
         path, revision = self.data.path, self.data.revision

@@ -18,6 +18,27 @@ WRAPPERS = (
 """Errors of the Hub's libraries that hide another one, which says what happened."""
 
 
+def load(path: str, name: str | None, revision: str, split: str, **options: Any) -> Any:
+    """Return a split of a data set of the Hub, downloaded or to be streamed.
+
+    Args:
+        path: `owner/name`.
+        name: of its configuration.
+        revision: a commit.
+        split: which.
+        options: see `datasets.load_dataset`.
+
+    Raises:
+        InputError: it cannot be had, or only another revision of it.
+    """
+    with reachable(path):
+        from datasets import load_dataset
+
+        table = load_dataset(path, name, revision=revision, split=split, **options)
+        check_revision(table, path, revision)
+        return table
+
+
 def current_revision(path: str) -> str:
     """Return the commit that a data set of the Hub is at."""
     with reachable(path):

@@ -11,7 +11,7 @@ from typing import Any
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
 from roformer.data.builtin.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.sources.files import dates, identity, text_lines
-from roformer.data.sources.hub import check_revision, reachable
+from roformer.data.sources.hub import load
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -198,7 +198,7 @@ class HubPairs(ParallelSource):
         self.config = config
 
     def _read(self, split: str) -> Iterator[NumberedPair]:
-        table = self._load("validation" if split == "valid" else split)
+        table = self._load(split)
         if split == "test":
             self._check_test(len(table))
         number = 0
@@ -217,26 +217,24 @@ class HubPairs(ParallelSource):
 
     def _load(self, split: str) -> Any:
         config = self.config
-        with reachable(config.path):
-            from datasets import load_dataset
-
-            table = load_dataset(config.path, config.name, revision=config.revision, split=split)
-            check_revision(table, config.path, config.revision)
-            name = f"{config.path} ({config.name}, {split})"
-            if "translation" not in table.column_names:
+        table, name = (
+            load(config.path, config.name, config.revision, _official(split)),
+            self._name(split),
+        )
+        if "translation" not in table.column_names:
+            raise InputError(
+                f"{name} has no column 'translation', but {', '.join(table.column_names)}: give the "
+                "data.path of a WMT set"
+            )
+        feature = table.features["translation"]
+        there = sorted(getattr(feature, "languages", None) or feature)
+        for side, language in zip(("source", "target"), self.languages, strict=True):
+            if language not in there:
                 raise InputError(
-                    f"{name} has no column 'translation', but {', '.join(table.column_names)}: "
-                    "give the data.path of a WMT set"
+                    f"{name} has the languages {', '.join(there)}, not {language}: give "
+                    f"data.{side}_language, or another data.name"
                 )
-            feature = table.features["translation"]
-            there = sorted(getattr(feature, "languages", None) or feature)
-            for side, language in zip(("source", "target"), self.languages, strict=True):
-                if language not in there:
-                    raise InputError(
-                        f"{name} has the languages {', '.join(there)}, not {language}: give "
-                        f"data.{side}_language, or another data.name"
-                    )
-            return table.select_columns(["translation"])
+        return table.select_columns(["translation"])
 
     def _check_test(self, found: int) -> None:
         wanted = self.config.test_lines
@@ -251,8 +249,7 @@ class HubPairs(ParallelSource):
         )
 
     def _name(self, split: str) -> str:
-        split = "validation" if split == "valid" else split
-        return f"{self.config.path} ({self.config.name}, {split})"
+        return f"{self.config.path} ({self.config.name}, {_official(split)})"
 
     def _place(self, split: str, side: int, number: int) -> str:
         return f"{self._name(split)}, row {number}, {self.languages[side]}"
@@ -269,3 +266,8 @@ class HubPairs(ParallelSource):
 
     def key(self) -> dict[str, Any]:
         return {}  # path, name and revision stand in the config
+
+
+def _official(split: str) -> str:
+    """Return what the Hub calls a split."""
+    return "validation" if split == "valid" else split
