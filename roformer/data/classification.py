@@ -58,9 +58,9 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
             tokenizer.pad_id,
         )
         self.room = max_length - (2 if ids_b is None else 3)
-        whole = np.array([len(ids) for ids in ids_a], dtype=np.int64)
+        whole = lengths_of(ids_a)
         if ids_b is not None:
-            whole += np.array([len(ids) for ids in ids_b], dtype=np.int64)
+            whole = whole + lengths_of(ids_b)
         self.too_long: NDArray[np.bool_] = whole > self.room
         """Which examples are cut, (N,)."""
         self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
@@ -115,6 +115,13 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
             shorter = min(a, b, self.room // 2)
             a, b = (self.room - shorter, shorter) if a > b else (shorter, self.room - shorter)
         return first[:a], second[:b]
+
+
+def lengths_of(lists: IdLists) -> Ids:
+    """Return how many ids each list has, (N,)."""
+    if isinstance(lists, TokenLists):
+        return lists.lengths
+    return np.array([len(ids) for ids in lists], dtype=np.int64)
 
 
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -62,7 +62,8 @@ class TokenLists:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[NDArray[np.integer]]:
-        return (self[index] for index in range(len(self)))
+        """Yield the lists as views, which cannot be written to where the tokens are mapped."""
+        return (self.tokens[start:end] for start, end in pairwise(self.offsets))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return a copy of one list, of shape (lengths[index],)."""

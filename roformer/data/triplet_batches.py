@@ -41,7 +41,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.segments = pair.token_types == "segments"
         # Pair n is (A, B) of triplet n, pair N + n is (A, C).
         a, b, c = split.ids
-        ids_a, ids_b = [*a, *a], [*b, *c]
+        ids_a, ids_b = [*a, *a], [*b, *c]  # views
         self.pairs = Inputs(ids_a, ids_b, None, tokenizer, max_length)
         self.lengths: Ids = self.pairs.lengths.reshape(2, -1).max(0)
         """Tokens of each triplet's longer pair as the model reads it, (N,)."""
