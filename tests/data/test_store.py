@@ -337,6 +337,44 @@ def test_who_has_to_wait_says_for_whom_and_makes_nothing(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from roformer.data.store import publish
+def make(folder):
+    (folder / "half").touch()
+    print("building", flush=True)
+    time.sleep(60)
+publish(Path(sys.argv[1]), make, False)
+"""
+
+
+def test_who_waits_for_a_process_that_is_killed_makes_it(tmp_path, capsys):
+    folder = tmp_path / "made"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], cwd=REPOSITORY, stdout=subprocess.PIPE
+    )
+    other = threading.Thread(
+        target=publish, args=(folder, lambda made: (made / "whole").touch(), True)
+    )
+    try:
+        assert holder.stdout.readline() == b"building\n"
+        other.start()
+        said, deadline = "", time.monotonic() + 60
+        while not said and time.monotonic() < deadline:
+            said = capsys.readouterr().err
+            time.sleep(0.01)
+        assert said.startswith(f"waiting: process {holder.pid} on ")
+        assert not folder.exists()
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+        other.join()
+    assert [path.name for path in folder.iterdir()] == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
 def test_other_processes_only_read_what_is_there(prepared, monkeypatch):
     """Also on a disk that they cannot write to: no lock is taken."""
     kind, root, _, whole = prepared
