@@ -22,7 +22,7 @@ from torch.nn import functional
 from roformer.config.build import build, plain
 from roformer.config.schema import LoopConfig, PretrainConfig
 from roformer.config.scm import ScmConfig
-from roformer.data.classification import evaluation_batches
+from roformer.data.classification import TripletInputs, evaluation_batches
 from roformer.data.examples import (
     ExampleSplit,
     PreparedExamples,
@@ -30,7 +30,6 @@ from roformer.data.examples import (
     training_texts,
 )
 from roformer.data.sources.triplets import LABELS, PLACES
-from roformer.data.triplet_batches import TripletInputs
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.models.cost import flops_per_token

@@ -10,10 +10,10 @@ import torch
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
 from roformer.data.builtin.cases import case_triplets
+from roformer.data.classification import TripletInputs
 from roformer.data.examples import prepare_triplets
 from roformer.data.sources.triplets import FileTriplets
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
-from roformer.data.triplet_batches import TripletInputs
 from roformer.errors import InputError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
