@@ -30,9 +30,9 @@ from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
-from roformer.data.mlm import IGNORED
-from roformer.data.sentences import Pairs, Sentences
-from roformer.data.translation_batches import TranslationBatches, epoch_buckets
+from roformer.data.columns import TokenLists
+from roformer.data.random import IGNORED
+from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_buckets
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu
 from roformer.models.marian import to_marian
@@ -139,7 +139,7 @@ def multi30k_lengths(count: int = 4000) -> tuple[Lengths, Lengths]:
 def text_of(source: Lengths, target: Lengths) -> TranslationBatches:
     random = np.random.default_rng(1)
     sides = (
-        Sentences.of([[*random.integers(3, VOCABULARY, n - 1), END] for n in side])
+        TokenLists.of([[*random.integers(3, VOCABULARY, n - 1), END] for n in side])
         for side in (source, target)
     )
     return TranslationBatches(Pairs(*sides), PAD, END)

@@ -8,7 +8,7 @@ import argparse
 import sys
 
 from roformer.cli import one_line_errors
-from roformer.data.files import decoded
+from roformer.data.sources.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.pipelines.generating import load_generator

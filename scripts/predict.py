@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from roformer.cli import one_line_errors
-from roformer.data.files import decoded
+from roformer.data.sources.files import decoded
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
 from roformer.pipelines.names import named

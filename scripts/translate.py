@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.data.files import decoded, text_lines
+from roformer.data.sources.files import decoded, text_lines
 from roformer.pipelines.names import named
 from roformer.pipelines.translating import load_translator
 from roformer.stdout import end_with_reader

@@ -13,8 +13,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from roformer.config.scm import FilesTriplets
 from roformer.data.triplet_files import FileTriplets, TripletRow
+
+from roformer.config.scm import FilesTriplets
 
 Score = Callable[[str, str], float]
 """How close a document (the second) is to A (the first)."""

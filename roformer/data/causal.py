@@ -6,7 +6,7 @@
 
 The first prediction of a block has one token of context, the last one T: nothing is carried over from
 the block before. The last block is shorter where the stream ends; what it lacks is padding, which
-predicts nothing. Everything is a pure function of (seed, epoch, index), as in `roformer.data.mlm`.
+predicts nothing. Everything is a pure function of (seed, epoch, index), see `roformer.data.random`.
 
 Shapes: B batch, T sequence.
 """
@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.mlm import IGNORED, ORDER, VALID_SAMPLE, random_stream
-from roformer.data.shards import TokenStream
+from roformer.data.columns import TokenStream
+from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]
@@ -76,7 +76,9 @@ class CausalBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         """Return which block of the split sample `number` is."""
         epoch, place = divmod(number, len(self.blocks))
         if self._order[0] != epoch:
-            order = random_stream(self.seed, ORDER, epoch).permutation(len(self.blocks))
+            order = random_stream(self.seed, Purpose.BLOCK_ORDER, epoch).permutation(
+                len(self.blocks)
+            )
             self._order = (epoch, order)
         return int(self._order[1][place])
 
@@ -118,5 +120,5 @@ def validation_sample(stream: TokenStream, length: int, count: int, longest: int
             f"the split has {len(stream):,} tokens, less than one block of {length * longest} "
             "(training.longer): give more text or shorter blocks"
         )
-    windows = random_stream(0, VALID_SAMPLE).permutation(full)[: count // longest]
+    windows = random_stream(0, Purpose.VALID_SAMPLE).permutation(full)[: count // longest]
     return [int(window) * longest + block for window in sorted(windows) for block in range(longest)]

@@ -1,6 +1,7 @@
 """Batches of labelled texts: dynamic padding, similar lengths together, a pure function of the seed.
 
     example          →  [CLS] a [SEP]   or   [CLS] a [SEP] b [SEP]
+    triplet          →  [CLS] A [SEP] B [SEP]   and   [CLS] A [SEP] C [SEP]
     epoch of a seed  →  permutation → windows of 64 batches → sorted by length inside each window
                         → batches, padded to their longest → in random order
 
@@ -19,16 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.mlm import random_stream
+from roformer.config.scm import PairConfig
+from roformer.data.columns import TokenLists
+from roformer.data.examples import ExampleSplit
+from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 
 WINDOW = 64
 """Batches that are sorted together: wide enough that little is padded, narrow enough that an epoch
 of a large task is still shuffled."""
-FINETUNING_ORDER = 4
-"""Purpose of the random stream (see `roformer.data.mlm`)."""
 
 Ids = NDArray[np.int64]
+IdLists = Sequence[Sequence[int] | NDArray[np.integer]] | TokenLists
 
 
 class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -45,8 +48,8 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __init__(
         self,
-        ids_a: Sequence[Sequence[int] | NDArray[np.integer]],
-        ids_b: Sequence[Sequence[int] | NDArray[np.integer]] | None,
+        ids_a: IdLists,
+        ids_b: IdLists | None,
         labels: NDArray[np.number] | None,
         tokenizer: WordPiece,
         max_length: int,
@@ -58,9 +61,9 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
             tokenizer.pad_id,
         )
         self.room = max_length - (2 if ids_b is None else 3)
-        whole = np.array([len(ids) for ids in ids_a], dtype=np.int64)
+        whole = lengths_of(ids_a)
         if ids_b is not None:
-            whole += np.array([len(ids) for ids in ids_b], dtype=np.int64)
+            whole = whole + lengths_of(ids_b)
         self.too_long: NDArray[np.bool_] = whole > self.room
         """Which examples are cut, (N,)."""
         self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
@@ -117,6 +120,59 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         return first[:a], second[:b]
 
 
+class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Triplets as pairs of token ids; `inputs[numbers]` is a padded batch of both pairs of each.
+
+    The two pairs of a triplet are one row, so they are in one batch and on one rank.
+
+    Args:
+        split: the triplets.
+        tokenizer: gives [CLS], [SEP] and [PAD].
+        max_length: longest pair, special tokens included; see `Inputs` for how longer ones are cut.
+        token_types: see `PairConfig`.
+    """
+
+    def __init__(
+        self, split: ExampleSplit, tokenizer: WordPiece, max_length: int, pair: PairConfig
+    ):
+        self.count = len(split)
+        self.labels = split.labels
+        self.segments = pair.token_types == "segments"
+        # Pair n is (A, B) of triplet n, pair N + n is (A, C).
+        a, b, c = split.ids
+        ids_a, ids_b = [*a, *a], [*b, *c]  # views
+        self.pairs = Inputs(ids_a, ids_b, None, tokenizer, max_length)
+        self.lengths: Ids = self.pairs.lengths.reshape(2, -1).max(0)
+        """Tokens of each triplet's longer pair as the model reads it, (N,)."""
+        self.too_long: NDArray[np.bool_] = self.pairs.too_long
+        """Which pairs are cut, (2N,): those with B, then those with C."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
+        """Return the batch of these triplets.
+
+        Returns:
+            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids (n, 2, T) where
+            they are not all zero; attention_mask (n, 2, T), true for real tokens, left out where
+            nothing is padded; labels (n,): 0 where A is closer to B, 1 where it is closer to C.
+        """
+        rows = np.asarray(numbers, np.int64)
+        flat = self.pairs[np.stack([rows, rows + self.count], axis=1).reshape(-1)]
+        if not self.segments:
+            flat.pop("token_type_ids")
+        batch = {name: tensor.unflatten(0, (len(rows), 2)) for name, tensor in flat.items()}
+        return {**batch, "labels": torch.from_numpy(self.labels[rows].astype(np.int64))}
+
+
+def lengths_of(lists: IdLists) -> Ids:
+    """Return how many ids each list has, (N,)."""
+    if isinstance(lists, TokenLists):
+        return lists.lengths
+    return np.array([len(ids) for ids in lists], dtype=np.int64)
+
+
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:
     """Return the example numbers of each batch of an epoch.
 
@@ -126,7 +182,7 @@ def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[
         seed: of the order.
         epoch: 0, 1, …: each has an order of its own.
     """
-    random = random_stream(seed, FINETUNING_ORDER, epoch)
+    random = random_stream(seed, Purpose.EXAMPLE_ORDER, epoch)
     count = -(-len(lengths) // batch_size)
     batches = np.array_split(random.permutation(len(lengths)), count)
     bucketed: list[Ids] = []

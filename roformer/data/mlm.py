@@ -21,22 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.schema import MaskingConfig, TrainingConfig
-from roformer.data.shards import TokenStream
+from roformer.data.columns import TokenStream
+from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 
-IGNORED = -100
-"""Label of a slot in K that predicts nothing."""
-
-ORDER, TRAIN_MASK, VALID_SAMPLE, VALID_MASK = range(4)
-"""What a random stream is for: streams of one seed never overlap."""
-
 Ids = NDArray[np.int64]
-
-
-def random_stream(seed: int, purpose: int, epoch: int = 0, index: int = 0) -> np.random.Generator:
-    """Return the generator that belongs to (seed, purpose, epoch, index); counter-based, stateless."""
-    return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, epoch, index]))
 
 
 class MaskedBlock(NamedTuple):
@@ -177,14 +167,16 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         epoch, place = divmod(number, len(self.blocks))
         epoch += self.first_epoch
         if self._order[0] != epoch:
-            purpose, seed = (VALID_SAMPLE, 0) if self.frozen else (ORDER, self.seed)
+            purpose, seed = (
+                (Purpose.VALID_SAMPLE, 0) if self.frozen else (Purpose.BLOCK_ORDER, self.seed)
+            )
             self._order = (epoch, random_stream(seed, purpose, epoch).permutation(len(self.blocks)))
         return epoch, int(self._order[1][place])
 
     def _mask(self, block: Ids, epoch: int, index: int) -> MaskedBlock:
         if self.frozen:
-            return self.masker(block, random_stream(0, VALID_MASK, 0, index))
-        return self.masker(block, random_stream(self.seed, TRAIN_MASK, epoch, index))
+            return self.masker(block, random_stream(0, Purpose.VALID_MASK, 0, index))
+        return self.masker(block, random_stream(self.seed, Purpose.TRAIN_MASK, epoch, index))
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the batch of these samples.
@@ -246,13 +238,3 @@ def _batches(
         frozen=frozen,
         first_epoch=0 if frozen else training.first_epoch,
     )
-
-
-def unigram_entropy(labels: NDArray[np.integer]) -> float:
-    """Return the entropy in nats of the tokens to predict: what knowing their frequencies is worth.
-
-    A model that has learnt nothing of context cannot have a lower loss on them.
-    """
-    _, counts = np.unique(labels[labels != IGNORED], return_counts=True)
-    share = counts / counts.sum()
-    return float(-(share * np.log(share)).sum())

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TextIO
 
 from roformer.config.wmt import Parallel
 from roformer.data.bpe import split_words
-from roformer.data.parallel_sources import SPLITS, ParallelSource
 from roformer.data.progress import stage
+from roformer.data.sources.pairs import SPLITS, ParallelSource
 
 SIDES = ("source", "target")
 CHUNK = 5_000
@@ -28,7 +28,7 @@ CHUNK = 5_000
 ALONE = 10
 """Chunks that this process does before it starts others: they take seconds to be there."""
 
-Texts = tuple[list[str], list[str]]
+Texts = list[list[str]]
 """Sentences of the source and of the target."""
 
 
@@ -37,7 +37,7 @@ def write_words(
 ) -> dict[tuple[str, str], Path]:
     """Write the words of each split and side to a file, one sentence a line.
 
-    Of valid and test the sentences themselves are written too, as `<split>.<side>.txt`.
+    Of valid and test the sentences themselves are written too.
 
     Args:
         config: languages and words; see `roformer.data.bpe.split_words`.
@@ -47,7 +47,7 @@ def write_words(
         progress: tell on stderr how far it is.
 
     Returns:
-        The files of words, by split and side.
+        The files, by split and column: `source`, `target`, `source_text`, `target_text`.
 
     Raises:
         InputError: the source is not usable; says where and what to do.
@@ -59,18 +59,18 @@ def write_words(
     files = {}
     with stage("reading", "pairs", None, progress, "-".join(languages)) as advance:
         for split in SPLITS:
-            chunks = chunks_of((first, second) for _, first, second in source.pairs(split))
+            chunks = chunks_of((first, second) for _, first, second in source.rows(split))
+            kept = split != "train"
+            columns = [*SIDES, *(f"{side}_text" for side in SIDES if kept)]
             with ExitStack() as stack:
                 streams = []
-                for side in SIDES:
-                    names = [f"{split}.{side}.words", f"{split}.{side}.txt"]
-                    files[split, side] = folder / names[0]
-                    for name in names[: 1 if split == "train" else 2]:
-                        streams.append(stack.enter_context(_open_lines(folder / name, "w")))
+                for column in columns:
+                    files[split, column] = folder / f"{split}.{column}.lines"
+                    streams.append(stack.enter_context(_open_lines(files[split, column], "w")))
                 for texts, words in in_processes(work, chunks, workers):
-                    sides = zip(words, texts, strict=True)
-                    kinds = words if split == "train" else chain.from_iterable(sides)
-                    for stream, lines in zip(streams, kinds, strict=True):
+                    for stream, lines in zip(
+                        streams, [*words, *texts] if kept else words, strict=True
+                    ):
                         stream.writelines(f"{line}\n" for line in lines)
                     advance(len(texts[0]))
     return files
@@ -78,7 +78,7 @@ def write_words(
 
 def split_texts(texts: Texts, words: str, languages: tuple[str, str]) -> Texts:
     """Return the words of both sides; see `roformer.data.bpe.split_words`."""
-    return split_words(texts[0], words, languages[0]), split_words(texts[1], words, languages[1])
+    return [split_words(*side) for side in zip(texts, (words, words), languages, strict=True)]
 
 
 def in_processes(
@@ -116,8 +116,8 @@ def _open_lines(file: Path, mode: Literal["r", "w"]) -> TextIO:
     return open(file, mode, encoding="utf-8", newline="\n")
 
 
-def chunks_of(pairs: Iterable[tuple[str, str]]) -> Iterator[Texts]:
-    """Yield CHUNK pairs at a time, sources and targets apart."""
-    pairs = iter(pairs)
-    while chunk := list(islice(pairs, CHUNK)):
-        yield [first for first, _ in chunk], [second for _, second in chunk]
+def chunks_of(rows: Iterable[tuple[str, ...]]) -> Iterator[list[list[str]]]:
+    """Yield CHUNK rows at a time, column by column."""
+    rows = iter(rows)
+    while chunk := list(islice(rows, CHUNK)):
+        yield [list(column) for column in zip(*chunk, strict=True)]

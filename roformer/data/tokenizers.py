@@ -32,8 +32,8 @@ from tokenizers import (
 )
 
 from roformer.config.schema import TokenizerConfig, Words
-from roformer.data.documents import told
 from roformer.data.jieba_words import Segmentation, WordIds
+from roformer.data.sources.hub import told
 from roformer.data.vocabularies import (
     CHINESE,
     CLASSES,
@@ -292,7 +292,9 @@ def _download(config: TokenizerConfig) -> Path:
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(config.source, "vocab.txt", revision=config.revision))
-    except Exception as error:  # the Hub's errors have no common base; see roformer.data.documents
+    except (
+        Exception
+    ) as error:  # the Hub's errors have no common base; see roformer.data.sources.hub
         raise InputError(
             f"vocab.txt of {config.source} cannot be had from the Hugging Face Hub: "
             f"{told(error)}; without a network set data.tokenizer.source to a local vocab.txt or to "

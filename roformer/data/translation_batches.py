@@ -14,24 +14,37 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.mlm import IGNORED, random_stream
-from roformer.data.sentences import Pairs, Sentences
+from roformer.data.columns import TokenLists
+from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.errors import InputError
 
-BUCKETS = 6
-"""Purpose of the random stream that orders pairs and buckets; see `roformer.data.mlm`."""
 WINDOW = 64
 """Buckets' worth of pairs that are sorted together: more of them pad less, but put pairs together
 less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.10 for 16, 0.05 for
 64 and 0.03 for 128."""
 
 Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of one split: sentence i of `target` translates sentence i of `source`.
+
+    Every sentence ends in `</s>`.
+    """
+
+    source: TokenLists
+    target: TokenLists
+
+    def __len__(self) -> int:
+        return len(self.source)
 
 
 # --- buckets -------------------------------------------------------------------------------------
@@ -64,7 +77,7 @@ def epoch_buckets(
             f"{bucket_tokens:,}: raise training.bucket_tokens and training.tokens_per_update, or "
             "lower data.filter.max_length"
         )
-    random = random_stream(seed, BUCKETS, epoch)
+    random = random_stream(seed, Purpose.BUCKET_ORDER, epoch)
     order = random.permutation(len(longest))
     window = max(1, int(WINDOW * bucket_tokens / longest.mean())) if len(longest) else 1
     order = order[np.argsort(_keys(source_lengths, target_lengths, order, window), kind="stable")]
@@ -239,7 +252,7 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             batch["attention_mask"] = there
         return {field: torch.from_numpy(values) for field, values in batch.items()}
 
-    def _padded(self, sentences: Sentences, chosen: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    def _padded(self, sentences: TokenLists, chosen: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """Return the tokens of these sentences, (B, longest), and where they are no padding."""
         lengths = sentences.lengths[chosen]
         ends = np.cumsum(lengths)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.schema import Words
-from roformer.data.files import readable
+from roformer.data.sources.files import readable
 from roformer.errors import InputError
 from roformer.json_files import read_object
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from roformer.config.lm import CharLMConfig
-from roformer.data.byte_text import ByteText, prepare_bytes
+from roformer.data.text import PreparedBytes, prepare_bytes
 from roformer.pipelines.causal import (
     CausalTask,
     Scorer,
@@ -24,7 +24,7 @@ class ByteTask(CausalTask):
 
     monitor = "valid/bits_per_byte"
 
-    def __init__(self, config: CharLMConfig, text: ByteText):
+    def __init__(self, config: CharLMConfig, text: PreparedBytes):
         super().__init__(config, text.train, text.valid, text.vocabulary, "bytes")
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
@@ -35,7 +35,7 @@ class ByteTask(CausalTask):
         return [bytes(row).decode(errors="replace") for row in rows]
 
 
-def prepare(config: CharLMConfig) -> ByteText:
+def prepare(config: CharLMConfig) -> PreparedBytes:
     """Read the text into files of bytes, unless that is done; return it."""
     return prepare_bytes(
         config.data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roformer.config.lm import CausalLMConfig
-from roformer.data.shards import TextShards, prepare_text
+from roformer.data.text import PreparedText, prepare_text
 from roformer.pipelines.causal import (
     CausalTask,
     Scorer,
@@ -25,7 +25,7 @@ class TokenTask(CausalTask):
 
     monitor = "valid/loss"
 
-    def __init__(self, config: CausalLMConfig, shards: TextShards):
+    def __init__(self, config: CausalLMConfig, shards: PreparedText):
         super().__init__(config, shards.train, shards.valid, shards.tokenizer, "tokens")
         self.tokenizer = shards.tokenizer
 
@@ -36,7 +36,7 @@ class TokenTask(CausalTask):
         return [self.tokenizer.decode(row) for row in batch["input_ids"].tolist()]
 
 
-def prepare(config: CausalLMConfig) -> TextShards:
+def prepare(config: CausalLMConfig) -> PreparedText:
     """Tokenise the corpus into shards, unless that is done; they are those of pre-training."""
     return prepare_text(
         config.data,

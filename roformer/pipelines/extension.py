@@ -31,16 +31,9 @@ from torch.nn import functional
 from roformer.config import position as encodings
 from roformer.config.build import build, plain
 from roformer.config.schema import EncoderConfig, PretrainConfig
-from roformer.data.mlm import (
-    IGNORED,
-    VALID_MASK,
-    VALID_SAMPLE,
-    Ids,
-    Masker,
-    PackedBlocks,
-    random_stream,
-)
-from roformer.data.shards import TextShards
+from roformer.data.mlm import Ids, Masker, PackedBlocks
+from roformer.data.random import IGNORED, Purpose, random_stream
+from roformer.data.text import PreparedText
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
@@ -78,7 +71,7 @@ class Windows:
     """
 
     def __init__(
-        self, config: PretrainConfig, shards: TextShards, lengths: Sequence[int], count: int
+        self, config: PretrainConfig, shards: PreparedText, lengths: Sequence[int], count: int
     ):
         self.shortest, self.longest = lengths[0], lengths[-1]
         if any(length % self.shortest or self.longest % length for length in lengths):
@@ -101,7 +94,7 @@ class Windows:
                 f"{count} windows of {self.longest} tokens are asked for and the validation text has "
                 f"{there}: two are needed, so give more --windows or shorter --lengths"
             )
-        order = random_stream(0, VALID_SAMPLE).permutation(there)
+        order = random_stream(0, Purpose.VALID_SAMPLE).permutation(there)
         self.numbers: list[int] = np.sort(order[:count]).tolist()
 
     @property
@@ -113,7 +106,7 @@ class Windows:
         """Return a window and the chunk after it: what is read and what is to be said, or IGNORED."""
         read, said = [], []
         for index in range(number * self.chunks, (number + 1) * self.chunks + 1):
-            block = self.masker(self.blocks[index], random_stream(0, VALID_MASK, 0, index))
+            block = self.masker(self.blocks[index], random_stream(0, Purpose.VALID_MASK, 0, index))
             labels = np.full(self.shortest, IGNORED)
             kept = block.labels != IGNORED
             labels[block.predict[kept]] = block.labels[kept]
@@ -242,7 +235,7 @@ def read_at_lengths(
     }
 
 
-def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, TextShards]:
+def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, PreparedText]:
     """Return config and text of a pre-training that can be read at other lengths.
 
     Raises:

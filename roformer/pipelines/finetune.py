@@ -19,8 +19,7 @@ from roformer.config.build import plain
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.schema import LoopConfig
 from roformer.data.classification import Inputs, evaluation_batches
-from roformer.data.glue import prepare_task, task_texts
-from roformer.data.glue_prepared import Split, TaskData
+from roformer.data.examples import ExampleSplit, PreparedExamples, prepare_task, task_texts
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError, naming
 from roformer.models.classifier import Classifier
@@ -41,7 +40,7 @@ Labels = NDArray[np.number]
 class Part:
     """One validation set, by the name that its metrics end in."""
 
-    def __init__(self, name: str, split: Split, tokenizer: WordPiece, max_length: int):
+    def __init__(self, name: str, split: ExampleSplit, tokenizer: WordPiece, max_length: int):
         self.name, self.split = name, split
         self.inputs = Inputs(split.ids_a, split.ids_b, None, tokenizer, max_length)
         self.batches = evaluation_batches(self.inputs.lengths, EVALUATION_BATCH)
@@ -58,7 +57,7 @@ class ClassificationTask:
 
     higher_is_better = True
 
-    def __init__(self, config: FinetuneConfig, data: TaskData, start: Start):
+    def __init__(self, config: FinetuneConfig, data: PreparedExamples, start: Start):
         self.config = config
         self.name, self.task = config.task_name, config.task[config.task_name]
         self.max_length, self.tokenizer = longest(config), start.tokenizer
@@ -265,7 +264,7 @@ def start_of(config: FinetuneConfig) -> Start:
     )
 
 
-def prepare(config: FinetuneConfig, start: Start) -> TaskData:
+def prepare(config: FinetuneConfig, start: Start) -> PreparedExamples:
     """Tokenise a cell's task as its start reads it, unless that is done; return it."""
     runtime = config.runtime
     return prepare_task(
@@ -278,7 +277,7 @@ def prepare(config: FinetuneConfig, start: Start) -> TaskData:
     )
 
 
-def begun_on(data: TaskData, start: Start) -> str:
+def begun_on(data: PreparedExamples, start: Start) -> str:
     """Return the fingerprint of what a cell's result depends on besides its config."""
     return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()
 

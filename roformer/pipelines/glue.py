@@ -29,7 +29,7 @@ from tqdm import tqdm
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.schema import PretrainConfig
-from roformer.data.glue import prepare_task
+from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.pipelines.finetune import finetune, remove_weights, start_of
 from roformer.pipelines.pretrain import pretrain

@@ -13,14 +13,9 @@ from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import (
-    IGNORED,
-    MaskedBatches,
-    training_batches,
-    unigram_entropy,
-    validation_batches,
-)
-from roformer.data.shards import TextShards, prepare_text
+from roformer.data.mlm import MaskedBatches, training_batches, validation_batches
+from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
@@ -37,7 +32,7 @@ class MaskedLMTask:
     monitor = "valid/mlm_loss"
     higher_is_better = False
 
-    def __init__(self, config: PretrainConfig, shards: TextShards):
+    def __init__(self, config: PretrainConfig, shards: PreparedText):
         self.config = config
         size = shards.tokenizer.size
         torch.manual_seed(config.seed)
@@ -137,7 +132,7 @@ class MaskedLMTask:
         return not metrics["valid/mlm_loss"] < self.entropy
 
 
-def prepare(config: PretrainConfig) -> TextShards:
+def prepare(config: PretrainConfig) -> PreparedText:
     """Tokenise the corpus into shards, unless that is done; return them."""
     return prepare_text(
         config.data,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
-from roformer.data.shards import TextShards, prepare_text
+from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
 from roformer.training.records import RunFolder
 
@@ -21,7 +21,7 @@ class Pretrained(NamedTuple):
 
     folder: Path
     config: PretrainConfig
-    shards: TextShards
+    shards: PreparedText
 
 
 def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:

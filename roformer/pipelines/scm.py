@@ -22,11 +22,14 @@ from torch.nn import functional
 from roformer.config.build import build, plain
 from roformer.config.schema import LoopConfig, PretrainConfig
 from roformer.config.scm import ScmConfig
-from roformer.data.classification import evaluation_batches
-from roformer.data.triplet_batches import TripletInputs
-from roformer.data.triplet_files import LABELS
-from roformer.data.triplet_prepared import PLACES, Triplets, TripletSplit
-from roformer.data.triplets import prepare_triplets, training_texts
+from roformer.data.classification import TripletInputs, evaluation_batches
+from roformer.data.examples import (
+    ExampleSplit,
+    PreparedExamples,
+    prepare_triplets,
+    training_texts,
+)
+from roformer.data.sources.triplets import LABELS, PLACES
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.models.cost import flops_per_token
@@ -123,14 +126,14 @@ def start_of(config: ScmConfig) -> Start:
     return start
 
 
-def prepare(config: ScmConfig, start: Start) -> Triplets:
+def prepare(config: ScmConfig, start: Start) -> PreparedExamples:
     """Tokenise the triplets as the start reads them, unless that is done; return them."""
     runtime = config.runtime
     shown = runtime.progress and first_process()
     return prepare_triplets(config.data, start.tokenizer, runtime.cache_dir, progress=shown)
 
 
-def begun_on(data: Triplets, start: Start) -> str:
+def begun_on(data: PreparedExamples, start: Start) -> str:
     """Return the fingerprint of what a result depends on besides its config."""
     return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()
 
@@ -159,7 +162,7 @@ def tell(facts: dict[str, Any], max_length: int) -> None:
 class HeldOut:
     """Triplets that are read and not learnt from; `name` is what its metrics begin with."""
 
-    def __init__(self, name: str, split: TripletSplit, inputs: TripletInputs):
+    def __init__(self, name: str, split: ExampleSplit, inputs: TripletInputs):
         self.name, self.split, self.inputs = name, split, inputs
         self.batches = evaluation_batches(inputs.lengths, EVALUATION_BATCH)
 
@@ -176,7 +179,7 @@ class TripletTask:
     higher_is_better = True
     monitor = "valid/accuracy"
 
-    def __init__(self, config: ScmConfig, data: Triplets, start: Start):
+    def __init__(self, config: ScmConfig, data: PreparedExamples, start: Start):
         self.config, self.data, self.tokenizer = config, data, start.tokenizer
         training = config.training
         self.batches = self._inputs(data.split("train"))
@@ -203,7 +206,7 @@ class TripletTask:
         mean = float(self.batches.lengths.mean())
         self.flops_per_token = flops_per_token(config.model, 0, round(mean), 0.0)
 
-    def _inputs(self, split: TripletSplit) -> TripletInputs:
+    def _inputs(self, split: ExampleSplit) -> TripletInputs:
         config = self.config
         return TripletInputs(split, self.tokenizer, config.training.max_length, config.pair)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from roformer.config.build import from_yaml
 from roformer.config.glue import FinetuneConfig, TaskConfig
-from roformer.data.glue import test_rows
+from roformer.data.examples import test_rows
 from roformer.errors import InputError
 from roformer.pipelines.loading import Text, load_model
 from roformer.training.records import RunFolder

@@ -20,8 +20,8 @@ from roformer.config.wmt import (
     SearchConfig,
     WmtConfig,
 )
-from roformer.data.mlm import IGNORED, unigram_entropy
-from roformer.data.parallel import ParallelText, prepare_parallel
+from roformer.data.parallel import PreparedPairs, prepare_parallel
+from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.translation_batches import (
     TranslationBatches,
     Updates,
@@ -49,7 +49,7 @@ class TranslationTask:
     monitor = "valid/loss"
     higher_is_better = False
 
-    def __init__(self, config: WmtConfig, text: ParallelText):
+    def __init__(self, config: WmtConfig, text: PreparedPairs):
         self.config, self.text = config, text
         tokenizer, training = text.tokenizer, config.training
         torch.manual_seed(config.seed)
@@ -153,7 +153,7 @@ class TranslationTask:
         return not metrics["valid/loss"] < self.entropy
 
 
-def prepare(config: WmtConfig) -> ParallelText:
+def prepare(config: WmtConfig) -> PreparedPairs:
     """Read, cut and encode the parallel text, unless that is done; return it."""
     return prepare_parallel(
         config.data,

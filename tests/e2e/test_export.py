@@ -21,10 +21,10 @@ from roformer.models.hf_export import in_layout, jina_name
 from roformer.models.marian import from_marian
 from roformer.pipelines.export import export
 from roformer.training.averaging import save_average
+from tests.data.parallel_texts import ENGLISH, trained
 from tests.e2e import exported
 from tests.e2e.elsewhere import open_elsewhere
 from tests.e2e.exported import CASED, CHINESE, NASTY, classifier_run, encoder_config, masked_lm_run
-from tests.unit.parallel_texts import ENGLISH, trained
 
 LABELS = ["zebra", "apple", "middle"]
 """Not in alphabetical order."""

@@ -10,9 +10,9 @@ from roformer.errors import InputError
 from roformer.pipelines import export as exporting
 from roformer.pipelines.export import export
 from scripts.export import main
+from tests.data.parallel_texts import trained
 from tests.e2e import exported
 from tests.e2e.exported import encoder_config, masked_lm_run
-from tests.unit.parallel_texts import trained
 
 
 def test_bad_input_is_told_in_one_line(tmp_path):

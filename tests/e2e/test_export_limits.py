@@ -11,9 +11,9 @@ from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import split_words
 from roformer.pipelines.export import export
 from roformer.training.averaging import save_average
+from tests.data.parallel_texts import ENGLISH, trained
 from tests.e2e import exported
 from tests.e2e.exported import encoder_config, masked_lm_run
-from tests.unit.parallel_texts import ENGLISH, trained
 
 HOMELESS = {
     "shaw": ({"position": encodings.Shaw()}, "shaw positions"),

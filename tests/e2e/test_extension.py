@@ -11,7 +11,8 @@ import pytest
 
 from roformer.config.build import from_yaml, to_yaml
 from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import IGNORED, validation_batches
+from roformer.data.mlm import validation_batches
+from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.extension import (

@@ -20,8 +20,8 @@ from roformer.pipelines import finetune as finetuning
 from roformer.pipelines.glue import glue
 from roformer.pipelines.submission import missing, write_submission
 from roformer.training.loop import Loop
+from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same, small_run
-from tests.unit import glue_tasks
 
 SMALL = [
     *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc"),

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same
 from tests.e2e.test_processes import launcher
-from tests.unit import glue_tasks
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")

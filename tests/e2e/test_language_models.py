@@ -16,9 +16,9 @@ from torch.nn import functional
 import roformer
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
-from roformer.data.byte_text import ByteText
 from roformer.data.causal import validation_sample
-from roformer.data.shards import TextShards
+from roformer.data.store import Prepared
+from roformer.data.text import PreparedBytes, PreparedText
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.models.causal import CausalLM
@@ -106,7 +106,7 @@ def test_the_whole_validation_and_test_text_are_what_is_reported(trained):
     in place of the whole, nats in place of bits."""
     summary, folder = trained("charlm")
     (cache,) = {path.parent for path in cache_of(folder).rglob("bytes/*/manifest.json")}
-    text = ByteText.open(cache)
+    text = PreparedBytes(Prepared.open(cache, "bytes"))
     for split, name in (
         (text.valid, "valid/bits_per_byte_whole"),
         (text.test, "test/bits_per_byte"),
@@ -147,7 +147,7 @@ def shards_of(folder):
     found, *_ = [  # one text may be prepared under several keys
         path.parent for path in manifests if json.loads(path.read_text())["fingerprint"] == data
     ]
-    return TextShards.open(found)
+    return PreparedText(Prepared.open(found, "text"))
 
 
 def test_longer_texts_are_the_same_text(trained):

@@ -4,7 +4,6 @@ RssAnon is sampled all the time: mapped files do not count in it, and peaks betw
 measurement is a child of a process that has imported everything, so that none sees another's.
 """
 
-import hashlib
 import json
 import os
 import random
@@ -19,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
-from roformer.data import shards
-from roformer.data.sentences import Pairs, Sentences
+from roformer.data import text
+from roformer.data.columns import TokenLists
+from roformer.data.store import Builder, Prepared
 from roformer.data.tokenizers import train_wordpiece
-from roformer.data.translation_batches import Updates
+from roformer.data.translation_batches import Pairs, Updates
 from roformer.pipelines import pretrain as pretraining
 from roformer.training.loop import Loop
 from roformer.training.process import KeptMemory, tune_process
@@ -135,35 +136,23 @@ def write_shards(folder: Path, size: int) -> None:
     tokenizer = train_wordpiece(["a few words of some text"] * 2, 64, True)
     tokenizer.save(folder / "tokenizer")
     generator = np.random.default_rng(0)
-    written = {}
+    builder = Builder(folder)
     for split, tokens in (("train", size // 2), ("valid", 50_000)):
         ids = generator.integers(5, tokenizer.size, tokens, dtype=np.uint16)
         ids[::100] = tokenizer.sep_id
-        name = f"{split}_00000.bin"
-        ids.tofile(folder / name)
-        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        written[split] = [{"file": name, "tokens": tokens, "bytes": 2 * tokens, "sha256": digest}]
-    manifest = {
-        "format": shards.FORMAT,
-        "fingerprint": shards._fingerprint(written, tokenizer.fingerprint),
-        "tokenizer": {"size": tokenizer.size, "fingerprint": tokenizer.fingerprint},
-        "dtype": "<u2",
-        "shards": written,
-        "source": {"kind": "made here"},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+        with builder.split(split, ids=pyarrow.large_list(pyarrow.uint16())) as writer:
+            writer.append(ids=[ids])
+    builder.seal("text", {"source": {"kind": "made here"}})
 
 
 def over_corpus(folder: Path, name: str) -> dict[str, int]:
     """Train a few steps on tokens of a certain size; return the peak and the number of blocks."""
     prepared = folder / name
 
-    def checked(config: object) -> shards.TextShards:
-        opened = shards.TextShards.open(prepared)
-        opened.verify()
-        return opened
+    def opened(config: object = None) -> text.PreparedText:
+        return text.PreparedText(Prepared.open(prepared, "text"))
 
-    pretraining.prepare = checked
+    pretraining.prepare = opened
     samples = Samples()
     samples.start()
     small_run(
@@ -172,7 +161,7 @@ def over_corpus(folder: Path, name: str) -> dict[str, int]:
             *("data.path=unread", f"runtime.runs_dir={folder / 'runs' / name}"),
         ]
     )
-    stream = shards.TextShards.open(prepared).train
+    stream = opened().train
     return {"peak": samples.peak(), "blocks": len(stream) // (LENGTH - 2)}
 
 
@@ -187,11 +176,11 @@ def write_text(folder: Path, size: int) -> None:
 
 def over_preparation(folder: Path) -> int:
     """Prepare a text in small batches; return the peak."""
-    shards.BATCH_CHARACTERS = 2**18  # so that the smaller text has several
+    text.BATCH_CHARACTERS = 2**18  # so that the smaller text has several
     config = FilesText(path=str(folder), tokenizer=TokenizerConfig(vocab_size=500))
     samples = Samples()
     samples.start()
-    shards.prepare_text(config, folder / "cache", workers=1, progress=False)
+    text.prepare_text(config, folder / "cache", workers=1, progress=False)
     return samples.peak()
 
 
@@ -202,7 +191,7 @@ def over_pairs(count: int) -> int:
     sides = [np.cumsum(generator.integers(2, 60, count + 1)) for _ in range(2)]
     samples = Samples()
     samples.start()
-    updates = Updates(Pairs(*(Sentences(empty, side) for side in sides)), 25_000, 4096, seed=0)
+    updates = Updates(Pairs(*(TokenLists(empty, side) for side in sides)), 25_000, 4096, seed=0)
     number = 1
     while updates.locate(number)[0] < 1:
         number += 1000

@@ -143,7 +143,7 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
         prepared.append(next(folder.rglob("manifest.json")))
     downloaded, streamed = map(read, prepared)
     assert downloaded["fingerprint"] == streamed["fingerprint"]
-    assert downloaded["documents"] == {"train": 57, "valid": 7}
+    assert downloaded["rows"] == {"train": 57, "valid": 7}
     begun = len(hub.log)
     run(start, tmp_path / "False", "pretrain", "data.streaming=false", "seed=1")
     assert not hub.asked("/resolve/|/cdn/|/datasets/", begun)

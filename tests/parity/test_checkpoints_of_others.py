@@ -17,6 +17,7 @@ import roformer
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.models.hf import ROFORMER_CLASSIFIER, their_names
+from tests.data.glue_tasks import TOKENIZER
 from tests.parity.their_checkpoints import (
     HOMES,
     LONGEST,
@@ -32,7 +33,6 @@ from tests.parity.their_checkpoints import (
     saved,
     with_buffers,
 )
-from tests.unit.glue_tasks import TOKENIZER
 
 each_class = pytest.mark.parametrize("model_class", HOMES, ids=lambda c: c.__name__)
 each_masked_lm = pytest.mark.parametrize("model_class", MASKED_LMS, ids=lambda c: c.__name__)

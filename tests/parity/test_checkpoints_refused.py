@@ -21,6 +21,7 @@ from roformer.errors import InputError
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder
 from roformer.pipelines.start import load_start
+from tests.data.glue_tasks import TOKENIZER
 from tests.parity.their_checkpoints import (
     HEADS,
     HIDDEN,
@@ -35,7 +36,6 @@ from tests.parity.their_checkpoints import (
     start,
     with_buffers,
 )
-from tests.unit.glue_tasks import TOKENIZER
 
 
 class Payload:

@@ -10,6 +10,7 @@ from transformers import BertForMaskedLM, RoFormerForMaskedLM, RoFormerTokenizer
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
+from tests.data.glue_tasks import COMMIT, TOKENIZER
 from tests.parity.their_checkpoints import (
     MASKED_LMS,
     TOLERANCE,
@@ -20,7 +21,6 @@ from tests.parity.their_checkpoints import (
     saved,
     start,
 )
-from tests.unit.glue_tasks import COMMIT, TOKENIZER
 
 # --- tokenizers ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import FinetuneConfig, GlueConfig
-from roformer.data.glue import prepare_task
+from roformer.data.examples import prepare_task
 from roformer.models.classifier import Classifier
 from roformer.models.hf import encoder_config, from_transformers, to_transformers
 from roformer.pipelines.finetune import ClassificationTask
@@ -19,8 +19,8 @@ from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import Run
 from roformer.pipelines.start import Start
 from roformer.training.optim import learning_rate
+from tests.data.glue_tasks import TOKENIZER
 from tests.parity.test_transformers import relative
-from tests.unit.glue_tasks import TOKENIZER
 
 
 def peer(vocab_size: int, outputs: int) -> BertForSequenceClassification:

@@ -26,7 +26,7 @@ from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.rotary import rotary_table
 from roformer.pipelines.start import find_start
-from tests.unit.glue_tasks import TOKENIZER
+from tests.data.glue_tasks import TOKENIZER
 
 LAYERS, HIDDEN, HEADS, LONGEST = 2, 64, 4, 96
 TOLERANCE = 1e-5

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roformer.data.sources.triplets import LABELS
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.data.toy import case_sentences, cases
 from roformer.data.toy.cases import (
@@ -19,7 +20,6 @@ from roformer.data.toy.cases import (
     case_triplets,
     triplet_group,
 )
-from roformer.data.triplet_files import LABELS
 from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
 

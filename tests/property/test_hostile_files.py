@@ -6,6 +6,7 @@ The law of `lawful`; and where a reader returns something, nothing was cut out o
 import gzip
 import io
 import json
+import os
 from itertools import zip_longest
 
 import pyarrow
@@ -17,14 +18,15 @@ from hypothesis import strategies as st
 from roformer.config.glue import FilesGlue
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data.bpe import Bpe
-from roformer.data.files import FileDocuments, text_lines
-from roformer.data.glue_files import FolderExamples
-from roformer.data.parallel_sources import FilePairs
+from roformer.data.sources.examples import FolderExamples
+from roformer.data.sources.files import FileDocuments, text_lines
+from roformer.data.sources.pairs import FilePairs
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
+from roformer.json_files import member
+from tests.data.glue_tasks import TASKS
+from tests.data.parallel_texts import files as parallel_files
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
-from tests.unit.glue_tasks import TASKS
-from tests.unit.parallel_texts import files as parallel_files
 
 VOCABULARY = [*SPECIAL_TOKENS, *"abcde", *(f"##{c}" for c in "abcde")]
 WORDPIECE = WordPiece(VOCABULARY, lowercase=True)
@@ -62,7 +64,7 @@ ROWS = "".join(json.dumps({"text": f"Document {i}."}) + "\n" for i in range(4)).
 
 def documents(file, bad_rows, field="text"):
     source = FileDocuments(FilesText(path=str(file), max_bad_rows=bad_rows, text_field=field))
-    return list(source.documents()), source
+    return list(source.rows()), source
 
 
 @given(mangled(ROWS), st.sampled_from([0, 2]))
@@ -74,8 +76,8 @@ def test_json_lines_are_read_or_counted_as_skipped(folder, content, bad_rows):
     if (found := lawful(lambda: documents(file, bad_rows), file)) is not None:
         texts, source = found
         lines = [line for line in content.decode("utf-8-sig").split("\n") if line.strip()]
-        assert len(texts) + source.rows_skipped == len(lines) == source.rows_read
-        assert source.rows_skipped <= bad_rows
+        assert len(texts) + source.bad.count == len(lines) == source.rows_read
+        assert source.bad.count <= bad_rows
         assert all(text.strip() and text.encode() for text in texts)
 
 
@@ -147,8 +149,8 @@ def test_a_table_of_a_task_is_read_or_counted(folder, name, data, bad_rows):
     header = name != "cola"
     full = [line for line in lines[header:] if line or not lines[0].count("\t")]
     assert len(rows) + source.accounts[-1]["bad_rows"] == len(full)
-    for _, first, second, label in rows:
-        assert isinstance(first, str) and isinstance(second, str) == (len(task.texts) == 2)
+    for _, texts, label in rows:
+        assert len(texts) == len(task.texts) and all(isinstance(text, str) for text in texts)
         if task.labels is not None:
             assert label in range(len(task.labels))
         else:
@@ -176,7 +178,7 @@ def test_pairs_stay_aligned(folder, source, target, split):
         (folder / f"{name}.en").write_bytes(source)
         (folder / f"{name}.de").write_bytes(target)
     pairs = FilePairs(parallel_files(folder))
-    found = lawful(lambda: list(pairs.pairs(split)), folder / f"{split}.en", folder / f"{split}.de")
+    found = lawful(lambda: list(pairs.rows(split)), folder / f"{split}.en", folder / f"{split}.de")
     if found is not None:
         sides = [[line for _, line in text_lines(folder / f"{split}.{of}")] for of in ("en", "de")]
         whole = [(n, *pair) for n, pair in enumerate(zip_longest(*sides), 1)]
@@ -288,3 +290,14 @@ def test_a_long_refusal_keeps_its_place_and_what_to_do():
     message = str(InputError(f"file.tsv:3: {'x' * 10**6}: mend it"))
     assert message.startswith("file.tsv:3: x") and message.endswith("x: mend it")
     assert len(message) <= LONGEST + 3
+
+
+@given(st.text(st.sampled_from("./\\\0ab~") | st.characters()))
+@fuzz(200)
+def test_a_member_is_directly_in_its_folder(tmp_path_factory, name):
+    folder = tmp_path_factory.getbasetemp()
+    try:
+        file = member(folder, name)
+    except ValueError:
+        return
+    assert os.path.normpath(os.fspath(file)) == os.fspath(file) and file.parent == folder

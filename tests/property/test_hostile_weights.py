@@ -31,9 +31,8 @@ from roformer.pipelines.loading import load_model
 from roformer.pipelines.start import find_start
 from roformer.pipelines.translating import TranslatorDescription, load_translator
 from roformer.training import checkpoint
+from tests.data.glue_tasks import TOKENIZER
 from tests.property.hostile import LEAVES, fuzz, lawful, mangled, mangled_json
-from tests.property.hostile_cache import files_of, read, sealed
-from tests.unit.glue_tasks import TOKENIZER
 
 CONFIG = build(
     schema.EncoderConfig,
@@ -166,21 +165,6 @@ def test_code_beside_a_hugging_face_model_is_not_run(tmp_path, marker):
         }
         (folder / "config.json").write_text(json.dumps(content))
         assert lawful(lambda: start(folder, folder), f"init_from={folder}", folder) is None
-
-
-def test_an_array_of_the_cache_that_is_a_pickle_is_refused(copied, marker):
-    kind, folder, manifest = copied
-    for name in files_of(kind, manifest):
-        good = (folder / name).read_bytes()
-        for content in pickles(marker):
-            (folder / name).write_bytes(content + b"\0" * (len(content) % 2))
-            if kind == "text":
-                shard = files_of(kind, manifest)[name]
-                shard["tokens"] = len((folder / name).read_bytes()) // 2
-            sealed(kind, folder, manifest)
-            assert lawful(lambda: read(kind, folder), f"delete {folder} and") is None
-            assert not marker.exists()
-        (folder / name).write_bytes(good)
 
 
 def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):

@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from roformer.config.schema import BuiltinText
-from roformer.data.documents import open_documents
+from roformer.data.sources.documents import open_documents
 from roformer.data.toy.docstrings import (
     DISTRIBUTIONS,
     docstring_documents,
@@ -158,9 +158,9 @@ def test_processes_locale_and_hash_seed_do_not_matter():
 
 def test_the_source_reads_no_more_than_it_is_told(monkeypatch):
     monkeypatch.setattr(
-        "roformer.data.documents.docstring_documents",
+        "roformer.data.sources.documents.docstring_documents",
         lambda **_: docstring_documents(["accelerate"], workers=1),
     )
     source = open_documents(BuiltinText(max_documents=3))
-    assert len(list(source.documents())) == source.describe()["rows_read"] == 3
+    assert len(list(source.rows())) == source.describe()["rows_read"] == 3
     assert source.key() == {"packages": source.describe()["packages"]}

@@ -21,7 +21,7 @@ from roformer.models.hf import convert_state_layout
 from roformer.models.seq2seq import Seq2Seq
 from roformer.training.checkpoint import Checkpoints, model_tensors
 from tests.conftest import REPOSITORY
-from tests.unit.glue_tasks import TOKENIZER
+from tests.data.glue_tasks import TOKENIZER
 
 SIZES = {
     "name": "roformer",

@@ -1,0 +1,381 @@
+"""Labelled texts: read from a source, tokenised once, opened by every fine-tuning.
+
+    source                  rows with a label and one text, two or three       `roformer.data.sources`
+    <cache_dir>/glue/<key>  index, label, ids_a, ids_b                         `prepare_task`
+    <cache_dir>/scm/<key>   index, label, place, ids_a, ids_b, ids_c           `prepare_triplets`
+
+A label is a class number or a score; that of a triplet is 0 where A is closer to B and 1 where it is
+closer to C. Tokens are without special ones, and nothing is cut to a length here: that is up to the
+model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from roformer.config.build import plain
+from roformer.config.glue import FilesGlue, Glue, TaskConfig
+from roformer.config.scm import TripletData
+from roformer.data.columns import TokenLists
+from roformer.data.progress import stage
+from roformer.data.random import Purpose, random_stream
+from roformer.data.sources import Source
+from roformer.data.sources.examples import (
+    Example,
+    ExampleSource,
+    TestRow,
+    open_examples,
+)
+from roformer.data.sources.triplets import LABELS, NOWHERE, Triplet, open_triplets
+from roformer.data.store import Builder, Prepared, prepare
+from roformer.data.tokenizers import WordPiece
+from roformer.errors import InputError
+
+BATCH = 1000
+"""Rows tokenised at once."""
+IDS = ("ids_a", "ids_b", "ids_c")
+
+Labelled = TypeVar("Labelled", Example, Triplet)
+
+
+# --- prepared ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExampleSplit:
+    """The examples of one split, N of them."""
+
+    index: NDArray[np.int64]
+    """Where each stands in its source, (N,)."""
+    labels: NDArray[np.int64] | NDArray[np.float32]
+    """Class numbers, int64, or scores, float32; (N,)."""
+    places: NDArray[np.int64]
+    """Of triplets, the number in `PLACES` or `NOWHERE`; (N,)."""
+    ids: tuple[TokenLists, ...]
+    """Tokens of the first texts, of the second and of the third, as far as the task has them."""
+
+    @property
+    def ids_a(self) -> TokenLists:
+        return self.ids[0]
+
+    @property
+    def ids_b(self) -> TokenLists | None:
+        return self.ids[1] if len(self.ids) > 1 else None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class PreparedExamples:
+    """Prepared splits of labelled texts and the account of their making.
+
+    `fingerprint` is equal where tokens and labels are, wherever they came from.
+    """
+
+    def __init__(self, data: Prepared) -> None:
+        self.data, self.folder, self.manifest = data, data.folder, data.manifest
+        self.fingerprint, self.splits = data.fingerprint, data.splits
+
+    def split(self, name: str) -> ExampleSplit:
+        """Map a split; raise InputError where there is none of this name."""
+        labels = self.data.values(name, "label")
+        scores = labels.dtype == np.float64
+        return ExampleSplit(
+            index=self.data.values(name, "index"),
+            labels=labels.astype(np.float32 if scores else np.int64),
+            places=self.data.values(name, "place"),
+            ids=tuple(self.data.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
+        )
+
+
+def _prepare(
+    kind: str,
+    what: str,
+    source: Source[Labelled],
+    read: Callable[[str], list[Labelled]],
+    facts: Callable[[dict[str, list[Labelled]]], dict[str, Any]],
+    identity: Mapping[str, Any],
+    tokenizer: WordPiece,
+    cache_dir: str | Path,
+    progress: bool,
+) -> PreparedExamples:
+    """Open tokenised splits, making them first where they do not exist yet.
+
+    Args:
+        kind: of the prepared data.
+        what: is read, as lines on stderr call it.
+        source: of the rows.
+        read: returns the rows of a split that are taken.
+        facts: says what a manifest has besides.
+        identity: decides the content besides source and tokenizer.
+        tokenizer: that of the model.
+        cache_dir: see `roformer.data.store.prepare`.
+        progress: tell on stderr how far it is.
+    """
+
+    def build(builder: Builder) -> dict[str, Any]:
+        splits: dict[str, list[Labelled]] = {}
+        with stage("reading", "rows", None, progress, what) as advance:
+            for split in source.splits:
+                splits[split] = read(split)
+                advance(len(splits[split]))
+        account = source.describe()
+        _tell(what, account)
+        first = splits["train"][0]
+        schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
+        schema["label"] = pyarrow.from_numpy_dtype(np.asarray(first.label).dtype)
+        columns = IDS[: len(first.texts)]
+        schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
+        with stage("tokenising", "rows", sum(map(len, splits.values())), progress, what) as advance:
+            for split, rows in splits.items():
+                with builder.split(split, **schema) as writer:
+                    for start in range(0, len(rows), BATCH):
+                        part = rows[start : start + BATCH]
+                        texts = zip(*(row.texts for row in part), strict=True)
+                        writer.append(
+                            index=[row.number for row in part],
+                            place=[getattr(row, "place", NOWHERE) for row in part],
+                            label=[row.label for row in part],
+                            **{
+                                name: tokenizer.encode_batch(column)
+                                for name, column in zip(columns, texts, strict=True)
+                            },
+                        )
+                        advance(len(part))
+        return {
+            "source": account,
+            "texts": len(columns),
+            **facts(splits),
+            "tokenizer": {
+                "lowercase": tokenizer.lowercase,
+                "size": tokenizer.size,
+                "fingerprint": tokenizer.fingerprint,
+            },
+        }
+
+    whole = {
+        "version": 1,
+        **identity,
+        "source": source.key(),
+        "tokenizer": tokenizer.fingerprint,
+    }
+    return PreparedExamples(prepare(kind, whole, cache_dir, build, progress=progress))
+
+
+def _tell(what: str, account: Mapping[str, Any]) -> None:
+    """Say what of the user's files was left out or assumed."""
+    for file in account.get("files", ()):
+        if file["bad_rows"]:
+            first = f"(the first: {file['first_bad_row']})"
+            print(f"{what}: {file['bad_rows']:,} bad rows skipped {first}", file=sys.stderr)
+        if not file.get("labelled_rows", True):
+            line = "has no labels: B is taken to be the closer one of every row"
+            print(f"{what}: {file['file']} {line}", file=sys.stderr)
+
+
+def _drawn(rows: list[Labelled], count: int | None, purpose: Purpose) -> list[Labelled]:
+    """Return at most `count` rows, drawn once and for all, in the order of the source."""
+    if count is None or count >= len(rows):
+        return rows
+    chosen = random_stream(0, purpose).choice(len(rows), count, replace=False)
+    return [rows[number] for number in np.sort(chosen)]
+
+
+# --- GLUE ----------------------------------------------------------------------------------------
+
+
+def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
+    """Read a labelled split.
+
+    Args:
+        name: the task's key: what the Hub and the grammars call it.
+        task: its columns and labels.
+        data: the source.
+        split: `train`, `validation`, or `validation_<part>` where the task has parts.
+
+    Returns:
+        Its rows; of train at most `data.max_train_examples`, drawn once and for all, in the order
+        of the source.
+
+    Raises:
+        InputError: the source is not usable; says where and what to do.
+    """
+    return _read(open_examples(name, task, data), name, task, data, split)
+
+
+def _read(
+    source: ExampleSource, name: str, task: TaskConfig, data: Glue, split: str
+) -> list[Example]:
+    rows = list(source.rows(split))
+    if not rows:
+        raise InputError(f"{name} has no usable row in {split}: give another source (data.path)")
+    if task.labels is None:
+        # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
+        rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
+    limit = data.max_train_examples if split == "train" else None
+    return _drawn(rows, limit, Purpose.EXAMPLE_SUBSET)
+
+
+def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
+    """Yield the training texts, to train a tokenizer on; see `read_examples`."""
+    rows = read_examples(name, task, data, "train")
+    for column in zip(*(row.texts for row in rows), strict=True):
+        yield from column
+
+
+def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list[TestRow]:
+    """Read the test split for a submission: index and texts of each row, labels never.
+
+    The Hub's labels are -1 and MRPC's file has the real ones: neither may meet a model.
+
+    Args:
+        name: see `read_examples`.
+        task: see `read_examples`.
+        data: see `read_examples`.
+        part: one of `task.parts`; None for a task without.
+
+    Raises:
+        InputError: no such part, no test split, or a row that cannot be read.
+    """
+    if part not in (task.parts or (None,)):
+        parts = f"has the test parts {', '.join(task.parts)}" if task.parts else "has no test parts"
+        raise InputError(f"{name} {parts}: asked for {part!r}")
+    rows = list(open_examples(name, task, data).test_rows(part))
+    if not rows:
+        raise InputError(f"{name} has no row in its test split: give another source (data.path)")
+    return rows
+
+
+def prepare_task(
+    name: str,
+    task: TaskConfig,
+    data: Glue,
+    tokenizer: WordPiece,
+    cache_dir: str | Path,
+    *,
+    progress: bool = True,
+) -> PreparedExamples:
+    """Open a task's tokenised splits, making them first where they do not exist yet.
+
+    Args:
+        name: see `read_examples`.
+        task: see `read_examples`.
+        data: see `read_examples`.
+        tokenizer: that of the model.
+        cache_dir: the splits go to `<cache_dir>/glue/<key>`.
+        progress: tell on stderr how far it is.
+
+    Raises:
+        InputError: the source is not usable; says where and what to do.
+        OSError: the disk is full. What was written is removed.
+    """
+    source = open_examples(name, task, data)
+    settings = plain(data)
+    if isinstance(data, FilesGlue):
+        settings.pop("path")  # where files lie does not decide what is read
+
+    def facts(splits: dict[str, list[Example]]) -> dict[str, Any]:
+        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
+        named = {
+            split: {label: found[number] for number, label in enumerate(task.labels or ())}
+            for split, found in counts.items()
+        }
+        return {
+            "task": name,
+            "max_train_examples": data.max_train_examples,
+            "labels": task.labels,
+            "scores": task.scores,
+            "label_counts": named if task.labels is not None else None,
+        }
+
+    return _prepare(
+        "glue",
+        name,
+        source,
+        lambda split: _read(source, name, task, data, split),
+        facts,
+        {"task": {name: plain(task)}, "data": settings},
+        tokenizer,
+        cache_dir,
+        progress,
+    )
+
+
+# --- triplets ------------------------------------------------------------------------------------
+
+
+def training_texts(data: TripletData) -> Iterator[str]:
+    """Yield the training documents, to train a tokenizer on."""
+    for row in _read_triplets(open_triplets(data), data, "train"):
+        yield from row.texts
+
+
+def _read_triplets(source: Source[Triplet], data: TripletData, split: str) -> list[Triplet]:
+    count = data.max_train_triplets if split == "train" else data.max_held_out_triplets
+    rows = _drawn(list(source.rows(split)), count, Purpose.TRIPLET_SUBSET)
+    if not rows:
+        raise InputError(f"no triplet is left for {split}: give more rows (data.path)")
+    return rows
+
+
+def prepare_triplets(
+    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
+) -> PreparedExamples:
+    """Open the tokenised triplets, making them first where they do not exist yet.
+
+    Args:
+        data: the source.
+        tokenizer: that of the model.
+        cache_dir: the splits go to `<cache_dir>/scm/<key>`.
+        progress: tell on stderr how far it is.
+
+    Raises:
+        InputError: the source is not usable; says where and what to do.
+        OSError: the disk is full. What was written is removed.
+    """
+    source = open_triplets(data)
+    settings = plain(data)
+    settings.pop("path", None)  # where files lie does not decide what is read
+
+    def facts(splits: dict[str, list[Triplet]]) -> dict[str, Any]:
+        return {
+            "labels": {split: _balance(rows) for split, rows in splits.items()},
+            "shared": _shared(splits),
+        }
+
+    return _prepare(
+        "scm",
+        "scm",
+        source,
+        lambda split: _read_triplets(source, data, split),
+        facts,
+        {"data": settings},
+        tokenizer,
+        cache_dir,
+        progress,
+    )
+
+
+def _balance(rows: Sequence[Triplet]) -> dict[str, int]:
+    """Return how often each of B and C is the closer one."""
+    counts = Counter(row.label for row in rows)
+    return {label: counts[number] for number, label in enumerate(LABELS)}
+
+
+def _shared(splits: Mapping[str, Sequence[Triplet]]) -> dict[str, int]:
+    """Return how many triplets of each held-out split have a document of the training triplets."""
+    known = {text for row in splits["train"] for text in row.texts}
+    return {
+        split: sum(not known.isdisjoint(row.texts) for row in rows)
+        for split, rows in splits.items()
+        if split != "train"
+    }

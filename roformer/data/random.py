@@ -1,0 +1,51 @@
+"""All random streams: a draw is a function of (seed, purpose, epoch, index) and of nothing else.
+
+So there is no state to save, and examples are the same whatever the number of processes, workers or
+restarts.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+IGNORED = -100
+"""Label of a slot that predicts nothing."""
+
+
+class Purpose(IntEnum):
+    """What a random stream is for: streams of one seed never overlap. A number is never reused."""
+
+    BLOCK_ORDER = 0
+    TRAIN_MASK = 1
+    VALID_SAMPLE = 2
+    VALID_MASK = 3
+    EXAMPLE_ORDER = 4
+    """Of fine-tuning examples."""
+    EXAMPLE_SUBSET = 5
+    """`data.max_train_examples`."""
+    BUCKET_ORDER = 6
+    """Of sentence pairs and their buckets."""
+    TOY_PAIRS = 7
+    """The built-in parallel text."""
+    PAPER_SPLIT = 8
+    """`data.split=paper622`."""
+    TRIPLET_SUBSET = 9
+    """`data.max_train_triplets` and `data.max_held_out_triplets`."""
+
+
+def random_stream(seed: int, purpose: int, epoch: int = 0, index: int = 0) -> np.random.Generator:
+    """Return the generator that belongs to (seed, purpose, epoch, index); counter-based, stateless."""
+    return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, epoch, index]))
+
+
+def unigram_entropy(labels: NDArray[np.integer]) -> float:
+    """Return the entropy in nats of the tokens to predict: what knowing their frequencies is worth.
+
+    A model that has learnt nothing of context cannot have a lower loss on them.
+    """
+    _, counts = np.unique(labels[labels != IGNORED], return_counts=True)
+    share = counts / counts.sum()
+    return float(-(share * np.log(share)).sum())

@@ -1,0 +1,97 @@
+"""The Hugging Face Hub: what is the same for every data set of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from roformer.data.sources.files import first_line
+from roformer.errors import InputError
+
+WRAPPERS = (
+    "ConnectionError",
+    "DatasetGenerationError",
+    "FileNotFoundError",
+    "LocalEntryNotFoundError",
+)
+"""Errors of the Hub's libraries that hide another one, which says what happened."""
+
+
+def load(path: str, name: str | None, revision: str, split: str, **options: Any) -> Any:
+    """Return a split of a data set of the Hub, downloaded or to be streamed.
+
+    Args:
+        path: `owner/name`.
+        name: of its configuration.
+        revision: a commit.
+        split: which.
+        options: see `datasets.load_dataset`.
+
+    Raises:
+        InputError: it cannot be had, or only another revision of it.
+    """
+    with reachable(path):
+        from datasets import load_dataset
+
+        table = load_dataset(path, name, revision=revision, split=split, **options)
+        check_revision(table, path, revision)
+        return table
+
+
+def current_revision(path: str) -> str:
+    """Return the commit that a data set of the Hub is at."""
+    with reachable(path):
+        from huggingface_hub import HfApi
+
+        return cast(str, HfApi().dataset_info(path).sha)
+
+
+@contextmanager
+def reachable(path: str) -> Iterator[None]:
+    """Turn what goes wrong in reading a data set of the Hub into an InputError that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    # datasets, huggingface_hub and their HTTP clients share no base class for "could not be had"
+    # (no network, no such revision, split or configuration, no permission, no disk left).
+    except Exception as error:
+        raise InputError(
+            f"{path} cannot be read from the Hugging Face Hub: {told(error)}; "
+            "data=files data.path=… works without a network"
+        ) from error
+
+
+def told(error: BaseException) -> str:
+    """Return kind and first line of an error of the Hub's libraries, or of what it hides.
+
+    A server's error 500 and a damaged file reach us inside errors that say only that something
+    could not be found or made.
+    """
+    while type(error).__name__ in WRAPPERS:
+        # `datasets` looks into its cache after a lost connection, which is then the context.
+        lost = isinstance(error, ConnectionError)
+        hidden = error.__cause__ or (None if lost else error.__context__)
+        if hidden is None:
+            break
+        error = hidden
+    return f"{type(error).__name__}, {first_line(error)}".rstrip(".")
+
+
+def check_revision(table: Any, path: str, revision: str) -> None:
+    """Refuse a data set that `datasets` took from its cache in another revision than asked for.
+
+    Where the Hub cannot be reached, `load_dataset` gives the newest that it has of any revision.
+
+    Raises:
+        InputError: the files that the table was made of are of another commit.
+    """
+    places = [file["filename"] for file in getattr(table, "cache_files", [])]
+    streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed
+    places += [str(place) for place in getattr(streamed, "kwargs", {}).get("files", [])]
+    if places and not any(revision in place for place in places):
+        raise InputError(
+            f"{path}: the Hugging Face Hub cannot be reached, and of revision {revision} nothing is "
+            "in the cache, only of another: start again with a network"
+        )

@@ -1,0 +1,64 @@
+"""What the tests of GLUE data share: the tasks of `conf/task`, a tokenizer, folders and a few rows."""
+
+from omegaconf import OmegaConf
+
+from roformer.config.build import build
+from roformer.config.glue import FilesGlue, HubGlue, TaskConfig
+from roformer.data.examples import prepare_task, read_examples
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from tests.conftest import REPOSITORY
+
+TASKS = {
+    file.stem: build(TaskConfig, OmegaConf.load(file))
+    for file in sorted((REPOSITORY / "conf" / "task").glob("*.yaml"))
+}
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TOKENIZER = WordPiece([*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), '"', "."], True)
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HUB = HubGlue(revision=COMMIT)
+
+RTE = "index\tsentence1\tsentence2\tlabel\n"
+MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+GOOD = "0\ta\tb\tentailment\n"
+STSB = "index\tsentence1\tsentence2\tscore\n"
+MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+
+
+def write(root, name, **files):
+    """Write `<root>/<folder of the task>/<key>.tsv`, newlines as they are."""
+    folder = root / TASKS[name].files.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, content in files.items():
+        content = content if isinstance(content, bytes) else content.encode()
+        (folder / f"{key}.tsv").write_bytes(content)
+    return FilesGlue(path=str(root))
+
+
+def rows(name, data, split="train"):
+    """Index, text, second text or None, and label of each row."""
+    examples = read_examples(name, TASKS[name], data, split)
+    return [(row.number, *(*row.texts, None)[:2], row.label) for row in examples]
+
+
+def prepare(name, data, cache, tokenizer=TOKENIZER, task=None):
+    return prepare_task(name, task or TASKS[name], data, tokenizer, str(cache), progress=False)
+
+
+PAIRS = {
+    "train": [("one", "two", 1), ("a \u2028 b", "", 0), ("three", "four", 1)],
+    "validation": [("five", "six", 0)],
+    "test": [("seven", "eight", -1)],
+}
+
+
+def as_files(root):
+    names = ["entailment", "not_entailment"]
+    return write(
+        root,
+        "rte",
+        **{
+            file: RTE
+            + "".join(f"{i}\t{a}\t{b}\t{names[n]}\n" for i, (a, b, n) in enumerate(PAIRS[split]))
+            for file, split in (("train", "train"), ("dev", "validation"))
+        },
+    )

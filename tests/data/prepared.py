@@ -1,0 +1,80 @@
+"""Prepared data of every kind, small: made, made again and read as a run does it."""
+
+import json
+
+import numpy as np
+
+from roformer.config.lm import FileBytes
+from roformer.config.schema import FilesText, TokenizerConfig
+from roformer.config.scm import FilesTriplets
+from roformer.data.examples import prepare_triplets
+from roformer.data.text import prepare_bytes, prepare_text
+from tests.data.glue_tasks import TOKENIZER, as_files
+from tests.data.glue_tasks import prepare as prepare_task
+from tests.data.parallel_texts import files
+from tests.data.parallel_texts import prepare as prepare_parallel
+from tests.data.parallel_texts import write as write_parallel
+
+
+def make_text(source, cache):
+    if not (file := source / "rows.jsonl").exists():  # the cache knows it by its time
+        rows = [json.dumps({"text": f"Document {i} of the few."}) + "\n" for i in range(40)]
+        file.write_text("".join(rows))
+    config = FilesText(path=str(source), tokenizer=TokenizerConfig(vocab_size=100))
+    return prepare_text(config, cache, progress=False)
+
+
+def make_bytes(source, cache):
+    if not (file := source / "a.txt").exists():
+        file.write_bytes(bytes(range(256)) * 4)
+    return prepare_bytes(FileBytes(path=str(source)), cache, progress=False)
+
+
+def make_task(source, cache):
+    return prepare_task("rte", as_files(source), cache)
+
+
+def make_triplets(source, cache):
+    for name, label in (("train", "C"), ("validation", "B")):
+        row = {"A": "a b", "B": "c", "C": "d e f", "label": label}
+        (source / f"{name}.json").write_text(json.dumps(row) + "\n")
+    return prepare_triplets(FilesTriplets(path=str(source)), TOKENIZER, cache, progress=False)
+
+
+def make_pairs(source, cache):
+    config = files(source) if (source / "train.en").exists() else write_parallel(source)
+    return prepare_parallel(config, cache)
+
+
+MAKE = {
+    "text": make_text,
+    "bytes": make_bytes,
+    "glue": make_task,
+    "scm": make_triplets,
+    "wmt": make_pairs,
+}
+"""Kind of prepared data → what makes it of a source folder, which it fills where it is empty."""
+
+
+def make(kind, folder):
+    """Prepare data of a kind below a folder, or open what is prepared there."""
+    (folder / "source").mkdir(parents=True, exist_ok=True)
+    return MAKE[kind](folder / "source", folder / "cache")
+
+
+def content(prepared):
+    """Return all that a run would use."""
+    found = [prepared.fingerprint, prepared.manifest]
+    if hasattr(prepared, "split"):
+        for name in prepared.splits:
+            split = prepared.split(name)
+            ids = [[one.tolist() for one in lists] for lists in split.ids]
+            found += [split.index.tolist(), split.labels.tolist(), split.places.tolist(), ids]
+    elif hasattr(prepared, "texts"):
+        for pairs in (prepared.train, prepared.valid, prepared.test):
+            found += [[ids.tolist() for ids in side] for side in (pairs.source, pairs.target)]
+        found += [prepared.texts("valid"), prepared.texts("test")]
+    else:
+        streams = [getattr(prepared, split, None) for split in ("train", "valid", "test")]
+        found += [np.asarray(stream[:]).tolist() for stream in streams if stream is not None]
+    return found

@@ -1,0 +1,236 @@
+"""Joint byte-pair encoding: nothing is lost, what Moses changes is written down, merges are exact."""
+
+import json
+import pickle
+import re
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from roformer.config.wmt import BpeConfig
+from roformer.data.bpe import ALPHABET, SPECIAL_TOKENS, Bpe, split_words
+from roformer.errors import InputError
+from tests.data.parallel_texts import ENGLISH, GERMAN, GOLDEN, joint_bpe, trained
+
+BPE = cache(trained)
+WORDS = ("moses", "bytes")
+
+
+def there_and_back(bpe, text, language):
+    return bpe.decode_batch(bpe.encode_batch([text], language), language)[0]
+
+
+# --- text comes back -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize(("side", "language"), [(0, "en"), (1, "de")])
+def test_golden_sentences_come_back(words, side, language):
+    assert len(GOLDEN) == 40
+    texts = [pair[side] for pair in GOLDEN]
+    ids = BPE(words).encode_batch(texts, language)
+    assert BPE(words).decode_batch(ids, language) == texts
+    assert len(set(map(tuple, ids))) == len(set(texts))
+
+
+MOSES_CHANGES = [
+    # Typographic quotes and apostrophes are separate tokens, and in English not known as quotes.
+    ("en", "He said “yes”.", "He said “yes ”."),
+    ("en", "It’s late.", "It ’ s late."),
+    ("de", "„Terrible’s“", "„Terrible ’ s“"),
+    ("de", "«Oui», sagte er.", "« Oui », sagte er."),
+    # German has no rule for the English genitive.
+    ("de", "Das ist Peter's Auto.", "Das ist Peter 's Auto."),
+    # Signs between words: no rule on the way back.
+    ("en", "and/or", "and / or"),
+    ("en", "Q&A", "Q & A"),
+    ("en", "Issue #19", "Issue # 19"),
+    ("en", "me@example.org", "me @ example.org"),
+    ("en", "https://example.org/?a=1", "https: / / example.org /? a = 1"),
+    ("en", "20°C or +5", "20 ° C or + 5"),
+    ("de", "um 12:30 Uhr", "um 12: 30 Uhr"),
+    # An entity of the text stays one, in pieces: nothing was escaped, nothing is unescaped.
+    ("en", "Lounge &amp; Grill", "Lounge & amp; Grill"),
+    # Currency signs stick to what follows them, per cent signs to what precedes them.
+    ("de", "20 € und 5 %", "20 €und 5%"),
+    ("en", "wait…", "wait …"),
+    ("en", "...and so on", "... and so on"),
+    # Spaces are one space, or none at the ends; control characters go.
+    ("en", " two  spaces\tand\u00a0more ", "two spaces and more"),
+    ("en", "a\x07b", "ab"),
+]
+
+
+@pytest.mark.parametrize(("language", "text", "back"), MOSES_CHANGES)
+def test_what_moses_changes_is_known_and_bytes_change_nothing(language, text, back):
+    assert there_and_back(BPE("moses"), text, language) == back
+    assert there_and_back(BPE("bytes"), text, language) == text
+
+
+@given(st.text())
+def test_bytes_give_every_text_back(text):
+    assert there_and_back(BPE("bytes"), text, "en") == text
+
+
+@given(st.text())
+def test_pieces_join_to_the_words_that_moses_cut(text):
+    """Nothing but Moses changes a text: characters that were never seen come back too."""
+    bpe = BPE("moses")
+    (words,) = split_words([text], "moses", "de")
+    (ids,) = bpe.encode_words([words])
+    assert bpe._tokenizer.decode(ids) == (f" {words}" if words else "")
+    assert bpe.unknown_id not in ids
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("text", ["Жук", "a 日本 b", "a 😀", "ﬁ ẞ", "<pad>", "</s>", "x</s><unk>y"])
+def test_unseen_characters_and_spelt_out_special_tokens_are_text(words, text):
+    bpe = BPE(words)
+    (ids,) = bpe.encode_batch([text], "en")
+    assert min(ids) >= len(SPECIAL_TOKENS)
+    if words == "bytes" or text[0] not in "<x":
+        assert bpe.decode_batch([ids], "en") == [text]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_text_full_of_special_spellings_merges_none_of_them(words):
+    lines = ["</s> <pad> a</s>b <unk>"] * 50
+    bpe = joint_bpe(lines, lines, BpeConfig(words=words, merges=500))
+    (ids,) = bpe.encode_batch(lines[:1], "en")
+    assert min(ids) >= len(SPECIAL_TOKENS)
+
+
+def test_special_tokens_are_dropped_and_broken_bytes_replaced():
+    bpe = BPE("bytes")
+    (ids,) = bpe.encode_batch(["ß"], "de")
+    spread = [bpe.end_id, *ids, bpe.end_id, bpe.pad_id, bpe.unknown_id]
+    assert bpe.decode_batch([spread, [], [bpe.pad_id]], "de") == ["ß", "", ""]
+    alone = 3 + ALPHABET.index("Ã")  # the first of two bytes
+    assert bpe.decode_batch([[alone]], "de") == ["\ufffd"]
+
+
+def test_words_are_those_of_moses():
+    (words,) = split_words(["He's a well-known man, e.g. in the U.S."], "moses", "en")
+    assert words == "He 's a well @-@ known man , e.g. in the U.S."
+    assert split_words(["Er sagt, z.B. 1.000,50 €."], "moses", "de") == [
+        "Er sagt , z.B. 1.000,50 € ."
+    ]
+    assert split_words([" a  b "], "bytes", "en") == [" a  b "]
+
+
+def test_a_language_that_is_not_the_tokenizers_is_refused():
+    for call in (BPE("moses").encode_batch, BPE("bytes").decode_batch):
+        with pytest.raises(ValueError, match="of en and de, not of fr"):
+            call([], "fr")
+
+
+# --- learning ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("merges", [1, 50, 300])
+def test_as_many_merges_as_asked_for(words, merges):
+    bpe = trained(words, merges)
+    assert bpe.merges == merges
+    assert bpe.size <= len(SPECIAL_TOKENS) + len(ALPHABET) + merges
+    assert (bpe.pad_id, bpe.end_id, bpe.unknown_id) == (0, 1, 2)
+
+
+def test_two_merges_that_make_one_entry_are_both_counted():
+    bpe = Bpe([("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")], "bytes", "en", "de")
+    assert bpe.merges == 4 and bpe.size == len(SPECIAL_TOKENS) + len(ALPHABET) + 3
+    assert there_and_back(bpe, "abcab", "en") == "abcab"
+
+
+def test_a_short_text_gives_fewer_merges():
+    bpe = joint_bpe(["aa aa"], ["bb", "c"], BpeConfig(words="bytes", merges=1000))
+    assert bpe._learnt == [("a", "a")] and bpe.size == 3 + 256 + 1
+    assert joint_bpe([], [], BpeConfig(words="bytes")).merges == 0
+
+
+def test_learning_is_joint_and_the_same_every_time():
+    bpe = BPE("moses")
+    assert trained("moses").fingerprint == bpe.fingerprint
+    english = joint_bpe(ENGLISH, [], BpeConfig(merges=300))
+    german = joint_bpe([], GERMAN, BpeConfig(merges=300))
+    assert len({bpe.fingerprint, english.fingerprint, german.fingerprint}) == 3
+    count = {
+        name: sum(map(len, of.encode_batch(ENGLISH, "en") + of.encode_batch(GERMAN, "de")))
+        for name, of in (("both", bpe), ("en", english), ("de", german))
+    }
+    assert count["both"] < min(count["en"], count["de"])
+
+
+def test_the_fingerprint_is_of_all_that_decides():
+    bpe = BPE("bytes")
+    others = [
+        Bpe(bpe._learnt[:-1], "bytes", "en", "de"),
+        Bpe(bpe._learnt, "moses", "en", "de"),
+        Bpe(bpe._learnt, "bytes", "en", "fr"),
+        Bpe(bpe._learnt, "bytes", "de", "en"),
+    ]
+    assert len({bpe.fingerprint, *(other.fingerprint for other in others)}) == 5
+    assert Bpe(bpe._learnt, "bytes", "en", "de").fingerprint == bpe.fingerprint
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_saved_loaded_and_pickled_it_is_the_same(tmp_path, words):
+    bpe = BPE(words)
+    bpe.save(tmp_path / "new" / "folder")
+    assert sorted(file.name for file in (tmp_path / "new/folder").iterdir()) == [
+        "bpe.json",
+        "tokenizer.json",
+    ]
+    texts = [*GERMAN, "", "</s> Ж"]
+    for other in (Bpe.load(tmp_path / "new/folder"), pickle.loads(pickle.dumps(bpe))):
+        assert other.fingerprint == bpe.fingerprint
+        assert (other.words, other.source_language, other.target_language) == (words, "en", "de")
+        assert (other.size, other.merges) == (bpe.size, bpe.merges)
+        assert other.encode_batch(texts, "de") == bpe.encode_batch(texts, "de")
+    plain = Tokenizer.from_file(str(tmp_path / "new/folder/tokenizer.json"))
+    lines = split_words(texts, words, "de")
+    assert [plain.encode(line).ids for line in lines] == bpe.encode_words(lines)
+
+
+def change(name, **changes):
+    def apply(folder):
+        file = folder / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "bpe.json").unlink(), "{f}/bpe.json cannot be read (No such file or dir"),
+        (lambda f: (f / "tokenizer.json").unlink(), "{f}/tokenizer.json cannot be read (No such"),
+        (lambda f: (f / "bpe.json").write_text("{"), "{f}/bpe.json is damaged ("),
+        (lambda f: (f / "bpe.json").write_text("[]"), "{f}/bpe.json is damaged (not a JSON obj"),
+        (lambda f: (f / "tokenizer.json").write_bytes(b"\xff"), "{f}/tokenizer.json is damaged ("),
+        (change("bpe.json", format=0), "{f}/bpe.json has format 0, not 1"),
+        (change("bpe.json", words="signs"), "{f} holds a damaged tokenizer (words: Input should"),
+        (change("bpe.json", words="bytes"), "{f} holds a damaged tokenizer (its fingerprint is"),
+        (
+            change("tokenizer.json", model=None),
+            "{f} holds a damaged tokenizer (model: Input should ",
+        ),
+        (change("tokenizer.json", model={}), "{f} holds a damaged tokenizer (model.merges: Field"),
+        (
+            change("tokenizer.json", model={"merges": [["never", "seen"]]}),
+            "{f} holds a damaged tokenizer (never + seen is no merge",
+        ),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path, damage, message):
+    BPE("moses").save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match="^" + re.escape(message.format(f=tmp_path))) as caught:
+        Bpe.load(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,238 @@
+"""Text as bytes: what a source yields, how it is split and stored, what is refused."""
+
+import gzip
+import hashlib
+import http.server
+import json
+import threading
+import zipfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from roformer.config.build import build
+from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
+from roformer.data.sources import pieces as byte_sources
+from roformer.data.text import ByteVocabulary, PreparedBytes, prepare_bytes
+from roformer.data.toy.docstrings import docstring_documents
+from roformer.errors import InputError
+
+TEXT = bytes(range(256)) * 40
+
+
+def written(text: PreparedBytes) -> bytes:
+    """All splits one after the other."""
+    parts = (text.train, text.valid, text.test)
+    return b"".join(part[:].astype(np.uint8).tobytes() for part in parts)
+
+
+def prepare(path, cache, **changes):
+    return prepare_bytes(FileBytes(path=str(path), **changes), cache, progress=False)
+
+
+def packed(path, kind):
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("inside/text", TEXT)
+    else:
+        path.write_bytes(gzip.compress(TEXT) if kind == "gz" else TEXT)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.gz", "a.zip", "enwik8"])
+def test_files_are_their_bytes(tmp_path, name):
+    """Every value, no decoding, no line ends changed."""
+    path = packed(tmp_path / name, name.rpartition(".")[2])
+    text = prepare(path, tmp_path / "cache")
+    assert written(text) == TEXT
+    assert text.manifest["source"]["files"][0]["file"] == name
+
+
+@pytest.mark.parametrize(
+    ("count", "valid", "test", "sizes"),
+    [(10_000, 0.05, 0.05, (9000, 500, 500)), (10_001, 0.1, 0.25, (6501, 1000, 2500))],
+)
+def test_splits_are_consecutive_and_of_the_stated_sizes(tmp_path, count, valid, test, sizes):
+    """Of enwik8's 10^8 bytes so 90, 5 and 5 million."""
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    shares = {"valid_fraction": valid, "test_fraction": test}
+    text = prepare(tmp_path / "a.txt", tmp_path / "cache", max_bytes=count, **shares)
+    assert (len(text.train), len(text.valid), len(text.test)) == sizes
+    assert written(text) == TEXT[:count]
+    assert round(10**8 * 0.05) == 5_000_000
+
+
+def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path):
+    """And rows of JSON are their texts; what is no text of ours in a folder is passed over."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    rows = [json.dumps({"text": word}) for word in ("éins", "zwei")]
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    (folder / "a.txt").write_bytes(b"\r\nfirst\x00")
+    (folder / "LICENSE").write_text("passed over")
+    (folder / "c.parquet").write_bytes(b"passed over")
+    text = prepare(folder, tmp_path / "cache", valid_fraction=0.2, test_fraction=0.2)
+    assert written(text) == b"\r\nfirst\x00" + "éins\n\nzwei\n\n".encode()
+
+
+def test_what_is_prepared_is_not_read_again_and_another_text_is(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    first = prepare(tmp_path / "a.txt", tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr(byte_sources.ByteFiles, "rows", None)
+        assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint == first.fingerprint
+    other = prepare(tmp_path / "a.txt", tmp_path / "cache", valid_fraction=0.06)
+    assert (other.folder, other.fingerprint) != (first.folder, first.fingerprint)
+    (tmp_path / "a.txt").write_bytes(TEXT[::-1])
+    assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint != first.fingerprint
+
+
+def test_most_bytes_are_not_exceeded_and_nothing_is_read_beyond_them(tmp_path):
+    asked = []
+
+    def pieces():
+        for piece in (b"abc", b"def", b"ghi"):
+            asked.append(piece)
+            yield piece
+
+    assert b"".join(byte_sources.cut(pieces(), 5)) == b"abcde"
+    assert asked == [b"abc", b"def"]
+    assert b"".join(byte_sources.cut(pieces(), None)) == b"abcdefghi"
+
+
+def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
+    """One package alone, so that it is quick: its documents, in another order, and the first of them."""
+    monkeypatch.setattr(
+        byte_sources,
+        "docstring_documents",
+        lambda **given: docstring_documents(["accelerate"], **given),
+    )
+    documents = list(docstring_documents(["accelerate"], workers=1))
+    whole = prepare_bytes(BuiltinBytes(), tmp_path / "cache", workers=1, progress=False)
+    pieces = list(docstring_documents(["accelerate"], workers=1, shuffled=True))
+    assert written(whole) == "".join(f"{piece}\n\n" for piece in pieces).encode()
+    assert [piece[:80] for piece in pieces] != [document[:80] for document in documents]
+    part = prepare_bytes(
+        BuiltinBytes(max_bytes=5000), tmp_path / "cache", workers=1, progress=False
+    )
+    assert written(part) == written(whole)[:5000]
+
+
+HOSTILE = {
+    "a.parquet": (b"PAR1", "nothing of .txt, .gz, .zip or .jsonl"),
+    "a.pdf": (b"%PDF", "nothing of .txt"),
+    "a.tar.gz": (gzip.compress(TEXT), "nothing of .txt"),
+    "none.gz": (b"no gzip at all", "none.gz is not a complete gzip file"),
+    "torn.gz": (gzip.compress(TEXT)[:-20], "torn.gz is not a complete gzip file"),
+    "none.zip": (b"no zip at all", "none.zip is not a .zip that can be unpacked"),
+    "empty.txt": (b"", "empty.txt is empty"),
+    "empty.gz": (gzip.compress(b""), "empty.gz is empty"),
+    "short.txt": (b"abc", "the text has 3 bytes, of which"),
+    "a.jsonl": (b'{"text": "good"}\n{"txt": 1}\n', "a.jsonl:2: no 'text' among its keys"),
+    "half.jsonl": (b'{"text": "\xff"}\n', "half.jsonl:1: not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_text_is_one_line(tmp_path, name):
+    """And nothing is left in the cache."""
+    content, message = HOSTILE[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        prepare(tmp_path / name, tmp_path / "cache")
+    assert "\n" not in str(error.value)
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize(
+    ("members", "chosen", "message"),
+    [
+        ({"a": b"a", "b": b"b"}, None, "holds a, b: choose one file with data.member"),
+        ({"a": b"a"}, "c", "holds a: choose one"),
+        ({}, None, "holds nothing: choose one"),
+    ],
+)
+def test_a_zip_of_another_file_is_one_line(tmp_path, members, chosen, message):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(InputError, match=message):
+        prepare(tmp_path / "x.zip", tmp_path / "cache", member=chosen)
+
+
+def test_a_damaged_member_is_one_line(tmp_path):
+    """Its check sum tells. Catches an archive that is read without it."""
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("a", TEXT)
+    content = bytearray(path.read_bytes())
+    content[500] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.zip is not a \.zip that can be unpacked .*CRC"):
+        prepare(path, tmp_path / "cache")
+
+
+# --- enwik8 --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site with a small enwik8.zip, in place of the one on the web."""
+    packed(tmp_path / "site.zip", "zip")
+    found = SimpleNamespace(content=(tmp_path / "site.zip").read_bytes(), asked=0, status=200)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            found.asked += 1
+            self.send_response(found.status)
+            self.send_header("Content-Length", str(len(found.content)))
+            self.end_headers()
+            self.wfile.write(found.content)
+
+        def log_message(self, *given):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    found.config = Enwik8(
+        url=f"http://127.0.0.1:{server.server_port}/enwik8.zip",
+        sha256=hashlib.sha256(found.content).hexdigest(),
+        member="inside/text",
+    )
+    found.stop = lambda: (server.shutdown(), server.server_close())
+    yield found
+    found.stop()
+
+
+def test_a_download_is_checked_kept_and_not_fetched_again(site, tmp_path):
+    text = prepare_bytes(site.config, tmp_path / "cache", progress=False)
+    assert written(text) == TEXT and site.asked == 1
+    part = build(Enwik8, {**vars(site.config), "max_bytes": 2000})
+    assert written(prepare_bytes(part, tmp_path / "cache", progress=False)) == TEXT[:2000]
+    assert site.asked == 1
+    assert text.manifest["source"]["sha256"] == site.config.sha256
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda site: setattr(site, "content", b"other"), "is not the file that data.sha256 names"),
+        (lambda site: setattr(site, "status", 404), "cannot be had: HTTPError, HTTP Error 404"),
+        (lambda site: site.stop(), "cannot be had: URLError, .*data=bytes_files data.path="),
+    ],
+    ids=["other", "404", "offline"],
+)
+def test_a_download_that_fails_is_one_line_and_leaves_nothing(site, tmp_path, fault, message):
+    fault(site)
+    with pytest.raises(InputError, match=message) as error:
+        prepare_bytes(site.config, tmp_path / "cache", progress=False)
+    assert "\n" not in str(error.value)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_the_vocabulary_is_every_byte(tmp_path):
+    vocabulary = ByteVocabulary()
+    vocabulary.save(tmp_path)
+    assert vocabulary.size == 256
+    assert json.loads((tmp_path / "bytes.json").read_text()) == {"vocabulary": "bytes", "size": 256}

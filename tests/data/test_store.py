@@ -1,0 +1,382 @@
+"""Prepared data of every kind: made once, whole or not at all, and noticed where anything happened to it."""
+
+import errno
+import json
+import multiprocessing
+import os
+import pickle
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import datasets
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roformer.data import store
+from roformer.data.columns import SplitWriter, TokenLists, TokenStream, read_table
+from roformer.data.store import Builder, Prepared, publish
+from roformer.errors import InputError
+from tests.conftest import REPOSITORY
+from tests.data.prepared import MAKE, content, make
+from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+
+KINDS = list(MAKE)
+LISTS = pyarrow.large_list(pyarrow.int32())
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.tuples(st.lists(st.integers(0, 2**31 - 1)), st.text()))))
+def test_what_is_written_in_any_batches_is_read_as_one_array(tmp_path_factory, batches):
+    file = tmp_path_factory.mktemp("split") / "train.arrow"
+    with SplitWriter(file, {"ids": LISTS, "text": pyarrow.string()}) as writer:
+        for rows in batches:
+            writer.append(ids=[ids for ids, _ in rows], text=[text for _, text in rows])
+    rows = [row for batch in batches for row in batch]
+    wanted = [ids for ids, _ in rows]
+    for lists in (TokenLists.open(file, "ids"), TokenLists.of(wanted)):
+        assert [ids.tolist() for ids in lists] == wanted
+        assert lists.tokens.tolist() == [token for ids in wanted for token in ids]
+        assert lists.lengths.tolist() == [len(ids) for ids in wanted]
+        with pytest.raises(IndexError):
+            lists[len(wanted)]
+    assert writer.rows == len(rows) and writer.tokens == sum(map(len, wanted))
+    assert read_table(file)["text"].to_pylist() == [text for _, text in rows]
+    assert [path.name for path in file.parent.iterdir()] == ["train.arrow"]
+
+
+@given(st.lists(st.lists(st.integers(0, 99))), st.data())
+def test_a_slice_of_a_stream_is_that_of_the_lists_one_after_the_other(lists, data):
+    stream, whole = (
+        TokenStream(TokenLists.of(lists)),
+        np.array([i for ids in lists for i in ids], np.int64),
+    )
+    border = st.none() | st.integers(-len(whole) - 2, len(whole) + 2)
+    a, b = data.draw(border), data.draw(border)
+    assert len(stream) == len(whole)
+    assert stream[a:b].dtype == np.int64 and stream[a:b].tolist() == whole[a:b].tolist()
+
+
+def test_mapped_tokens_pickle_as_a_file_name_and_lend_copies(tmp_path):
+    file = tmp_path / "train.arrow"
+    with SplitWriter(file, {"ids": LISTS}) as writer:
+        writer.append(ids=[[1, 2, 3]] * 10_000)
+    stream = TokenStream(TokenLists.open(file, "ids"))
+    assert len(pickle.dumps(stream)) < 1000
+    assert pickle.loads(pickle.dumps(stream)).lists[9_999].tolist() == [1, 2, 3]
+    stream[:5][:] = -1
+    stream.lists[0][:] = -1
+    assert stream[:3].tolist() == [1, 2, 3]
+    assert not stream.lists.tokens.flags.owndata  # the file's own bytes
+    with pytest.raises(ValueError, match="not in steps of 2"):
+        stream[::2]
+    here = pickle.loads(pickle.dumps(TokenLists.of([[1], [2, 3]])))
+    assert here[1].tolist() == [2, 3]
+
+
+def test_a_split_is_a_data_set_of_the_datasets_library(tmp_path):
+    file = tmp_path / "train.arrow"
+    with SplitWriter(file, {"ids": LISTS, "label": pyarrow.int64()}) as writer:
+        writer.append(ids=[[1], [2, 3]], label=[0, 1])
+        writer.append(ids=[[]], label=[2])
+    table = datasets.Dataset.from_file(str(file))
+    assert table[:] == {"ids": [[1], [2, 3], []], "label": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("batches", "tokenizer", "same"),
+    [
+        ([([7, 8], [[1], [2, 3]], [0, 1])], "t", True),  # another place in the source
+        ([([0], [[1]], [0]), ([1], [[2, 3]], [1])], "t", True),
+        ([([0, 1], [[1, 2], [3]], [0, 1])], "t", False),  # other borders
+        ([([0, 1], [[1], [2, 4]], [0, 1])], "t", False),
+        ([([0, 1], [[1], [2, 3]], [1, 1])], "t", False),
+        ([([0, 1], [[1], [2, 3]], [0, 1])], "u", False),
+    ],
+)
+def test_the_fingerprint_is_that_of_the_content(tmp_path, batches, tokenizer, same):
+    def fingerprint(name, batches, tokenizer):
+        (tmp_path / name).mkdir()
+        builder = Builder(tmp_path / name)
+        with builder.split("train", index=pyarrow.int64(), ids=LISTS, label=pyarrow.int8()) as one:
+            for index, ids, label in batches:
+                one.append(index=index, ids=ids, label=label)
+        builder.seal("glue", {"tokenizer": {"fingerprint": tokenizer}})
+        return Prepared.open(tmp_path / name, "glue").fingerprint
+
+    first = fingerprint("first", [([0, 1], [[1], [2, 3]], [0, 1])], "t")
+    assert (fingerprint("second", batches, tokenizer) == first) == same
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def prepared(request, tmp_path_factory):
+    """Data of a kind, and what a run would read of it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = make(request.param, folder)
+    return request.param, folder, made.folder, content(made)
+
+
+@given(st.data())
+@fuzz(60)
+def test_damage_to_any_file_is_noticed_or_changes_nothing(prepared, data):
+    kind, root, folder, whole = prepared
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    name = data.draw(st.sampled_from([*names, "manifest.json", "manifest.json"]))
+    good = (folder / name).read_bytes()
+    contents = mangled(good)
+    if name == "manifest.json":
+        contents |= mangled_json(json.loads(good))
+    try:
+        (folder / name).write_bytes(data.draw(contents))
+        again = f"delete {folder} and it will be prepared again"
+        found = lawful(lambda: content(make(kind, root)), again)
+    finally:
+        (folder / name).write_bytes(good)
+    assert found is None or found == whole
+
+
+def test_one_flipped_bit_is_noticed_when_a_run_finds_the_folder(prepared):
+    """The tokens are still tokens: only the sum tells. Nor is a checked file left out."""
+    kind, root, folder, whole = prepared
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        good = file.read_bytes()
+        flipped = bytearray(good)
+        flipped[len(good) // 2] ^= 1
+        file.write_bytes(flipped)
+        with pytest.raises(InputError, match=f"{re.escape(str(file))} is .*: delete {folder} and"):
+            make(kind, root)
+        file.write_bytes(good)
+    assert content(make(kind, root)) == whole
+
+
+def test_a_file_that_is_lost_or_cut_is_named(prepared):
+    kind, root, folder, _ = prepared
+    for file in sorted(folder.glob("*.arrow")):
+        good = file.read_bytes()
+        for wanted in (0, 10):
+            file.write_bytes(good[:wanted]) if wanted else file.unlink()
+            message = f"{file} has {wanted} bytes, not {len(good):,}: delete {folder} and"
+            with pytest.raises(InputError, match=re.escape(message)):
+                make(kind, root)
+        file.write_bytes(good)
+
+
+def test_a_manifest_of_anything_else_is_refused(prepared):
+    kind, root, folder, _ = prepared
+    file = folder / "manifest.json"
+    good = file.read_bytes()
+    try:
+        for bad in NOT_OBJECTS:
+            file.write_bytes(bad)
+            assert lawful(lambda: make(kind, root), f"delete {folder} and") is None
+        for key, value in (("format", 0), ("kind", "else")):
+            file.write_text(json.dumps(json.loads(good) | {key: value}))
+            with pytest.raises(InputError, match=rf"{folder} is .*, not {kind} of format"):
+                make(kind, root)
+        file.unlink()
+        with pytest.raises(InputError, match=r"has no manifest\.json, so it is no prepared data"):
+            make(kind, root)
+        file.mkdir()
+        assert lawful(lambda: make(kind, root), f"delete {folder} and") is None
+        file.rmdir()
+    finally:
+        file.write_bytes(good)
+
+
+# --- once ----------------------------------------------------------------------------------------
+
+
+def test_what_is_prepared_is_opened_and_not_made_again(prepared, monkeypatch):
+    kind, root, folder, whole = prepared
+    monkeypatch.setattr(Builder, "seal", None)
+    assert content(make(kind, root)) == whole
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert str(root) not in (folder / "manifest.json").read_text()
+
+
+def test_where_the_files_lie_does_not_matter(prepared, tmp_path):
+    kind, root, folder, _ = prepared
+    shutil.copytree(root / "source", tmp_path / "moved")
+    for copied in (tmp_path / "moved").rglob("*"):
+        original = root / "source" / copied.relative_to(tmp_path / "moved")
+        os.utime(copied, ns=(1, original.stat().st_mtime_ns))
+    assert MAKE[kind](tmp_path / "moved", root / "cache").folder == folder
+
+
+CHANGES = {
+    "text": ("rows.jsonl", "Document 7", "Document 700"),
+    "bytes": ("a.txt", "\x00\x01", "\x00\x02"),
+    "wmt": ("test.de", "Halt", "Stopp"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_changed_source_is_prepared_anew(tmp_path, kind):
+    """Those that tests of their own change are GLUE's and the triplets'."""
+    first = make(kind, tmp_path)
+    name, old, new = CHANGES[kind]
+    file = tmp_path / "source" / name
+    encoding = "latin1" if kind == "bytes" else "utf-8"
+    file.write_bytes(file.read_bytes().decode(encoding).replace(old, new).encode(encoding))
+    os.utime(file, ns=(1, 1))  # a large file is known by its time and length
+    other = make(kind, tmp_path)
+    assert other.folder != first.folder and other.fingerprint != first.fingerprint
+
+
+# --- whole or not at all -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("bug"), InputError("bad")])
+def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, kind, error):
+    def fail(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SplitWriter, "append", fail)
+        with pytest.raises(type(error)):
+            make(kind, tmp_path)
+    assert list((tmp_path / "cache" / kind).iterdir()) == []
+    assert make(kind, tmp_path).folder.is_dir()
+
+
+def test_a_full_disk_cleans_up_and_names_the_way_out(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SplitWriter, "append", full)
+    with pytest.raises(OSError, match=r"disk is full.*runtime\.cache_dir") as caught:
+        make("text", tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert str(caught.value.filename).startswith(str(tmp_path / "cache" / "text"))
+    assert list((tmp_path / "cache" / "text").iterdir()) == []
+
+
+HANG = """
+import sys, time
+from pathlib import Path
+from roformer.data.store import Builder
+from tests.data.prepared import make
+def hang(*_, **__):
+    print("building", flush=True)
+    time.sleep(60)
+Builder.seal = hang
+make(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_killed_process_left_goes_and_what_a_living_one_makes_stays(tmp_path, kind):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANG, kind, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout.readline() == b"building\n"
+        (temporary,) = (tmp_path / "cache" / kind).glob("*.tmp")
+        publish(tmp_path / "cache" / kind / "another", lambda folder: None, False)
+        assert list(temporary.glob("*.arrow"))  # its maker lives
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert temporary.is_dir()
+    publish(tmp_path / "cache" / kind / "third", lambda folder: None, False)
+    assert not temporary.exists()
+    made = make(kind, tmp_path)  # does not wait for the dead
+    assert {p.name for p in made.folder.parent.iterdir()} == {made.folder.name, "another", "third"}
+
+
+def _make(kind, folder):
+    return content(make(kind, folder))
+
+
+@pytest.mark.parametrize("kind", ["text", "wmt"])
+def test_two_processes_at_once_make_one(tmp_path, kind):
+    alone = make(kind, tmp_path)
+    shutil.rmtree(tmp_path / "cache")
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.starmap(_make, [(kind, tmp_path)] * 2, chunksize=1)
+    assert [one[0] for one in found] == [alone.fingerprint] * 2
+    assert len(list((tmp_path / "cache" / kind).iterdir())) == 1
+
+
+def test_who_has_to_wait_says_for_whom_and_makes_nothing(tmp_path, capsys):
+    folder, said, made = tmp_path / "made", [], []
+
+    def second(_):
+        made.append("second")
+
+    def first(_):
+        made.append("first")
+        other.start()
+        deadline = time.monotonic() + 60
+        while not any(said) and time.monotonic() < deadline:
+            said.append(capsys.readouterr().err)
+            time.sleep(0.01)
+
+    other = threading.Thread(target=publish, args=(folder, second, True))
+    publish(folder, first, True)
+    other.join()
+    holder = f"process {os.getpid()} on {socket.gethostname()}"
+    assert "".join(said) == f"waiting: {holder} is making {folder}\n"
+    assert made == ["first"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from roformer.data.store import publish
+def make(folder):
+    (folder / "half").touch()
+    print("building", flush=True)
+    time.sleep(60)
+publish(Path(sys.argv[1]), make, False)
+"""
+
+
+def test_who_waits_for_a_process_that_is_killed_makes_it(tmp_path, capsys):
+    folder = tmp_path / "made"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], cwd=REPOSITORY, stdout=subprocess.PIPE
+    )
+    other = threading.Thread(
+        target=publish, args=(folder, lambda made: (made / "whole").touch(), True)
+    )
+    try:
+        assert holder.stdout.readline() == b"building\n"
+        other.start()
+        said, deadline = "", time.monotonic() + 60
+        while not said and time.monotonic() < deadline:
+            said = capsys.readouterr().err
+            time.sleep(0.01)
+        assert said.startswith(f"waiting: process {holder.pid} on ")
+        assert not folder.exists()
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+        other.join()
+    assert [path.name for path in folder.iterdir()] == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_other_processes_only_read_what_is_there(prepared, monkeypatch):
+    """Also on a disk that they cannot write to: no lock is taken."""
+    kind, root, _, whole = prepared
+    monkeypatch.setattr(store, "_alone", None)
+    assert content(make(kind, root)) == whole

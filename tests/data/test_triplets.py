@@ -1,0 +1,285 @@
+"""Triplets from files and the grammar: checked, labelled, split and prepared."""
+
+import gzip
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
+from roformer.data.classification import TripletInputs
+from roformer.data.examples import prepare_triplets
+from roformer.data.sources.triplets import FileTriplets
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.toy.cases import case_triplets
+from roformer.errors import InputError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TOKENIZER = WordPiece([*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS)], True)
+GOOD = {"A": "a b", "B": "c", "C": "d e f"}
+
+
+def lines(*rows) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def folder(root, **files):
+    for name, content in files.items():
+        (root / name.replace("_", ".")).write_text(content)
+    return FilesTriplets(path=str(root))
+
+
+def numbered(count, **more):
+    """Triplets that are all different."""
+    words = [f"{a}{b}" for a in LETTERS for b in LETTERS]
+    return [
+        {"A": words[i], "B": f"{words[i]} x", "C": f"{words[i]} y", **more} for i in range(count)
+    ]
+
+
+def prepare(source, cache, tokenizer=TOKENIZER):
+    return prepare_triplets(source, tokenizer, cache, progress=False)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_labels_are_read_where_there_are_some(tmp_path):
+    labelled = lines({**GOOD, "label": "B"}, {**GOOD, "label": "C"})
+    source = FileTriplets(folder(tmp_path, train_json=labelled, valid_json=lines(GOOD)))
+    assert [row.label for row in source.rows("train")] == [0, 1]
+    assert [row.label for row in source.rows("validation")] == [0]
+    assert [f["labelled_rows"] for f in source.describe()["files"]] == [2, 0]
+
+
+def test_what_is_taken_for_granted_is_told(tmp_path, capsys):
+    source = folder(tmp_path, train_json=lines(GOOD), valid_json=lines({**GOOD, "label": "C"}))
+    prepared = prepare(source, tmp_path / "cache")
+    assert capsys.readouterr().err == (
+        "scm: train.json has no labels: B is taken to be the closer one of every row\n"
+    )
+    assert prepared.manifest["labels"] == {
+        "train": {"B": 1, "C": 0},
+        "validation": {"B": 0, "C": 1},
+    }
+
+
+def test_documents_of_the_training_that_are_held_out_too_are_counted(tmp_path):
+    held_out = [{"A": "d e f", "B": "x", "C": "y"}, {"A": "x", "B": "y", "C": "z"}]
+    source = folder(tmp_path, train_json=lines(GOOD), valid_json=lines(*held_out))
+    assert prepare(source, tmp_path / "cache").manifest["shared"] == {"validation": 1}
+    few = BuiltinTriplets(train_triplets=8, validation_triplets=4, test_triplets=4)
+    assert prepare(few, tmp_path / "b").manifest["shared"] == {"validation": 0, "test": 0}
+
+
+BAD = {
+    "broken": ('{"A": "a", "B"', r"train.json:2: not JSON, .*mend it"),
+    "list": ("[1]", "train.json:2: a JSON list, not an object with A, B and C"),
+    "without": (
+        {"A": "a", "C": "b"},
+        r"train.json:2: no 'B' among its keys \['A', 'C'\]",
+    ),
+    "empty": ({**GOOD, "B": "  "}, "train.json:2: 'B' is empty"),
+    "number": ({**GOOD, "A": 3}, "train.json:2: 'A' is int, not text"),
+    "surrogate": ('{"A": "\\ud800", "B": "b", "C": "c"}', "half of a surrogate pair"),
+    "a is b": ({**GOOD, "A": "c"}, "train.json:2: A and B are the same document"),
+    "b is c": ({**GOOD, "C": "c"}, "train.json:2: B and C are the same document"),
+    "label": ({**GOOD, "label": "A"}, "train.json:2: label 'A' is neither B nor C"),
+    "label list": ({**GOOD, "label": ["B"]}, r"label \['B'\] is neither B nor C"),
+    "mixed": ({**GOOD, "label": "B"}, "train.json:2: the row has a label, unlike line 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_is_one_line_that_names_it(tmp_path, name):
+    row, message = BAD[name]
+    source = FileTriplets(folder(tmp_path, train_json=lines(GOOD, row), dev_json=lines(GOOD)))
+    with pytest.raises(InputError, match=message) as refusal:
+        list(source.rows("train"))
+    assert "\n" not in str(refusal.value) and str(tmp_path) in str(refusal.value)
+
+
+def test_a_row_without_a_label_among_labelled_ones_is_refused(tmp_path):
+    rows = lines({**GOOD, "label": "C"}, GOOD)
+    source = FileTriplets(folder(tmp_path, train_json=rows, dev_json=lines(GOOD)))
+    with pytest.raises(InputError, match=r"train.json:2: the row has no label, unlike line 1"):
+        list(source.rows("train"))
+
+
+def test_bad_rows_are_skipped_up_to_the_limit_counted_and_told(tmp_path, capsys):
+    given = folder(tmp_path, train_json=lines("{", GOOD, "{"), dev_json=lines(GOOD))
+    with pytest.raises(InputError, match=r"bad rows so far: 2.*max_bad_rows \(now 1\)"):
+        prepare(FilesTriplets(path=given.path, max_bad_rows=1), tmp_path / "cache")
+    prepared = prepare(FilesTriplets(path=given.path, max_bad_rows=2), tmp_path / "cache")
+    assert prepared.split("train").index.tolist() == [1]
+    assert "scm: 2 bad rows skipped (the first: train.json:1: not JSON" in capsys.readouterr().err
+
+
+PLACES = {
+    "nothing there": ({}, {}, "does not exist: give a folder"),
+    "one file": ({"all_json": lines(GOOD)}, {"file": "all.json"}, "data.split=paper622"),
+    "other file": ({"all_csv": "A,B,C"}, {"file": "all.csv"}, "is none of .jsonl"),
+    "no validation": ({"train_json": lines(GOOD)}, {}, "no validation file .*but train.json"),
+    "two": (
+        {"train_json": lines(GOOD), "valid_json": lines(GOOD), "dev_jsonl": lines(GOOD)},
+        {},
+        "has valid.json and dev.jsonl: keep one as validation",
+    ),
+    "empty": ({"train_json": "\n", "dev_json": lines(GOOD)}, {}, "train.json has no usable row"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_files_that_are_not_there_are_told(tmp_path, name):
+    files, where, message = PLACES[name]
+    path = tmp_path / "missing" if not files else tmp_path
+    folder(tmp_path, **files)
+    with pytest.raises(InputError, match=message):
+        source = FileTriplets(FilesTriplets(path=str(path / where.get("file", ""))))
+        list(source.rows("train"))
+
+
+def test_a_torn_archive_is_told(tmp_path):
+    packed = gzip.compress(lines(*numbered(50)).encode())
+    (tmp_path / "train.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    source = FileTriplets(folder(tmp_path, dev_json=lines(GOOD)))
+    with pytest.raises(InputError, match="not a complete gzip file"):
+        list(source.rows("train"))
+
+
+def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
+    (tmp_path / "all.jsonl").write_text(lines(*numbered(50)))
+    made = {}
+    for seed in (0, 0, 1):
+        given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", split_seed=seed)
+        source = FileTriplets(given)
+        parts = {split: list(source.rows(split)) for split in source.splits}
+        assert {split: len(rows) for split, rows in parts.items()} == {
+            "train": 30,
+            "validation": 10,
+            "test": 10,
+        }
+        assert sorted(row.texts[0] for rows in parts.values() for row in rows) == sorted(
+            row["A"] for row in numbered(50)
+        )
+        made.setdefault(seed, parts)
+        assert made[seed] == parts
+    assert made[0] != made[1]
+
+
+def test_a_folder_of_splits_can_be_cut_again(tmp_path):
+    rows = numbered(20)
+    given = folder(tmp_path, train_json=lines(*rows[:15]), test_json=lines(*rows[15:]))
+    source = FileTriplets(FilesTriplets(path=given.path, split="paper622"))
+    assert sorted(row.number for split in source.splits for row in source.rows(split)) == [
+        *range(20)
+    ]
+
+
+def test_the_published_sample_is_read(real_data, tmp_path):
+    if not (real_data / "cail2019-scm").is_dir():
+        pytest.skip("needs cail2019-scm below ROFORMER_TEST_DATA or data/")
+    source = FileTriplets(FilesTriplets(path=str(real_data / "cail2019-scm")))
+    assert source.splits == ("train", "validation")
+    assert [len(list(source.rows(split))) for split in source.splits] == [320, 80]
+    assert {row.label for row in source.rows("train")} == {0}
+
+
+# --- prepared ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    rows = numbered(12, label="C")
+    rows[3]["label"] = "B"
+    given = folder(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
+    return prepare(given, tmp_path / "cache")
+
+
+def test_prepared_triplets_are_those_of_the_source(prepared, tmp_path):
+    split = prepared.split("train")
+    rows = FileTriplets(FilesTriplets(path=str(tmp_path))).rows("train")
+    for number, row in enumerate(rows):
+        for lists, text in zip(split.ids, row.texts, strict=True):
+            assert lists[number].tolist() == TOKENIZER.encode(text)
+    assert split.labels.tolist() == [1, 1, 1, 0, *[1] * 8]
+    assert set(split.places.tolist()) == {-1}
+
+
+@pytest.mark.parametrize("change", [{"label": "C"}, {"A": "zz"}])
+def test_the_fingerprint_tells_what_was_read(tmp_path, change):
+    prints = set()
+    for rows in ([{**GOOD, "label": "B"}], [{**GOOD, "label": "B", **change}]):
+        given = folder(tmp_path, train_json=lines(*rows), dev_json=lines(GOOD))
+        prints.add(prepare(given, tmp_path / "cache").fingerprint)
+    assert len(prints) == 2
+
+
+def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
+    source = BuiltinTriplets(train_triplets=8, validation_triplets=40, test_triplets=8)
+    split = prepare(source, tmp_path).split("validation")
+    assert Counter(split.places.tolist()) == {0: 20, 1: 20}
+    expected = [{"B": 0, "C": 1}[t.label] for t in case_triplets("validation", 40)]
+    assert split.labels.tolist() == expected
+
+
+def test_fewer_training_triplets_are_drawn_once(tmp_path):
+    rows = lines(*numbered(30))
+    given = folder(tmp_path, train_json=rows, dev_json=rows)
+    few = FilesTriplets(path=given.path, max_train_triplets=10, max_held_out_triplets=5)
+    first, second = (prepare(few, tmp_path / cache) for cache in ("one", "two"))
+    assert len(first.split("train")) == 10 and len(first.split("validation")) == 5
+    assert first.split("train").index.tolist() == second.split("train").index.tolist()
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+def inputs_of(prepared, max_length=64, **pair):
+    return TripletInputs(prepared.split("train"), TOKENIZER, max_length, PairConfig(**pair))
+
+
+def test_a_row_is_both_pairs_of_a_triplet(prepared):
+    split, inputs = prepared.split("train"), inputs_of(prepared, token_types="segments")
+    batch = inputs[[5, 3]]
+    for row, number in enumerate((5, 3)):
+        first = [TOKENIZER.cls_id, *split.ids[0][number], TOKENIZER.sep_id]
+        for side, ids in enumerate((split.ids[1][number], split.ids[2][number])):
+            pair = [*first, *ids, TOKENIZER.sep_id]
+            got = batch["input_ids"][row, side, : len(pair)].tolist()
+            assert got == pair
+            types = batch["token_type_ids"][row, side, : len(pair)].tolist()
+            assert types == [0] * len(first) + [1] * (len(ids) + 1)
+    assert batch["labels"].tolist() == [1, 0]
+
+
+def test_token_types_are_left_out_where_all_are_zero(prepared):
+    """The encoder then takes type 0 for every token."""
+    assert "token_type_ids" not in inputs_of(prepared)[[0, 1]]
+
+
+def test_padding_is_masked(tmp_path):
+    rows = [{**GOOD, "C": "d e f g h"}]
+    given = folder(tmp_path, train_json=lines(*rows), dev_json=lines(GOOD))
+    batch = inputs_of(prepare(given, tmp_path / "cache"))[[0]]
+    real = batch["input_ids"] != TOKENIZER.pad_id
+    assert torch.equal(batch["attention_mask"], real) and real.sum(-1).tolist() == [[6, 10]]
+
+
+def test_of_a_longer_pair_the_longer_document_loses_its_end(tmp_path):
+    rows = [{"A": " ".join("abcdefghij"), "B": "k l", "C": " ".join("mnopqrstuv")}]
+    given = folder(tmp_path, train_json=lines(*rows), dev_json=lines(GOOD))
+    inputs = inputs_of(prepare(given, tmp_path / "cache"), max_length=13)
+    with_b, with_c = inputs[[0]]["input_ids"][0]
+    assert TOKENIZER.decode(with_b.tolist()).split() == [
+        *("[CLS]", *"abcdefgh", "[SEP]"),
+        *("k", "l", "[SEP]"),
+    ]
+    assert TOKENIZER.decode(with_c.tolist()).split() == [
+        *("[CLS]", *"abcde", "[SEP]"),
+        *(*"mnopq", "[SEP]"),
+    ]
+    assert inputs.too_long.tolist() == [True, True] and inputs.lengths.tolist() == [13]
+    assert np.all(inputs_of(prepare(given, tmp_path / "cache")).too_long == [False, False])
