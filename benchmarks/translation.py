@@ -30,8 +30,8 @@ from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
-from roformer.data.columns import TokenLists
 from roformer.data.random import IGNORED
+from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_buckets
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu

@@ -10,9 +10,9 @@ times the share of the second byte added; triples, 2.56 times what pairs say.
 import sys
 
 import numpy as np
-from roformer.data.byte_text import prepare_bytes
 
 from roformer.config.lm import FileBytes
+from roformer.data.text import prepare_bytes
 
 READ = 300 * 16 * 256
 """Updates x sequences x bytes."""

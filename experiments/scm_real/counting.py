@@ -13,9 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from roformer.data.triplet_files import FileTriplets, TripletRow
-
 from roformer.config.scm import FilesTriplets
+from roformer.data.sources.triplets import LABELS, FileTriplets, Triplet
 
 Score = Callable[[str, str], float]
 """How close a document (the second) is to A (the first)."""
@@ -25,14 +24,15 @@ def character_pairs(text: str) -> set[str]:
     return {text[at : at + 2] for at in range(len(text) - 1)}
 
 
-def closer_and_other(row: TripletRow) -> tuple[str, str]:
-    return (row.b, row.c) if row.label == "B" else (row.c, row.b)
+def closer_and_other(row: Triplet) -> tuple[str, str]:
+    _, b, c = row.texts
+    return (b, c) if LABELS[row.label] == "B" else (c, b)
 
 
-def right(rows: list[TripletRow], score: Score) -> float:
+def right(rows: list[Triplet], score: Score) -> float:
     points = 0.0
     for row in rows:
-        closer, other = (score(row.a, text) for text in closer_and_other(row))
+        closer, other = (score(row.texts[0], text) for text in closer_and_other(row))
         points += (closer > other) + 0.5 * (closer == other)
     return points / len(rows)
 
@@ -64,7 +64,7 @@ def main() -> None:
         "character pairs of B and C": odds,
         "character pairs shared with A": jaccard,
     }
-    rows = source.rows("validation")
+    rows = list(source.rows("validation"))
     for name, score in scores.items():
         print(f"{name}: {right(rows, score):.1%} of {len(rows)}")
 

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.columns import TokenStream
 from roformer.data.random import IGNORED, Purpose, random_stream
+from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]

@@ -14,6 +14,7 @@ Shapes: N examples, B batch, T the batch's longest sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,10 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.scm import PairConfig
-from roformer.data.columns import TokenLists
-from roformer.data.examples import ExampleSplit
 from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
+from roformer.data.tokens import TokenLists
+
+if TYPE_CHECKING:
+    from roformer.data.examples import ExampleSplit
 
 WINDOW = 64
 """Batches that are sorted together: wide enough that little is padded, narrow enough that an epoch

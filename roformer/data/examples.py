@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.glue import FilesGlue, Glue, TaskConfig
 from roformer.config.scm import TripletData
-from roformer.data.columns import TokenLists
 from roformer.data.progress import stage
 from roformer.data.random import Purpose, random_stream
 from roformer.data.sources import Source
@@ -38,6 +37,7 @@ from roformer.data.sources.examples import (
 from roformer.data.sources.triplets import LABELS, NOWHERE, Triplet, open_triplets
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.tokenizers import WordPiece
+from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 
 BATCH = 1000

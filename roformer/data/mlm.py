@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.schema import MaskingConfig, TrainingConfig
-from roformer.data.columns import TokenStream
 from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
+from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]

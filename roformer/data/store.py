@@ -29,7 +29,8 @@ from typing import Any
 import pyarrow
 from filelock import FileLock, Timeout
 
-from roformer.data.columns import SplitWriter, TokenLists, read_table
+from roformer.data.columns import SplitWriter, read_table
+from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 from roformer.json_files import read_object
 

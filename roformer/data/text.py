@@ -25,7 +25,7 @@ import pyarrow
 from roformer.config.build import plain
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
-from roformer.data.columns import TokenStream
+from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.jieba_words import segmenter
 from roformer.data.progress import stage
 from roformer.data.sources import Source
@@ -34,6 +34,7 @@ from roformer.data.sources.files import FileDocuments
 from roformer.data.sources.pieces import cut, open_bytes
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.data.tokens import TokenStream
 from roformer.data.word_vocabulary import train_tokenizer
 from roformer.errors import InputError
 
@@ -214,20 +215,6 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 # --- bytes ---------------------------------------------------------------------------------------
-
-
-class ByteVocabulary:
-    """What stands where a tokenizer would: 256 entries, each its own id."""
-
-    size = 256
-    fingerprint = "bytes"
-    FILE = "bytes.json"
-
-    def save(self, folder: Path) -> None:
-        """Write the file by which a run's folder says that it reads bytes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {"vocabulary": self.fingerprint, "size": self.size}
-        (folder / self.FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 class PreparedBytes:

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.columns import TokenLists
 from roformer.data.random import IGNORED, Purpose, random_stream
+from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 
 WINDOW = 64

@@ -22,8 +22,8 @@ from torch.nn import functional
 from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
-from roformer.data.columns import TokenStream
 from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from roformer.config.lm import CausalConfig
-from roformer.data.text import ByteVocabulary
+from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.tokenizers import WordPiece
 from roformer.data.vocabularies import CONTINUATION
 from roformer.errors import InputError

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.data.causal import CausalBatches, CausalBlocks, validation_sample
-from roformer.data.columns import TokenLists, TokenStream
 from roformer.data.random import IGNORED
+from roformer.data.tokens import TokenLists, TokenStream
 from roformer.errors import InputError
 
 

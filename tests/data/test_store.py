@@ -22,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.data import store
-from roformer.data.columns import SplitWriter, TokenLists, TokenStream, read_table
+from roformer.data.columns import SplitWriter, read_table
 from roformer.data.store import Builder, Prepared, publish
+from roformer.data.tokens import TokenLists, TokenStream
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
 from tests.data.prepared import MAKE, content, make

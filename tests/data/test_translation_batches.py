@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.data.columns import TokenLists
 from roformer.data.sources.files import text_lines
+from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import (
     WINDOW,
     Pairs,

@@ -24,9 +24,9 @@ import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
-from roformer.data.columns import TokenLists
 from roformer.data.store import Builder, Prepared
 from roformer.data.tokenizers import train_wordpiece
+from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import Pairs, Updates
 from roformer.pipelines import pretrain as pretraining
 from roformer.training.loop import Loop

@@ -22,7 +22,7 @@ from roformer.models.seq2seq import Seq2Seq
 from roformer.pipelines.generating import ByteCodec, Generator
 from roformer.pipelines.loading import Prediction, TrainedModel
 from roformer.pipelines.translating import Translation, Translator
-from tests.unit.parallel_texts import trained as trained_bpe
+from tests.data.parallel_texts import trained as trained_bpe
 
 SIZES = {
     "name": "test",

@@ -18,7 +18,7 @@ from roformer.pipelines.loading import TrainedModel
 from roformer.pipelines.names import find, newest
 from roformer.pipelines.start import find_start
 from tests.conftest import REPOSITORY
-from tests.unit.glue_tasks import TOKENIZER
+from tests.data.glue_tasks import TOKENIZER
 from tests.unit.test_layout import SIZES, TASK, run_of
 
 SCRIPTS = {"predict": "glue", "translate": "wmt", "generate": "clm", "export": "pretrain"}
