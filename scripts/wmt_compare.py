@@ -11,6 +11,7 @@ from pathlib import Path
 
 from roformer.errors import InputError
 from roformer.evaluation.bleu import paired_bootstrap
+from roformer.report.recorded import find_runs
 from roformer.report.wmt import Comparison, comparison_table, read_translations
 from roformer.report.wmt_bootstrap import bleu_table
 from roformer.stdout import end_with_reader
@@ -45,9 +46,11 @@ def compare_arms(folders: list[Path], samples: int, seed: int) -> str:
     """
     from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
 
-    for folder in folders:
-        add_bleu_statistics(folder)
-    return bleu_table(folders, samples=samples, seed=seed).markdown()
+    runs = find_runs(folders)
+    for run in runs:
+        if isinstance(run, Path):
+            add_bleu_statistics(run)
+    return bleu_table(runs, samples=samples, seed=seed).markdown()
 
 
 def main() -> None:

@@ -14,10 +14,11 @@ from roformer.report.extension import Record, extension_tables
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.glue import glue_tables
 from roformer.report.linear import draw_linear, linear_table
-from roformer.report.pages import Block, matching
+from roformer.report.pages import Block
 from roformer.report.paper import claims, read_paper
 from roformer.report.positions import draw_positions
-from roformer.report.records import Pipeline, RecordError, read_json, read_summary
+from roformer.report.recorded import matching
+from roformer.report.records import Folder, Pipeline, RecordError, read_json, read_summary
 from roformer.report.scm_figure import draw_triplets
 from roformer.report.sections import paper_sections, run_tables
 from roformer.report.speed import speed_table
@@ -148,11 +149,11 @@ def _of_file(draw: Callable[[Path, Path], str]) -> Figure:
     return lambda folder, output, sources: draw(folder / sources[0], output)
 
 
-def _of_runs(draw: Callable[[Sequence[Path], Path], str]) -> Figure:
+def _of_runs(draw: Callable[[Sequence[Folder], Path], str]) -> Figure:
     return lambda folder, output, sources: draw(matching(folder, sources), output)
 
 
-def _bleu(runs: Sequence[Path], output: Path) -> str:
+def _bleu(runs: Sequence[Folder], output: Path) -> str:
     known = {name: found for name, found in bleu_intervals(runs).arms.items() if found}
     return draw_bleu(runs, output, known or None)
 

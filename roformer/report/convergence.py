@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, NotRequired
 
@@ -30,7 +29,7 @@ from roformer.report.comparing import (
 )
 from roformer.report.curves import Curve, amounts_read, read_curve, steps_to
 from roformer.report.losses import read_by
-from roformer.report.records import RecordError, read_config, read_json, read_summary
+from roformer.report.records import Folder, RecordError, read_config, read_json, read_summary
 from roformer.report.statistics import Interval, bootstrap_interval, holm, paired
 from roformer.report.tables import Table, arm_names, run_label
 
@@ -91,7 +90,7 @@ class Reach(NamedTuple):
 
 
 def convergence_tables(
-    folders: Iterable[Path], metric: str = "valid/mlm_loss", baseline: str | None = None
+    folders: Iterable[Folder], metric: str = "valid/mlm_loss", baseline: str | None = None
 ) -> list[Table]:
     """Return tables of a study: values, paired differences, updates to equal losses, what is left out.
 
@@ -122,7 +121,7 @@ def convergence_tables(
     return tables
 
 
-def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Told]]:
+def read_arms(folders: Iterable[Folder], metric: str) -> tuple[list[Arm], list[Told]]:
     """Return the arms of the runs that ended, in the order of the folders, and what to tell of runs.
 
     Raises:
@@ -130,8 +129,8 @@ def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Tol
     """
     read: list[tuple[Curve, str, str]] = []
     unread: list[tuple[str, str, str]] = []
-    known: dict[tuple[str, int], Path] = {}
-    texts: dict[str, Path] = {}
+    known: dict[tuple[str, int], Folder] = {}
+    texts: dict[str, Folder] = {}
     for folder in folders:
         if not (folder / "summary.json").is_file():
             unread.append((folder.name, "", "left out: no summary.json, so it did not end"))

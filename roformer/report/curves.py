@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, NotRequired
 
@@ -17,6 +16,7 @@ from typing_extensions import TypedDict
 
 from roformer.report.losses import read_by
 from roformer.report.records import (
+    Folder,
     RecordError,
     printable,
     read_config,
@@ -60,7 +60,7 @@ class Curve(NamedTuple):
     """Update → sequences and tokens read until then."""
 
 
-def read_curve(folder: Path, metric: str) -> Curve:
+def read_curve(folder: Folder, metric: str) -> Curve:
     """Return a run's curve.
 
     Raises:
@@ -112,7 +112,7 @@ VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 
 
-def compare_runs(folders: Iterable[Path], metric: str) -> str:
+def compare_runs(folders: Iterable[Folder], metric: str) -> str:
     """Return the comparison of finished runs, in separate tables where losses are not comparable.
 
     A loss depends on the vocabulary and on the validation text, so runs share a table only where the
@@ -125,7 +125,7 @@ def compare_runs(folders: Iterable[Path], metric: str) -> str:
     Raises:
         RecordError: a record is damaged, a run has no such metric, or no run is left.
     """
-    groups: dict[str, list[Path]] = {}
+    groups: dict[str, list[Folder]] = {}
     failed = []
     for folder in folders:
         ending = read_summary(folder, Ending)
@@ -155,14 +155,14 @@ def compare_runs(folders: Iterable[Path], metric: str) -> str:
     return "\n\n".join(parts)
 
 
-def _validated_on(folder: Path) -> str:
+def _validated_on(folder: Folder) -> str:
     """Return, as JSON, what must be equal for the validation losses of two runs to be comparable."""
     config = read_config(folder)
     settings = [_setting(config, key) for key in VALIDATION]
     return json.dumps([read_json(folder / "env.json", Environment)["data"], settings])
 
 
-def _data_of(folder: Path) -> str:
+def _data_of(folder: Folder) -> str:
     """Return the data, vocabulary and length that a run validates on, in words."""
     config = read_config(folder)
     words = {

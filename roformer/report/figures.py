@@ -41,7 +41,7 @@ from roformer.report.drawing import (
 )
 from roformer.report.glue import ORDER, chosen, read_cells, rows_of
 from roformer.report.losses import loss_of
-from roformer.report.records import RecordError, printable, read_config, read_json
+from roformer.report.records import Folder, RecordError, printable, read_config, read_json
 from roformer.report.speed import SUITES
 from roformer.report.speed import Record as SpeedRecord
 from roformer.report.tables import arm_names, run_label
@@ -51,7 +51,7 @@ PEERS = tuple(suite for suite in SUITES if suite != "kernels")
 """Suites that compare with other software; kernels compares choices of our own."""
 
 
-def draw_convergence(folders: Sequence[Path], output: Path) -> str:
+def draw_convergence(folders: Sequence[Folder], output: Path) -> str:
     """Draw the validation loss against updates and against tokens, by arm."""
     loss = loss_of(folders)
     read = [(read_curve(folder, loss.metric), read_config(folder)) for folder in folders]
@@ -122,7 +122,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     )
 
 
-def draw_glue(folders: Sequence[Path], output: Path) -> str:
+def draw_glue(folders: Sequence[Folder], output: Path) -> str:
     """Draw the headline metric of each task by arm, at the chosen learning rate."""
     rows = list(chosen(rows_of(read_cells(folders))).values())
     if not rows:
@@ -175,7 +175,7 @@ def draw_glue(folders: Sequence[Path], output: Path) -> str:
 
 
 def draw_bleu(
-    folders: Sequence[Path],
+    folders: Sequence[Folder],
     output: Path,
     intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
@@ -319,7 +319,7 @@ def _bar(axes: Any, x: float, width: float, values: list[float], look: Look) -> 
     axes.plot([x] * len(values), values, "o", color="black", markersize=2, clip_on=False)
 
 
-def _last(folder: Path, metric: str) -> float:
+def _last(folder: Folder, metric: str) -> float:
     """Return the last value of a metric, to six digits."""
     points = read_curve(folder, metric).points
     return float(f"{points[max(points)]:.6g}")

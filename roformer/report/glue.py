@@ -11,13 +11,13 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
 from roformer.config.runs import arm_settings
 from roformer.report.records import (
+    Folder,
     Metrics,
     Number,
     Pipeline,
@@ -90,7 +90,7 @@ class Row(NamedTuple):
         return sorted(self.cells[0]["majority"], key=lambda name: name != self.headline)
 
 
-def read_cells(folders: Iterable[Path]) -> list[Cell]:
+def read_cells(folders: Iterable[Folder]) -> list[Cell]:
     """Return the summaries of fine-tuning runs, each with its config under `config`.
 
     Raises:
@@ -144,7 +144,7 @@ def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
     return best
 
 
-def glue_tables(folders: Iterable[Path]) -> str:
+def glue_tables(folders: Iterable[Folder]) -> str:
     """Return the table of headlines and the table of all cells, in Markdown.
 
     Args:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-from roformer.report.records import Pipeline, RecordError, read_summary
+from roformer.report.records import Folder, Pipeline, RecordError, read_summary
 
 
 class Loss(NamedTuple):
@@ -51,7 +50,7 @@ def read_by(metric: str) -> str:
     return next((loss.read for loss in LOSSES.values() if loss.metric == metric), "tokens")
 
 
-def loss_of(folders: Iterable[Path]) -> Loss:
+def loss_of(folders: Iterable[Folder]) -> Loss:
     """Return what the curves of these runs are of.
 
     Raises:

@@ -15,13 +15,7 @@ from typing_extensions import TypedDict
 from roformer.config.runs import arm_settings
 from roformer.report.glue import Cell, Row, chosen, read_cells, rows_of
 from roformer.report.losses import loss_of
-from roformer.report.records import (
-    Metrics,
-    RecordError,
-    check,
-    read_config,
-    read_summary,
-)
+from roformer.report.records import Folder, Metrics, RecordError, check, read_config, read_summary
 from roformer.report.scm import SPLITS, read_arms
 from roformer.report.tables import arm_names, run_label
 from roformer.report.wmt import Run, read_runs
@@ -80,7 +74,7 @@ class _Tuned(TypedDict):
 
 
 def glue_ours(
-    folders: Iterable[Path], *, pretraining: Iterable[Path] = (), data: str = ""
+    folders: Iterable[Folder], *, pretraining: Iterable[Folder] = (), data: str = ""
 ) -> list[Ours]:
     """Return one row an arm for Table 2: the task's metric at the chosen learning rate, times 100.
 
@@ -112,7 +106,7 @@ def glue_ours(
     return ours
 
 
-def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def wmt_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return two rows an arm and test set for Table 1: sacreBLEU and compound BLEU.
 
     Args:
@@ -150,7 +144,7 @@ def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     return ours
 
 
-def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def loss_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return one row an arm for the figures that are curves: the loss on validation at the end.
 
     Args:
@@ -194,7 +188,7 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     return ours
 
 
-def scm_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def scm_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return two rows an arm for Table 5: accuracy on validation and on test, times 100.
 
     Args:
@@ -240,7 +234,7 @@ def _named(arms: Iterable[tuple[str, str, str, list[T]]]) -> Iterator[tuple[str,
             yield names[config], setting, runs
 
 
-def _tuned_on(cell: Cell, started: Mapping[str, Path], data: str) -> str:
+def _tuned_on(cell: Cell, started: Mapping[str, Folder], data: str) -> str:
     """Return the setting of a fine-tuning: its data, and the scale of its pre-training."""
     try:
         check(_Tuned, cell)

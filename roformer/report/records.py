@@ -7,6 +7,7 @@ it is copied to.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,9 +20,60 @@ from typing_extensions import TypedDict
 
 LONGEST = 2000
 """Characters of a message."""
+FOLDER = "runs"
+"""What stands between study and id where a recorded run is named: `experiments/STUDY/runs/ID`."""
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 Metrics = dict[str, Number | None]
 """Metric → value; null where it was not finite."""
+
+
+@dataclass(frozen=True)
+class RecordedFile:
+    """A file of a recorded run; `content` is None where the run does not have it."""
+
+    path: Path
+    content: Any
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def is_file(self) -> bool:
+        return self.content is not None
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run that a study recorded, read like the run's folder."""
+
+    path: Path
+    """`experiments/STUDY/runs/ID`, by which it is named; there is no such folder."""
+    files: dict[str, Any] = field(compare=False)
+    """Name → content, parsed."""
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The run id."""
+        return self.path.name
+
+    @property
+    def study(self) -> Path:
+        """The study's folder."""
+        return self.path.parents[1]
+
+    def __truediv__(self, name: str) -> RecordedFile:
+        return RecordedFile(self.path / name, self.files.get(name))
+
+
+File = Path | RecordedFile
+Folder = Path | RecordedRun
+"""Of a run: one on disk, or one that a study recorded; see `roformer.report.recorded`."""
 
 
 class Pipeline(TypedDict):
@@ -50,7 +102,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def read_summary(folder: Path, shape: type) -> dict[str, Any]:
+def read_summary(folder: Folder, shape: type) -> dict[str, Any]:
     """Return a run's summary.json, which has the shape, a TypedDict.
 
     Raises:
@@ -59,18 +111,27 @@ def read_summary(folder: Path, shape: type) -> dict[str, Any]:
     return read_json(folder / "summary.json", shape)
 
 
-def read_json(file: Path, shape: type) -> dict[str, Any]:
+def read_json(file: File, shape: Any) -> dict[str, Any]:
     """Return the JSON object of a file; see `read_summary`."""
-    return _checked(_bytes(file), shape, str(file))
+    if isinstance(file, Path):
+        return _checked(read_bytes(file), shape, str(file))
+    try:
+        check(shape, content := kept(file))
+    except ValueError as error:
+        raise RecordError(f"{file} is not what a run wrote: {error}") from error
+    found: dict[str, Any] = content
+    return found
 
 
-def read_metrics(file: Path) -> list[dict[str, Any]]:
+def read_metrics(file: File) -> list[dict[str, Any]]:
     """Return the lines of a metrics.jsonl: a `step`, and numbers or nulls by name.
 
     Raises:
         RecordError: names the line that is something else.
     """
-    lines = _bytes(file).removesuffix(b"\n").split(b"\n")
+    if not isinstance(file, Path):
+        return list(kept(file))
+    lines = read_bytes(file).removesuffix(b"\n").split(b"\n")
     rows = [_checked(line, _Row, f"{file}:{number}") for number, line in enumerate(lines, 1)]
     for number, row in enumerate(rows, 1):
         try:
@@ -80,12 +141,14 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Folder) -> dict[str, Any]:
     """Return a run's config.yaml as plain data, without resolving anything in it.
 
     Raises:
         RecordError: see `read_yaml`.
     """
+    if not isinstance(folder, Path):
+        return dict(kept(folder / "config.yaml"))
     return read_yaml(folder / "config.yaml", what="the config of a run")
 
 
@@ -96,7 +159,7 @@ def read_yaml(file: Path, *, what: str) -> dict[str, Any]:
         RecordError: it cannot be read, is no mapping, or holds what a config or a plan cannot.
     """
     try:
-        content: dict[str, Any] = json.loads(_as_json(_bytes(file).decode()))
+        content: dict[str, Any] = json.loads(_as_json(read_bytes(file).decode()))
     except RecordError:
         raise
     # yaml, OmegaConf and its grammar share no base class; a number may be too long, a date no date.
@@ -120,10 +183,10 @@ def _as_json(text: str) -> str:
     return json.dumps({str(key): value for key, value in content.items()})
 
 
-def read_lines(file: Path) -> list[str]:
+def read_lines(file: File) -> list[str]:
     r"""Return the lines of a text; only \n ends one: others, such as U+2028, may stand in it."""
     try:
-        text = _bytes(file).decode()
+        text = read_bytes(file).decode() if isinstance(file, Path) else str(kept(file))
     except UnicodeDecodeError as error:
         raise RecordError(f"{file} is not UTF-8: {error}") from error
     *lines, rest = text.split("\n")
@@ -154,7 +217,15 @@ def _checked(content: bytes, shape: type, place: str) -> dict[str, Any]:
     return found
 
 
-def _bytes(file: Path) -> bytes:
+def kept(file: RecordedFile) -> Any:
+    """Return the content of a recorded run's file."""
+    if not file.is_file():
+        raise RecordError(f"{file} is not recorded")
+    return file.content
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the content of a file; RecordError where it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:

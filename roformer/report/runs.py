@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired
 
@@ -22,7 +23,9 @@ from typing_extensions import TypedDict
 
 from roformer.config.runs import arm_settings
 from roformer.report.losses import LOSSES
+from roformer.report.recorded import METRICS, RUNS, read_recorded
 from roformer.report.records import (
+    Folder,
     Metrics,
     Number,
     RecordError,
@@ -30,6 +33,7 @@ from roformer.report.records import (
     printable,
     read_config,
     read_json,
+    read_lines,
     read_metrics,
     read_summary,
 )
@@ -145,44 +149,47 @@ class RunReader:
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self.roots = tuple(roots)
-        self._read: dict[Path, tuple[object, RunRecord]] = {}
+        self._read: dict[str, tuple[object, list[RunRecord]]] = {}
 
     def read(self) -> list[RunRecord]:
         """Return the runs below the roots; see `read_runs`."""
-        found: dict[Path, tuple[object, RunRecord]] = {}
-        for folder, study in run_folders(self.roots):
-            state = _state(folder)
-            known = self._read.get(folder)
-            found[folder] = known if known and known[0] == state else (state, _run(folder, study))
+        found: dict[str, tuple[object, list[RunRecord]]] = {}
+        for place, study in run_places(self.roots):
+            state = _state(place)
+            known = self._read.get(str(place))
+            same = known is not None and known[0] == state
+            found[str(place)] = known if known and same else (state, _runs(place, study))
         self._read = found
-        return [record for _, record in found.values()]
+        return [record for _, records in found.values() for record in records]
 
 
 def read_runs(roots: Iterable[Path]) -> list[RunRecord]:
     """Return every run below the roots, recorded ones first.
 
     Args:
-        roots: folders such as `experiments`, with `<study>/runs/<run>`, and `runs`, with
+        roots: folders such as `experiments`, with `<study>/runs.jsonl`, and `runs`, with
             `<pipeline>/<run>`; one that is absent has no runs.
 
     Returns:
-        Every folder is a run of its own: a recorded one belongs to its study, one of this machine to
-        `YOURS`, also where their ids are equal. Attempts that were set aside (`<run>.before-N`) are
+        A recorded run belongs to its study, a folder on this machine to `YOURS`, also where their ids
+        are equal. Attempts that were set aside (`<run>.before-N`) are
         left out.
     """
     return RunReader(roots).read()
 
 
-def run_folders(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the folder and study of every run, recorded ones first."""
+def run_places(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the folder and name of every study with records, then the folder of every local run."""
     roots = tuple(roots)
-    for pattern, recorded in (("*/runs/*", True), ("*/*", False)):
-        for root in roots:
-            for folder in sorted(root.glob(pattern)):
-                below = folder.relative_to(root).parts
-                hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
-                if not hidden and any((folder / name).is_file() for name in FILES):
-                    yield folder, printable(below[0]) if recorded else YOURS
+    for root in roots:
+        for file in sorted(root.glob(f"*/{RUNS}")):
+            yield file.parent, printable(file.parent.name)
+    for root in roots:
+        for folder in sorted(root.glob("*/*")):
+            below = folder.relative_to(root).parts
+            hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
+            if not hidden and any((folder / name).is_file() for name in FILES):
+                yield folder, YOURS
 
 
 def flattened(content: Any, key: str = "") -> dict[str, str]:
@@ -195,9 +202,9 @@ def flattened(content: Any, key: str = "") -> dict[str, str]:
 
 
 def _state(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return name, time (ns), size and inode of a run's files: others when one was written."""
+    """Return name, time (ns), size and inode of a run's or a study's files: others when one was written."""
     states = []
-    for name in FILES:
+    for name in (*FILES, RUNS, METRICS):
         try:
             found = (folder / name).stat()
             states.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
@@ -206,7 +213,18 @@ def _state(folder: Path) -> list[tuple[str, int, int, int]]:
     return states
 
 
-def _run(folder: Path, study: str) -> RunRecord:
+def _runs(place: Path, study: str) -> list[RunRecord]:
+    """Return the run of a folder, or all that a study recorded."""
+    if study == YOURS:
+        return [_run(place, study)]
+    try:
+        return [_run(run, study) for run in read_recorded(place)]
+    except RecordError as error:
+        name = printable(place.as_posix())
+        return [RunRecord(study, name, study, "damaged", str(error), written=_last_written(place))]
+
+
+def _run(folder: Folder, study: str) -> RunRecord:
     """Return a run's record; a part that cannot be read makes it a damaged one, without this part."""
     damage: list[str] = []
 
@@ -217,7 +235,7 @@ def _run(folder: Path, study: str) -> RunRecord:
             damage.append(str(error))
             return empty
 
-    ended = (folder / "summary.json").exists()
+    ended = study != YOURS or (folder / "summary.json").is_file()
     summary = part(lambda: _summary(folder), {}) if ended else {}
     status = summary.get("status", "damaged" if ended else "running")
     whole = status in ("done", "degenerate")
@@ -231,11 +249,12 @@ def _run(folder: Path, study: str) -> RunRecord:
         else {}
     )
     metrics = folder / "metrics.jsonl"
-    rows = part(lambda: read_metrics(metrics) if whole else _rows_so_far(metrics), [])
+    grown = _rows_so_far if isinstance(metrics, Path) and not whole else read_metrics
+    rows = part(partial(grown, metrics), [])
     curves = _curves(rows)
     # A run that has not ended is told by its config and its last line.
     last = rows[-1] if rows and not ended else {}
-    pipeline = summary.get("pipeline", folder.parent.name if study == YOURS else "")
+    pipeline = summary.get("pipeline", folder.parent.name if isinstance(folder, Path) else "")
     tasks = config.get("task")
     task = summary.get("task", next(iter(tasks), "") if isinstance(tasks, dict) else "")
     seed = config.get("seed")
@@ -255,7 +274,7 @@ def _run(folder: Path, study: str) -> RunRecord:
         status = "damaged"
     return RunRecord(
         name=printable(folder.name),
-        folder=printable(folder.as_posix()),
+        folder=printable(str(folder)),
         study=study,
         status=status,
         reason=damage[0] if damage else _reason(folder, status, summary),
@@ -273,7 +292,7 @@ def _run(folder: Path, study: str) -> RunRecord:
     )
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def _summary(folder: Folder) -> dict[str, Any]:
     summary = read_summary(folder, Summary)
     if summary["status"] not in ("done", "degenerate", "failed"):
         raise RecordError(
@@ -283,12 +302,12 @@ def _summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def _expected(folder: Path, name: str, ended: bool) -> bool:
+def _expected(folder: Folder, name: str, ended: bool) -> bool:
     """Tell whether a file is to be read: one that a finished run lacks is damage."""
-    return ended or (folder / name).exists()
+    return ended or (folder / name).is_file()
 
 
-def _rows_so_far(file: Path) -> list[dict[str, Any]]:
+def _rows_so_far(file: Any) -> list[dict[str, Any]]:
     """Return the lines of a run that has not ended, or failed: a cut last one is left out."""
     try:
         *lines, last = file.read_bytes().split(b"\n")
@@ -338,7 +357,7 @@ def _headline(summary: dict[str, Any], curves: dict[str, list[Point]]) -> dict[s
     return {metric: values[metric] for metric in sorted(alike, key=lambda metric: metric != named)}
 
 
-def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
+def _reason(folder: Folder, status: str, summary: dict[str, Any]) -> str:
     if status == "failed":
         return printable(str(summary.get("error", "its summary does not say why")))
     if status == "degenerate":
@@ -353,12 +372,13 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
     return ""
 
 
-def _last_written(folder: Path) -> float:
+def _last_written(folder: Folder) -> float:
     """Return when a file of a run was last written, in seconds since the epoch."""
-    return max((modified for _, modified, *_ in _state(folder)), default=0) / 1e9
+    place = folder if isinstance(folder, Path) else folder.study
+    return max((modified for _, modified, *_ in _state(place)), default=0) / 1e9
 
 
-def _elapsed(folder: Path, environment: dict[str, str]) -> float | None:
+def _elapsed(folder: Folder, environment: dict[str, str]) -> float | None:
     """Return the seconds from the start of a run to what it wrote last; None where no start is noted."""
     try:
         started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
@@ -367,16 +387,18 @@ def _elapsed(folder: Path, environment: dict[str, str]) -> float | None:
     return max(0.0, _last_written(folder) - started)
 
 
-def _command(folder: Path) -> str:
+def _command(folder: Folder) -> str:
+    if not isinstance(folder, Path):
+        return "\n".join(read_lines(folder / "command.txt"))
     try:
         return (folder / "command.txt").read_text(errors="replace").strip()
     except OSError:  # a note, which no number depends on
         return ""
 
 
-def _arm(folder: Path, pipeline: str, config: dict[str, JsonValue]) -> str:
+def _arm(folder: Folder, pipeline: str, config: dict[str, JsonValue]) -> str:
     shared = arm_settings(pipeline, config)
-    settings = json.dumps(shared, sort_keys=True) if shared else folder.as_posix()
+    settings = json.dumps(shared, sort_keys=True) if shared else str(folder)
     return hashlib.sha256(settings.encode(errors="surrogatepass")).hexdigest()[:12]
 
 

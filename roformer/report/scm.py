@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from roformer.report.comparing import (
     signed,
 )
 from roformer.report.records import (
+    Folder,
     Metrics,
     Number,
     RecordError,
@@ -67,7 +67,7 @@ class _Summary(TypedDict):
 class Run(NamedTuple):
     """A finished run."""
 
-    folder: Path
+    folder: Folder
     summary: dict[str, Any]
 
     @property
@@ -91,7 +91,7 @@ class Run(NamedTuple):
         Raises:
             RecordError: the file is damaged, or is not of the run whose summary is beside it.
         """
-        file = self.folder / "predictions" / f"{SPLITS[split]}.tsv"
+        file = self.folder / f"predictions/{SPLITS[split]}.tsv"
         if not file.is_file():
             return None
         header, *lines = [line.split("\t") for line in read_lines(file)] or [[]]
@@ -128,7 +128,7 @@ class Arm(NamedTuple):
         return [value for value in found if value is not None] if None not in found else []
 
 
-def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
+def read_arms(folders: Iterable[Folder]) -> tuple[list[Arm], list[str]]:
     """Return the arms in the order of the folders, and a sentence on each run that is left out.
 
     Raises:
@@ -153,7 +153,7 @@ def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
     return [Arm(names[settings], dict(sorted(s.items()))) for settings, s in groups.items()], notes
 
 
-def scm_tables(folders: Iterable[Path], baseline: str | None = None) -> list[Table]:
+def scm_tables(folders: Iterable[Folder], baseline: str | None = None) -> list[Table]:
     """Return the accuracies of all arms and, of several, their differences from the baseline.
 
     Args:

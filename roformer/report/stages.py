@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from roformer.report.ours import Ours
 from roformer.report.paper import against_paper, read_paper
-from roformer.report.records import Metrics, RecordError, check, read_config, read_summary
+from roformer.report.records import Folder, Metrics, RecordError, check, read_config, read_summary
 from roformer.report.tables import Table
 
 MEASURED = {"loss": ("valid/mlm_loss", 1, 2), "accuracy": ("valid/mlm_accuracy", 100, 1)}
@@ -41,7 +41,7 @@ class _Config(TypedDict):
     training: _Training
 
 
-def stages_table(paper: Path, folders: Iterable[Path]) -> Table:
+def stages_table(paper: Path, folders: Iterable[Folder]) -> Table:
     """Return Table 4 with ours below it.
 
     Args:
@@ -55,7 +55,7 @@ def stages_table(paper: Path, folders: Iterable[Path]) -> Table:
     return against_paper(read_paper(paper), "table_4", ours)
 
 
-def stage_runs_table(folders: Iterable[Path]) -> Table:
+def stage_runs_table(folders: Iterable[Folder]) -> Table:
     """Return the runs of stages as Table 4 has them: length, batch, updates, loss and accuracy.
 
     Args:
@@ -89,7 +89,7 @@ def stage_runs_table(folders: Iterable[Path]) -> Table:
     return Table("Pre-training in stages", lines, text_columns=1, notes=[note])
 
 
-def _training(folder: Path) -> Any:
+def _training(folder: Folder) -> Any:
     config: Any = read_config(folder)
     try:
         check(_Config, config)
@@ -98,7 +98,7 @@ def _training(folder: Path) -> Any:
     return config["training"]
 
 
-def _row(number: int, folder: Path) -> Ours:
+def _row(number: int, folder: Folder) -> Ours:
     summary: Any = read_summary(folder, _Summary)
     training, metrics = _training(folder), summary["metrics"]
     status = "" if summary["status"] == "done" else f", {summary['status']}"

@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from roformer.report.records import Pipeline, RecordError, check, read_summary, read_yaml
+from roformer.report.recorded import read_recorded
+from roformer.report.records import (
+    Pipeline,
+    RecordedRun,
+    RecordError,
+    check,
+    read_summary,
+    read_yaml,
+)
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 PipelineName = Literal["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
@@ -69,9 +77,9 @@ class Study(NamedTuple):
     """The control: an arm's name in tables, or a part of it that no other has."""
 
     @property
-    def runs(self) -> list[Path]:
-        """Folders of the recorded runs."""
-        return sorted(path.parent for path in self.folder.glob("runs/*/summary.json"))
+    def runs(self) -> list[RecordedRun]:
+        """The recorded runs."""
+        return read_recorded(self.folder)
 
     def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
         """Return (arm, seed, words of the command line) of every run, seeds outermost.

@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 
 from roformer.config.runs import arm_settings
 from roformer.report.records import (
+    Folder,
     Metrics,
     Pipeline,
     RecordError,
@@ -68,7 +69,7 @@ class Scored(Summary):
 class Run(NamedTuple):
     """The record of a translation run."""
 
-    folder: Path
+    folder: Folder
     summary: dict[str, Any]
     settings: str
     """All that the runs of an arm share, as JSON: they differ in the seed alone."""
@@ -101,7 +102,7 @@ class Comparison(NamedTuple):
     p_value: float | None
 
 
-def read_runs(folders: Iterable[Path]) -> list[Run]:
+def read_runs(folders: Iterable[Folder]) -> list[Run]:
     """Return the records of translation runs.
 
     Raises:
@@ -109,7 +110,7 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
             of one arm and seed, which would be counted as two seeds.
     """
     runs: list[Run] = []
-    seeds: dict[tuple[str, int], Path] = {}
+    seeds: dict[tuple[str, int], Folder] = {}
     for folder in folders:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
@@ -152,7 +153,7 @@ def one_test_set(runs: Iterable[Run]) -> list[Run]:
     return scored
 
 
-def wmt_tables(folders: Iterable[Path]) -> str:
+def wmt_tables(folders: Iterable[Folder]) -> str:
     """Return one Markdown table a test set and signature, and below what they leave out.
 
     Cells are the mean ± the standard deviation over seeds (and how many they are).

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from roformer.report.comparing import (
     p_text,
     signed,
 )
+from roformer.report.records import Folder
 from roformer.report.statistics import Interval, percentiles, two_sided_p
 from roformer.report.tables import Table, arm_names
 from roformer.report.wmt import one_test_set, read_runs
@@ -50,7 +50,7 @@ class Intervals(NamedTuple):
 
 
 def bleu_intervals(
-    folders: Iterable[Path], *, samples: int = SAMPLES, seed: int = SEED
+    folders: Iterable[Folder], *, samples: int = SAMPLES, seed: int = SEED
 ) -> Intervals:
     """Return percentile bootstrap intervals of sacreBLEU over the test lines, from records alone.
 
@@ -71,7 +71,7 @@ def bleu_intervals(
 
 
 def bleu_table(
-    folders: Iterable[Path],
+    folders: Iterable[Folder],
     baseline: str | None = None,
     *,
     samples: int = SAMPLES,
@@ -142,7 +142,7 @@ class _Arm(NamedTuple):
         return None if self.matrix is None else self.matrix.mean(1)
 
 
-def _resampled(folders: Iterable[Path], samples: int, seed: int) -> tuple[list[_Arm], list[str]]:
+def _resampled(folders: Iterable[Folder], samples: int, seed: int) -> tuple[list[_Arm], list[str]]:
     """Return the arms, and what is to be told of runs."""
     runs = read_runs(folders)
     scored = one_test_set(runs)
