@@ -12,7 +12,6 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -25,7 +24,6 @@ from roformer.report.records import (
     Pipeline,
     RecordError,
     read_config,
-    read_lines,
     read_summary,
 )
 from roformer.report.tables import arm_names, code, escaped, markdown, run_label
@@ -91,15 +89,6 @@ class Run(NamedTuple):
         """Return a metric; NaN where it is not defined."""
         value = self.summary["metrics"].get(metric)
         return math.nan if value is None else float(value)
-
-
-class Comparison(NamedTuple):
-    """One run in a comparison of translations; the baseline has no p-value."""
-
-    name: str
-    bleu: float
-    half_width: float
-    p_value: float | None
 
 
 def read_runs(folders: Iterable[Folder]) -> list[Run]:
@@ -182,43 +171,6 @@ def wmt_tables(folders: Iterable[Folder]) -> str:
         elif status != "done":
             parts.append(f"Counted, though {status}: {code(run.folder.name)} ({where}).")
     return "\n\n".join(parts)
-
-
-def read_translations(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the averaged model's translations of the test set, and the references.
-
-    Raises:
-        RecordError: a file is missing or no text, or they have not as many lines.
-    """
-    texts = []
-    for name in ("averaged", "reference"):
-        path = folder / "translations" / f"test.{name}.txt"
-        if not path.is_file():
-            raise RecordError(f"{path} is missing: give folders of finished translation runs")
-        texts.append(read_lines(path))
-    translations, references = texts
-    if len(translations) != len(references):
-        raise RecordError(
-            f"{folder} has {len(translations)} translations of {len(references)} references: "
-            "it is not as its run left it"
-        )
-    return translations, references
-
-
-def comparison_table(compared: Sequence[Comparison], signature: str) -> str:
-    """Return the Markdown table of a paired bootstrap, the baseline first."""
-    lines = [["run", "sacreBLEU, 95 %", "difference", "p"]]
-    baseline = compared[0]
-    for run in compared:
-        row = [run.name, f"{run.bleu:.2f} ± {run.half_width:.2f}", "", ""]
-        if run.p_value is not None:
-            row[2:] = [f"{run.bleu - baseline.bleu:+.2f}", f"{run.p_value:.3f}"]
-        lines.append(row)
-    note = (
-        f"Differences from {escaped(baseline.name)} by paired bootstrap; p is sacreBLEU's, one-sided: below "
-        "0.025 for a level of 5 %. It says nothing about other seeds."
-    )
-    return f"{markdown(lines, text_columns=1)}\n\n{note}\n\nsacreBLEU: {code(signature)}"
 
 
 def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
