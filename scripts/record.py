@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.errors import InputError
 from roformer.pipelines.bleu_record import add_bleu_statistics
 from roformer.report.recorded import write_recorded
-from roformer.report.records import RecordError
 from roformer.training.records import RunFolder, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
@@ -42,11 +40,8 @@ def main() -> None:
             RunFolder(run).data()
             read_metrics(run / "metrics.jsonl")
             add_bleu_statistics(run)
-        try:
-            for name in write_recorded(arguments.study, arguments.runs):
-                print(f"{arguments.study}: {name}")
-        except RecordError as error:
-            raise InputError(str(error)) from error
+        for name in write_recorded(arguments.study, arguments.runs):
+            print(f"{arguments.study}: {name}")
 
 
 if __name__ == "__main__":

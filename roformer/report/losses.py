@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roformer.report.records import Folder, Pipeline, RecordError, read_summary
+from roformer.report.records import Folder, RecordError, read_summary
 
 
 class Loss(NamedTuple):
@@ -56,7 +56,7 @@ def loss_of(folders: Iterable[Folder]) -> Loss:
     Raises:
         RecordError: they are of several pipelines, or of one without such a metric.
     """
-    found = {read_summary(folder, Pipeline)["pipeline"]: folder for folder in folders}
+    found = {read_summary(folder, "pipeline")["pipeline"]: folder for folder in folders}
     if len(found) > 1:
         (one, first), (other, second), *_ = found.items()
         raise RecordError(

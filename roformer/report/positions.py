@@ -16,11 +16,12 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.errors import one_line
 from roformer.report.comparing import find_baseline, mean_text
 from roformer.report.convergence import read_arms
 from roformer.report.drawing import NEUTRAL, draw, legend_below, line_of, log_axis, looks
 from roformer.report.losses import loss_of
-from roformer.report.records import Folder, Number, RecordError, printable, read_json
+from roformer.report.records import Folder, Number, RecordError, read_json
 from roformer.report.tables import Table
 
 NAME = "positions.json"
@@ -137,7 +138,7 @@ def _by_seen(arms: Sequence[Arm], trained: int, read: str) -> Table:
         span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
         lines.append([span, *(mean_text(values, 3) if values else "–" for values in cells)])
     note = (
-        f"Loss in nats of {printable(arms[0].read[0]['text'])}, read in blocks of {trained:,}, as "
+        f"Loss in nats of {one_line(arms[0].read[0]['text'])}, read in blocks of {trained:,}, as "
         f"trained: the mean over the {read} that are predicted from so many. Mean ± standard deviation "
         "over seeds (n)."
     )
@@ -155,7 +156,7 @@ def _by_length(arms: Sequence[Arm], trained: int, lengths: Sequence[int]) -> Tab
         "nats, mean ± standard deviation over seeds (n)."
     ]
     reasons = {
-        f"–: {arm.name}: {printable(left['reason'])}."
+        f"–: {arm.name}: {one_line(left['reason'])}."
         for arm in arms
         for file in arm.read
         for left in file["left_out"]

@@ -1,16 +1,16 @@
 """Reading a run's record: what a table takes out of it is there and of its type, or one line says not.
 
-Like the tables it imports nothing of the package but the config, so that a record can be read wherever
-it is copied to.
+Like the tables it imports no torch, so that tables come at once, wherever a record is copied to.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import yaml
 from omegaconf import OmegaConf
@@ -18,11 +18,13 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-LONGEST = 2000
-"""Characters of a message."""
+from roformer.config.runs import arm_settings
+from roformer.errors import InputError
+
 FOLDER = "runs"
 """What stands between study and id where a recorded run is named: `experiments/STUDY/runs/ID`."""
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
 Metrics = dict[str, Number | None]
 """Metric → value; null where it was not finite."""
 
@@ -76,43 +78,95 @@ Folder = Path | RecordedRun
 """Of a run: one on disk, or one that a study recorded; see `roformer.report.recorded`."""
 
 
-class Pipeline(TypedDict):
-    """What every run's summary has."""
+class TestSet(TypedDict):
+    """What a translation run translated."""
+
+    name: str
+    lines: Count
+    fingerprint: str
+
+
+class Best(TypedDict):
+    """The best epoch, or step."""
+
+    metrics: NotRequired[Metrics]
+
+
+class Summary(TypedDict, total=False):
+    """The types of what tables take out of a summary; which keys there must be is each table's."""
 
     pipeline: str
+    model: str
+    position: str
+    attention: str
+    recipe: str
+    data: str
+    task: str
+    init_from: str | None
+    learning_rate: Number
+    max_length: int
+    seed: Annotated[int, Field(ge=-(10**15), le=10**15)]
+    status: str
+    error: str
+    headline: str
+    metrics: Metrics
+    best: Best | None
+    majority: Metrics
+    test_set: TestSet
+    signatures: dict[str, str]
+    steps: Count
+    tokens: Count
+    parameters: Count
+    wall_seconds: Number
+    tokens_per_second: Number
+    commit: str | None
+
+
+class Environment(TypedDict, total=False):
+    """The types of what is taken out of an env.json."""
+
+    data: str
+    commit: str | None
+    dirty: bool | None
+    processor: str
 
 
 class _Row(TypedDict):
     step: Annotated[int, Field(ge=0)]
 
 
-class RecordError(ValueError):
+class RecordError(InputError):
     """A record that cannot be read: which file, and what is wrong with it, in one line."""
 
-    def __init__(self, message: str) -> None:
-        if len(message) > LONGEST:
-            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
-        super().__init__(printable(message))
 
-
-def printable(text: str) -> str:
-    """Return a text with line ends, control codes and half surrogate pairs spelt out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def read_summary(folder: Folder, shape: type) -> dict[str, Any]:
-    """Return a run's summary.json, which has the shape, a TypedDict.
+def read_summary(folder: Folder, *keys: str) -> dict[str, Any]:
+    """Return a run's summary.json, which has these keys.
 
     Raises:
         RecordError: it cannot be read, or a key is missing or of another type.
     """
-    return read_json(folder / "summary.json", shape)
+    return _with_keys(folder / "summary.json", Summary, keys)
+
+
+def read_environment(folder: Folder, *keys: str) -> dict[str, Any]:
+    """Return a run's env.json, which has these keys; see `read_summary`."""
+    return _with_keys(folder / "env.json", Environment, keys)
+
+
+def configuration(summary: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return, as JSON, what of a run's config changes its result, but the seed.
+
+    Runs with the same one are the seeds of one configuration.
+    """
+    return json.dumps(arm_settings(summary.get("pipeline", ""), config), sort_keys=True)
 
 
 def read_json(file: File, shape: Any) -> dict[str, Any]:
-    """Return the JSON object of a file; see `read_summary`."""
+    """Return the JSON object of a file, which has the shape, a TypedDict.
+
+    Raises:
+        RecordError: it cannot be read, or a key is missing or of another type.
+    """
     if isinstance(file, Path):
         return _checked(read_bytes(file), shape, str(file))
     try:
@@ -206,6 +260,14 @@ def check(shape: Any, content: object) -> None:
 @cache
 def _adapter(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)
+
+
+def _with_keys(file: File, shape: type, keys: Iterable[str]) -> dict[str, Any]:
+    found = read_json(file, shape)
+    for key in keys:
+        if key not in found:
+            raise RecordError(f"{file} is not what a run wrote: {key}: is missing")
+    return found
 
 
 def _checked(content: bytes, shape: type, place: str) -> dict[str, Any]:

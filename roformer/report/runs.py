@@ -15,24 +15,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from roformer.config.runs import arm_settings
+from roformer.errors import one_line
 from roformer.report.losses import LOSSES
 from roformer.report.recorded import METRICS, RUNS, read_recorded
 from roformer.report.records import (
+    Count,
     Folder,
     Metrics,
-    Number,
     RecordError,
     check,
-    printable,
+    configuration,
     read_config,
-    read_json,
+    read_environment,
     read_lines,
     read_metrics,
     read_summary,
@@ -47,34 +47,12 @@ FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.tx
 HEADLINES = ("test/sacrebleu", *(loss.metric for loss in LOSSES.values()))
 """What is told first of a run whose summary names no headline."""
 
-Count = Annotated[int, Field(ge=0, le=10**15)]
 
-
-class Summary(TypedDict):
-    """What is used of a summary."""
-
-    pipeline: str
-    model: str
-    position: str
-    recipe: str
-    seed: Annotated[int, Field(ge=-(10**15), le=10**15)]
-    status: str
-    metrics: Metrics
-    steps: Count
-    tokens: Count
-    wall_seconds: Number
-    tokens_per_second: Number
-    parameters: Count
-    task: NotRequired[str]
-    headline: NotRequired[str]
-    error: NotRequired[str]
-
-
-class Environment(TypedDict):
-    """What is used of an env.json by name; all of it is shown."""
-
-    commit: str | None
-    dirty: bool | None
+KEYS = (
+    *("pipeline", "model", "position", "recipe", "seed", "status", "metrics", "steps", "tokens"),
+    *("wall_seconds", "tokens_per_second", "parameters"),
+)
+"""Of a summary."""
 
 
 class Row(TypedDict):
@@ -183,7 +161,7 @@ def run_places(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
     roots = tuple(roots)
     for root in roots:
         for file in sorted(root.glob(f"*/{RUNS}")):
-            yield file.parent, printable(file.parent.name)
+            yield file.parent, one_line(file.parent.name)
     for root in roots:
         for folder in sorted(root.glob("*/*")):
             below = folder.relative_to(root).parts
@@ -220,7 +198,7 @@ def _runs(place: Path, study: str) -> list[RunRecord]:
     try:
         return [_run(run, study) for run in read_recorded(place)]
     except RecordError as error:
-        name = printable(place.as_posix())
+        name = one_line(place.as_posix())
         return [RunRecord(study, name, study, "damaged", str(error), written=_last_written(place))]
 
 
@@ -244,7 +222,7 @@ def _run(folder: Folder, study: str) -> RunRecord:
     )
     flat = flattened(config) if config else {}
     environment = (
-        part(lambda: flattened(read_json(folder / "env.json", Environment)), {})
+        part(lambda: flattened(read_environment(folder, "commit", "dirty")), {})
         if _expected(folder, "env.json", ended)
         else {}
     )
@@ -273,8 +251,8 @@ def _run(folder: Folder, study: str) -> RunRecord:
     if damage:
         status = "damaged"
     return RunRecord(
-        name=printable(folder.name),
-        folder=printable(str(folder)),
+        name=one_line(folder.name),
+        folder=one_line(str(folder)),
         study=study,
         status=status,
         reason=damage[0] if damage else _reason(folder, status, summary),
@@ -293,7 +271,7 @@ def _run(folder: Folder, study: str) -> RunRecord:
 
 
 def _summary(folder: Folder) -> dict[str, Any]:
-    summary = read_summary(folder, Summary)
+    summary = read_summary(folder, *KEYS)
     if summary["status"] not in ("done", "degenerate", "failed"):
         raise RecordError(
             f"{folder / 'summary.json'} is not what a run wrote: status: {summary['status']!r} is none "
@@ -359,7 +337,7 @@ def _headline(summary: dict[str, Any], curves: dict[str, list[Point]]) -> dict[s
 
 def _reason(folder: Folder, status: str, summary: dict[str, Any]) -> str:
     if status == "failed":
-        return printable(str(summary.get("error", "its summary does not say why")))
+        return one_line(str(summary.get("error", "its summary does not say why")))
     if status == "degenerate":
         return {
             "glue": "it answers always the same",
@@ -397,8 +375,7 @@ def _command(folder: Folder) -> str:
 
 
 def _arm(folder: Folder, pipeline: str, config: dict[str, JsonValue]) -> str:
-    shared = arm_settings(pipeline, config)
-    settings = json.dumps(shared, sort_keys=True) if shared else str(folder)
+    settings = configuration({"pipeline": pipeline}, config) if config else str(folder)
     return hashlib.sha256(settings.encode(errors="surrogatepass")).hexdigest()[:12]
 
 

@@ -6,16 +6,13 @@ epoch, which was chosen on it; the test accuracy is of the same weights, and was
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from typing_extensions import TypedDict
 
-from roformer.config.runs import arm_settings
 from roformer.report.comparing import (
     find_baseline,
     interval_text,
@@ -26,9 +23,8 @@ from roformer.report.comparing import (
 )
 from roformer.report.records import (
     Folder,
-    Metrics,
-    Number,
     RecordError,
+    configuration,
     read_config,
     read_lines,
     read_summary,
@@ -45,23 +41,11 @@ GROUP = {"scm_builtin": 4}
 HEADER = ["index", "label", "score_b", "score_c"]
 
 
-class _Best(TypedDict):
-    metrics: Metrics
-
-
-class _Summary(TypedDict):
-    """What is used of a summary."""
-
-    pipeline: str
-    model: str
-    position: str
-    data: str
-    seed: int
-    status: str
-    max_length: int
-    metrics: Metrics
-    best: _Best
-    wall_seconds: Number
+KEYS = (
+    *("pipeline", "model", "position", "data", "seed", "status", "max_length", "metrics", "best"),
+    "wall_seconds",
+)
+"""Of a summary."""
 
 
 class Run(NamedTuple):
@@ -137,14 +121,13 @@ def read_arms(folders: Iterable[Folder]) -> tuple[list[Arm], list[str]]:
     groups: dict[str, dict[int, Run]] = {}
     notes = []
     for folder in folders:
-        summary = read_summary(folder, _Summary)
+        summary = read_summary(folder, *KEYS)
         if summary["pipeline"] != "scm":
             raise RecordError(f"{folder} is a run of {summary['pipeline']}, not of scm")
         if summary["status"] == "failed":
             notes.append(f"Left out: {folder.name} failed.")
             continue
-        shared = arm_settings("scm", read_config(folder))
-        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
+        seeds = groups.setdefault(configuration(summary, read_config(folder)), {})
         if summary["seed"] in seeds:
             raise RecordError(f"{folder} and another run have the same settings and seed")
         seeds[summary["seed"]] = Run(folder, summary)

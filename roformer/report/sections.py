@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from roformer.config.runs import arm_settings
-from roformer.report.convergence import Environment, convergence_tables
+from roformer.report.convergence import convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.losses import LOSSES
 from roformer.report.ours import Ours, glue_ours, loss_ours, scm_ours, wmt_ours
@@ -17,15 +15,15 @@ from roformer.report.paper import Paper, against_paper, claims, others_table, re
 from roformer.report.positions import position_tables
 from roformer.report.records import (
     Folder,
-    Pipeline,
     RecordError,
+    configuration,
     read_config,
-    read_json,
+    read_environment,
     read_summary,
 )
 from roformer.report.scm import scm_tables
 from roformer.report.stages import stage_runs_table
-from roformer.report.studies import Status, Study, read_studies, read_study
+from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt import read_runs as read_translation_runs
 from roformer.report.wmt_bootstrap import bleu_table
@@ -108,7 +106,7 @@ def run_tables(runs: Iterable[Folder], baseline: str | None = None) -> list[Tabl
     """
     by_pipeline: dict[str, list[Folder]] = {}
     for run in runs:
-        by_pipeline.setdefault(read_summary(run, Pipeline)["pipeline"], []).append(run)
+        by_pipeline.setdefault(read_summary(run, "pipeline")["pipeline"], []).append(run)
     tables: list[Table] = []
     staged = [run for run in by_pipeline.get("pretrain", []) if _recipe(run).startswith("stages")]
     if staged:
@@ -116,7 +114,7 @@ def run_tables(runs: Iterable[Folder], baseline: str | None = None) -> list[Tabl
         tables.append(stage_runs_table(staged))
     for pipeline, loss in LOSSES.items():
         for group in comparable(by_pipeline.get(pipeline, [])):
-            if all(read_summary(run, Status)["status"] == "failed" for run in group):
+            if all(read_summary(run, "status")["status"] == "failed" for run in group):
                 continue  # the table of runs tells why
             tables += convergence_tables(group, loss.metric, baseline)
             tables += position_tables(group, baseline)
@@ -138,10 +136,9 @@ def comparable(runs: Sequence[Folder]) -> list[list[Folder]]:
     """Return runs of a pipeline in groups that differ in model and seed alone, on the same text."""
     groups: dict[str, list[Folder]] = {}
     for run in runs:
-        pipeline = read_summary(run, Pipeline)["pipeline"]
-        shared = arm_settings(pipeline, {**read_config(run), "model": None})
-        text = read_json(run / "env.json", Environment)["data"]
-        groups.setdefault(json.dumps([text, shared], sort_keys=True), []).append(run)
+        shared = configuration(read_summary(run), {**read_config(run), "model": None})
+        text = read_environment(run, "data")["data"]
+        groups.setdefault(f"{text} {shared}", []).append(run)
     return list(groups.values())
 
 
@@ -190,13 +187,13 @@ def _problem(error: RecordError) -> Table:
 
 def _pipeline(run: Folder) -> str:
     try:
-        return str(read_summary(run, Pipeline)["pipeline"])
+        return str(read_summary(run, "pipeline")["pipeline"])
     except RecordError:  # the dashboard's list of runs says what is wrong with it
         return ""
 
 
 def _recipe(run: Folder) -> str:
-    return str(read_summary(run, Pipeline).get("recipe", ""))
+    return str(read_summary(run).get("recipe", ""))
 
 
 def _ours(study: Study, pretraining: Sequence[Folder]) -> list[Ours]:
@@ -213,4 +210,4 @@ def _ours(study: Study, pretraining: Sequence[Folder]) -> list[Ours]:
 
 
 def _of(study: Study, pipeline: str) -> list[Folder]:
-    return [run for run in study.runs if read_summary(run, Pipeline)["pipeline"] == pipeline]
+    return [run for run in study.runs if read_summary(run, "pipeline")["pipeline"] == pipeline]

@@ -10,23 +10,15 @@ from typing_extensions import TypedDict
 
 from roformer.report.ours import Ours
 from roformer.report.paper import against_paper, read_paper
-from roformer.report.records import Folder, Metrics, RecordError, check, read_config, read_summary
+from roformer.report.records import Folder, RecordError, check, read_config, read_summary
 from roformer.report.tables import Table
 
 MEASURED = {"loss": ("valid/mlm_loss", 1, 2), "accuracy": ("valid/mlm_accuracy", 100, 1)}
 """Metric of Table 4 → ours, times what, decimals."""
 
 
-class _Summary(TypedDict):
-    """What is used of a stage's summary."""
-
-    model: str
-    position: str
-    data: str
-    status: str
-    seed: int
-    steps: int
-    metrics: Metrics
+KEYS = ("model", "position", "data", "status", "seed", "steps", "metrics")
+"""Of a stage's summary."""
 
 
 class _Training(TypedDict):
@@ -68,7 +60,7 @@ def stage_runs_table(folders: Iterable[Folder]) -> Table:
     lines = [["run", "stage", "length", "batch", "updates", "loss", "accuracy, %", "status"]]
     read = []
     for folder in folders:
-        summary: Any = read_summary(folder, _Summary)
+        summary: Any = read_summary(folder, *KEYS)
         training = _training(folder)
         metrics = summary["metrics"]
         values = [_cell(metrics.get(key), *form) for key, *form in MEASURED.values()]
@@ -99,7 +91,7 @@ def _training(folder: Folder) -> Any:
 
 
 def _row(number: int, folder: Folder) -> Ours:
-    summary: Any = read_summary(folder, _Summary)
+    summary: Any = read_summary(folder, *KEYS)
     training, metrics = _training(folder), summary["metrics"]
     status = "" if summary["status"] == "done" else f", {summary['status']}"
     return Ours(

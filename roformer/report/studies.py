@@ -13,14 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from roformer.report.recorded import read_recorded
-from roformer.report.records import (
-    Pipeline,
-    RecordedRun,
-    RecordError,
-    check,
-    read_summary,
-    read_yaml,
-)
+from roformer.report.records import RecordedRun, RecordError, check, read_summary, read_yaml
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 PipelineName = Literal["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
@@ -140,15 +133,9 @@ def statuses(study: Study) -> dict[str, int]:
     """Return how many of a study's recorded runs have which status."""
     found: dict[str, int] = {}
     for run in study.runs:
-        status = read_summary(run, Status)["status"]
+        status = read_summary(run, "status")["status"]
         found[status] = found.get(status, 0) + 1
     return found
-
-
-class Status(Pipeline):
-    """How a run ended."""
-
-    status: str
 
 
 def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:

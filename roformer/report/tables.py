@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roformer.errors import one_line
 from roformer.report.recorded import find_runs
-from roformer.report.records import Folder, printable
+from roformer.report.records import Folder
 
 
 class Table(NamedTuple):
@@ -49,7 +50,7 @@ def print_tables(description: str | None, tables: Callable[[list[Folder]], str])
         finished = [run for run in runs if (run / "summary.json").is_file()]
         for run in runs:
             if run not in finished:
-                print(f"left out: {printable(str(run))} has no summary.json", file=sys.stderr)
+                print(f"left out: {one_line(str(run))} has no summary.json", file=sys.stderr)
         print(tables(finished))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -102,12 +103,12 @@ def row(cells: Iterable[str]) -> str:
 
 def escaped(text: str) -> str:
     """Return a name out of a record as Markdown text: no table, code, tag or line begins or ends."""
-    return re.sub(r"([\\|`<])", r"\\\1", printable(text))
+    return re.sub(r"([\\|`<])", r"\\\1", one_line(text))
 
 
 def code(text: str) -> str:
     """Return a name out of a record as Markdown code."""
-    text = printable(text)
+    text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
 

@@ -12,20 +12,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
-from typing_extensions import TypedDict
-
-from roformer.config.runs import arm_settings
-from roformer.report.records import (
-    Folder,
-    Metrics,
-    Pipeline,
-    RecordError,
-    read_config,
-    read_summary,
-)
+from roformer.report.records import Folder, RecordError, configuration, read_config, read_summary
 from roformer.report.tables import arm_names, code, escaped, markdown, run_label
 
 COLUMNS = {
@@ -39,29 +28,8 @@ SIGNATURES = {"sacrebleu": "sacreBLEU", "chrf": "chrF", "bleu_compound": "compou
 """Key of a summary's `signatures` → what it is called in tables."""
 
 
-class Summary(TypedDict):
-    """What is used of a translation run's summary."""
-
-    model: str
-    position: str
-    seed: int
-    status: str
-    metrics: Metrics
-
-
-class TestSet(TypedDict):
-    """What was translated."""
-
-    name: str
-    lines: Annotated[int, Field(ge=0)]
-    fingerprint: str
-
-
-class Scored(Summary):
-    """The same where the test set was scored."""
-
-    test_set: TestSet
-    signatures: dict[str, str]
+KEYS = ("model", "position", "seed", "status", "metrics")
+"""Of a summary."""
 
 
 class Run(NamedTuple):
@@ -104,14 +72,13 @@ def read_runs(folders: Iterable[Folder]) -> list[Run]:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
                 raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
-        pipeline = read_summary(folder, Pipeline)["pipeline"]
+        pipeline = read_summary(folder, "pipeline")["pipeline"]
         if pipeline != "wmt":
             raise RecordError(f"{folder} is a run of {pipeline}, not of wmt")
-        summary = read_summary(folder, Summary)
+        summary = read_summary(folder, *KEYS)
         if "test_set" in summary:
-            read_summary(folder, Scored)
-        config = read_config(folder)
-        run = Run(folder, summary, _settings(config))
+            read_summary(folder, "signatures")
+        run = Run(folder, summary, configuration(summary, read_config(folder)))
         runs.append(run)
         if not run.has_scores:
             continue
@@ -191,11 +158,6 @@ def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
         f"- {escaped(SIGNATURES.get(key, key))}: {code(value)}" for key, value in signatures.items()
     ]
     return "\n\n".join([title, markdown(lines, text_columns=1), "\n".join(how)])
-
-
-def _settings(config: Any) -> str:
-    """Return, as JSON, all of a config that the runs of an arm share."""
-    return json.dumps(arm_settings("wmt", config), sort_keys=True)
 
 
 def _mean(values: list[float]) -> str:

@@ -25,7 +25,7 @@ def test_a_recorded_run_is_what_its_folder_was(tmp_path):
     (run,) = read_recorded(tmp_path / "study")
     assert json.dumps(read_metrics(run / "metrics.jsonl")) == json.dumps(rows)
     assert read_config(run) == read_config(folder)
-    assert read_summary(run, dict) == json.loads((folder / "summary.json").read_text())
+    assert read_summary(run) == json.loads((folder / "summary.json").read_text())
     again = write_folder(run, tmp_path / "again")
     assert (again / "metrics.jsonl").read_text() == (folder / "metrics.jsonl").read_text()
 
