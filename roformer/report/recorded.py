@@ -100,7 +100,7 @@ def find_runs(paths: Iterable[Path]) -> list[Folder]:
     for path in paths:
         if (path / RUNS).is_file():
             found += read_recorded(path)
-        elif not path.exists() and path.parent.name == FOLDER and path.parents[1].is_dir():
+        elif path.parent.name == FOLDER and (path.parents[1] / RUNS).is_file():
             found += matching(path.parents[1], [f"{FOLDER}/{path.name}"])
         else:
             found.append(path)

@@ -61,6 +61,8 @@ def test_a_study_or_a_pattern_stands_for_its_runs(tmp_path):
         run.name for run in runs if "rotary" in run.name
     ]
     assert find_runs([tmp_path, *[run.path for run in runs]]) == [tmp_path, *runs]
+    missing = tmp_path / "runs" / "pretrain"  # of this machine: not a study's
+    assert find_runs([missing]) == [missing]
     with pytest.raises(RecordError, match=r"no run is .*wmt_builtin/runs/\*-s9"):
         find_runs([study / "runs" / "*-s9"])
 
