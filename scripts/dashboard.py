@@ -14,6 +14,7 @@ from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
+from roformer.report.recorded import METRICS, RUNS
 from roformer.report.records import RecordError
 from roformer.report.reproduction import Row, read_reproduction
 from roformer.report.runs import RunReader, RunRecord
@@ -105,7 +106,8 @@ class FreshSections:
     def __call__(self) -> Sections:
         experiments, runs = DEFAULT_ROOTS
         files = [*experiments.glob("*.yaml"), *experiments.glob("*/study.yaml")]
-        files += [*experiments.glob("*/runs/*/summary.json"), *runs.glob("*/*/summary.json")]
+        files += [*experiments.glob(f"*/{RUNS}"), *experiments.glob(f"*/{METRICS}")]
+        files += runs.glob("*/*/summary.json")
         state = sorted((str(file), file.stat().st_mtime_ns) for file in files)
         if state != self.state:
             self.sections, self.state = sections_of(experiments, runs), state

@@ -13,7 +13,6 @@ from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.pipelines.decay import measure
 from roformer.report.decay import decay_tables, read_decay
-from roformer.report.records import RecordError
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -58,11 +57,7 @@ def main() -> None:
 
 def print_tables(file: Path) -> None:
     """Print the tables of a record in Markdown."""
-    try:
-        tables = decay_tables(read_decay(file))
-    except RecordError as error:
-        raise InputError(str(error)) from error
-    print("\n\n".join(table.markdown() for table in tables))
+    print("\n\n".join(table.markdown() for table in decay_tables(read_decay(file))))
 
 
 if __name__ == "__main__":

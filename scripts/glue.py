@@ -4,7 +4,6 @@ from roformer.cli import compose, run
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
-from roformer.errors import InputError
 
 
 def main(config: GlueConfig) -> None:
@@ -13,14 +12,10 @@ def main(config: GlueConfig) -> None:
     from roformer.pipelines.glue import glue  # takes seconds: torch
     from roformer.pipelines.run import first_process
     from roformer.report.glue import glue_tables
-    from roformer.report.records import RecordError
 
     cells = glue(config, pretraining)
     if first_process():
-        try:
-            print(glue_tables(cells))
-        except RecordError as error:
-            raise InputError(str(error)) from error
+        print(glue_tables(cells))
 
 
 if __name__ == "__main__":

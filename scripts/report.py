@@ -13,7 +13,6 @@ from roformer.errors import InputError
 from roformer.report.blocks import BLOCKS, markdown_of
 from roformer.report.dashboard.page import build_page
 from roformer.report.pages import refresh
-from roformer.report.records import RecordError
 from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
@@ -62,10 +61,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="this machine's runs")
     arguments = parser.parse_args()
     with one_line_errors():
-        try:
-            report(arguments.experiments, arguments.runs)
-        except RecordError as error:
-            raise InputError(str(error)) from error
+        report(arguments.experiments, arguments.runs)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,13 @@ can lie two points apart, and so can two versions of a tokeniser.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesTokenizer
 
 from roformer.errors import InputError
@@ -114,82 +110,6 @@ def compound_tokens(sentences: Sequence[str], language: str) -> list[str]:
     moses = MosesTokenizer(lang=language)
     tokenized = (moses.tokenize(text, escape=False, return_str=True) for text in sentences)
     return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A system's sacreBLEU, and whether its distance from the baseline's is chance."""
-
-    name: str
-    bleu: float
-    half_width: float
-    """Half of the interval that holds 95 % of the resampled scores."""
-    p_value: float | None
-    """Of a difference as large as this between systems equally good; None: the baseline itself."""
-
-
-class Bootstrap(NamedTuple):
-    """Systems beside a baseline, the first one."""
-
-    systems: list[Compared]
-    signature: str
-
-
-def paired_bootstrap(
-    systems: Mapping[str, Sequence[str]],
-    references: Sequence[str],
-    *,
-    samples: int = 1000,
-    seed: int = 12345,
-) -> Bootstrap:
-    """Compare systems with the first of them by paired bootstrap resampling (Koehn 2004).
-
-    The p-value is sacreBLEU's, and to be read as that of a one-sided test: take 0.025 for a level
-    of 5 %. (Of 300 pairs of systems made equally good, 12 % were below 0.05 and none above 0.45.)
-    For scores that are equal sacreBLEU gives the smallest p there is; here it is 1.
-
-    Args:
-        systems: name → translations of the references; the baseline first.
-        references: one for each translation.
-        samples: of the test set, drawn with replacement.
-        seed: of the draws, at least 1 (sacreBLEU takes 0 for none).
-
-    Raises:
-        InputError: no sentences, not as many references, or a seed below 1.
-        ValueError: fewer than two systems.
-    """
-    if seed < 1:
-        raise InputError(f"seed={seed} is none to sacreBLEU: give 1 or more")
-    if len(systems) < 2:
-        raise ValueError("one system has nothing to be compared with: give at least two")
-    for name, hypotheses in systems.items():
-        _check(hypotheses, references, of=f" of {name}")
-    with _sacrebleu_seed(seed):
-        test = PairedTest(
-            list(systems.items()), {"bleu": BLEU()}, [references], "bs", n_samples=samples, n_jobs=1
-        )
-        signatures, table = test()
-    results = [result for result in table["BLEU"] if isinstance(result, Result)]
-    compared: list[Compared] = []
-    for name, result in zip(systems, results, strict=True):
-        p_value = 1.0 if result.score == results[0].score else result.p_value
-        half_width = float(result.ci or 0.0)
-        compared.append(Compared(name, result.score, half_width, p_value if compared else None))
-    return Bootstrap(compared, str(signatures["BLEU"]))
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Give sacreBLEU its seed, which it reads from the environment alone."""
-    name = "SACREBLEU_SEED"
-    before = os.environ.get(name)
-    os.environ[name] = str(seed)
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str], of: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from pydantic import Field
 from sacrebleu.metrics.bleu import BLEU
 from typing_extensions import TypedDict
 
-from roformer.report.records import RecordError, read_json
+from roformer.report.records import Folder, RecordError, read_json
 
 NAME = "bleu_statistics.json"
 COLUMNS = [
@@ -35,7 +34,7 @@ class _File(TypedDict):
     systems: dict[str, Annotated[list[Line], Field(min_length=1)]]
 
 
-def read_statistics(folder: Path, summary: dict[str, Any]) -> Counts | None:
+def read_statistics(folder: Folder, summary: dict[str, Any]) -> Counts | None:
     """Return the statistics of a run's averaged system, (lines, 10); None if it has none.
 
     Raises:

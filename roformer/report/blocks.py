@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from typing_extensions import TypedDict
-
 from roformer.report.curves import compare, read_curve
 from roformer.report.decay import decay_tables, read_decay
 from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_measured_decay
@@ -14,10 +12,11 @@ from roformer.report.extension import Record, extension_tables
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.glue import glue_tables
 from roformer.report.linear import draw_linear, linear_table
-from roformer.report.pages import Block, matching
+from roformer.report.pages import Block
 from roformer.report.paper import claims, read_paper
 from roformer.report.positions import draw_positions
-from roformer.report.records import Pipeline, RecordError, read_json, read_summary
+from roformer.report.recorded import matching
+from roformer.report.records import Folder, RecordError, read_environment, read_json, read_summary
 from roformer.report.scm_figure import draw_triplets
 from roformer.report.sections import paper_sections, run_tables
 from roformer.report.speed import speed_table
@@ -30,21 +29,6 @@ Figure = Callable[[Path, Path, list[str]], str]
 """From the page's folder, the file to draw and what to draw it from to the caption."""
 
 
-class Facts(Pipeline):
-    """What is told of every run."""
-
-    status: str
-    commit: str
-    tokens: int
-
-
-class Environment(TypedDict):
-    """What is told of where a run was made."""
-
-    dirty: bool
-    processor: str
-
-
 def compare_block(folder: Path, words: list[str]) -> str:
     """`compare RUN …`: curves at equal updates, and updates to equal losses."""
     metric = "valid/mlm_loss"
@@ -54,8 +38,8 @@ def compare_block(folder: Path, words: list[str]) -> str:
 def facts_block(folder: Path, words: list[str]) -> str:
     """`facts`: scale and test keys of the study, its runs by status, and where they were made."""
     study = read_study(folder)
-    found = {run: read_summary(run, Facts) for run in study.runs}
-    places = [read_json(run / "env.json", Environment) for run in study.runs]
+    found = {run: read_summary(run, "status", "commit", "tokens") for run in study.runs}
+    places = [read_environment(run, "dirty", "processor") for run in study.runs]
     counted = ", ".join(f"{count} {status}" for status, count in sorted(statuses(study).items()))
     commits = dict.fromkeys(code(summary["commit"][:8]) for summary in found.values())
     dirty = sum(place["dirty"] for place in places)
@@ -148,11 +132,11 @@ def _of_file(draw: Callable[[Path, Path], str]) -> Figure:
     return lambda folder, output, sources: draw(folder / sources[0], output)
 
 
-def _of_runs(draw: Callable[[Sequence[Path], Path], str]) -> Figure:
+def _of_runs(draw: Callable[[Sequence[Folder], Path], str]) -> Figure:
     return lambda folder, output, sources: draw(matching(folder, sources), output)
 
 
-def _bleu(runs: Sequence[Path], output: Path) -> str:
+def _bleu(runs: Sequence[Folder], output: Path) -> str:
     known = {name: found for name, found in bleu_intervals(runs).arms.items() if found}
     return draw_bleu(runs, output, known or None)
 

@@ -6,19 +6,15 @@ are the same in all arms, so arms are compared in pairs of a seed.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, NotRequired
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
-from roformer.config.runs import arm_settings
 from roformer.report.comparing import (
     bootstrap_limit,
     find_baseline,
@@ -30,7 +26,14 @@ from roformer.report.comparing import (
 )
 from roformer.report.curves import Curve, amounts_read, read_curve, steps_to
 from roformer.report.losses import read_by
-from roformer.report.records import RecordError, read_config, read_json, read_summary
+from roformer.report.records import (
+    Folder,
+    RecordError,
+    configuration,
+    read_config,
+    read_environment,
+    read_summary,
+)
 from roformer.report.statistics import Interval, bootstrap_interval, holm, paired
 from roformer.report.tables import Table, arm_names, run_label
 
@@ -38,23 +41,6 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Of the updates: where arms are compared besides at the end."""
 FALLING = ("loss", "bits_per_byte", "perplexity")
 """In the names of metrics of which lower is better."""
-
-
-class Summary(TypedDict):
-    """What is used of a summary besides what a curve takes."""
-
-    pipeline: str
-    model: str
-    position: str
-    seed: int
-    status: str
-    attention: NotRequired[str]
-
-
-class Environment(TypedDict):
-    """What is used of env.json."""
-
-    data: str
 
 
 class Arm(NamedTuple):
@@ -92,7 +78,7 @@ class Reach(NamedTuple):
 
 
 def convergence_tables(
-    folders: Iterable[Path], metric: str = "valid/mlm_loss", baseline: str | None = None
+    folders: Iterable[Folder], metric: str = "valid/mlm_loss", baseline: str | None = None
 ) -> list[Table]:
     """Return tables of a study: values, paired differences, updates to equal losses, what is left out.
 
@@ -123,7 +109,7 @@ def convergence_tables(
     return tables
 
 
-def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Told]]:
+def read_arms(folders: Iterable[Folder], metric: str) -> tuple[list[Arm], list[Told]]:
     """Return the arms of the runs that ended, in the order of the folders, and what to tell of runs.
 
     Raises:
@@ -131,14 +117,14 @@ def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Tol
     """
     read: list[tuple[Curve, str, str]] = []
     unread: list[tuple[str, str, str]] = []
-    known: dict[tuple[str, int], Path] = {}
-    texts: dict[str, Path] = {}
+    known: dict[tuple[str, int], Folder] = {}
+    texts: dict[str, Folder] = {}
     for folder in folders:
         if not (folder / "summary.json").is_file():
             unread.append((folder.name, "", "left out: no summary.json, so it did not end"))
             continue
-        summary = read_summary(folder, Summary)
-        settings = _settings(summary, read_config(folder))
+        summary = read_summary(folder, "model", "position", "seed", "status")
+        settings = configuration(summary, read_config(folder))
         if summary["status"] == "failed":
             why = f"left out: failed ({summary.get('error', 'its record does not say why')})"
             unread.append((folder.name, settings, why))
@@ -151,7 +137,7 @@ def read_arms(folders: Iterable[Path], metric: str) -> tuple[list[Arm], list[Tol
                 "it counts as another seed"
             )
         if (folder / "env.json").is_file():
-            texts.setdefault(read_json(folder / "env.json", Environment)["data"], folder)
+            texts.setdefault(read_environment(folder, "data")["data"], folder)
         read.append((curve._replace(summary=summary), settings, summary["status"]))
     if len(texts) > 1:
         (text, one), (other_text, two), *_ = texts.items()
@@ -349,8 +335,3 @@ def _differing(arms: Sequence[Arm]) -> list[str]:
 
 def _common(one: Arm, other: Arm) -> list[int]:
     return [seed for seed in one.curves if seed in other.curves]
-
-
-def _settings(summary: dict[str, Any], config: dict[str, Any]) -> str:
-    """Return, as JSON, all of a config that the runs of an arm share."""
-    return json.dumps(arm_settings(summary.get("pipeline", ""), config), sort_keys=True)

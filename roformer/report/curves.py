@@ -9,44 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple
 
-from typing_extensions import TypedDict
-
+from roformer.errors import one_line
 from roformer.report.losses import read_by
 from roformer.report.records import (
+    Folder,
     RecordError,
-    printable,
     read_config,
-    read_json,
+    read_environment,
     read_metrics,
     read_summary,
 )
 from roformer.report.tables import code, escaped, row, run_label
-
-
-class Summary(TypedDict):
-    """What is used of a summary."""
-
-    model: str
-    position: str
-    seed: int
-    attention: NotRequired[str]
-
-
-class Ending(TypedDict):
-    """How a run ended."""
-
-    status: str
-    error: NotRequired[str]
-
-
-class Environment(TypedDict):
-    """What is used of env.json."""
-
-    data: str
 
 
 class Curve(NamedTuple):
@@ -60,7 +36,7 @@ class Curve(NamedTuple):
     """Update → sequences and tokens read until then."""
 
 
-def read_curve(folder: Path, metric: str) -> Curve:
+def read_curve(folder: Folder, metric: str) -> Curve:
     """Return a run's curve.
 
     Raises:
@@ -87,7 +63,7 @@ def read_curve(folder: Path, metric: str) -> Curve:
         for found in rows
         if all(found.get(amount) is not None for amount in amounts)
     }
-    return Curve(folder.name, read_summary(folder, Summary), points, read)
+    return Curve(folder.name, read_summary(folder, "model", "position", "seed"), points, read)
 
 
 def steps_to(curve: Curve, target: float) -> float | None:
@@ -112,7 +88,7 @@ VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 
 
-def compare_runs(folders: Iterable[Path], metric: str) -> str:
+def compare_runs(folders: Iterable[Folder], metric: str) -> str:
     """Return the comparison of finished runs, in separate tables where losses are not comparable.
 
     A loss depends on the vocabulary and on the validation text, so runs share a table only where the
@@ -125,12 +101,12 @@ def compare_runs(folders: Iterable[Path], metric: str) -> str:
     Raises:
         RecordError: a record is damaged, a run has no such metric, or no run is left.
     """
-    groups: dict[str, list[Path]] = {}
+    groups: dict[str, list[Folder]] = {}
     failed = []
     for folder in folders:
-        ending = read_summary(folder, Ending)
+        ending = read_summary(folder, "status")
         if ending["status"] == "failed":
-            error = printable(ending.get("error", "its summary does not say why"))
+            error = one_line(ending.get("error", "its summary does not say why"))
             how = "diverged" if error.startswith("Diverged: ") else "failed"
             told = escaped(error.removeprefix("Diverged: "))
             failed.append(f"- {code(folder.name)} {how}: {told}")
@@ -155,14 +131,14 @@ def compare_runs(folders: Iterable[Path], metric: str) -> str:
     return "\n\n".join(parts)
 
 
-def _validated_on(folder: Path) -> str:
+def _validated_on(folder: Folder) -> str:
     """Return, as JSON, what must be equal for the validation losses of two runs to be comparable."""
     config = read_config(folder)
     settings = [_setting(config, key) for key in VALIDATION]
-    return json.dumps([read_json(folder / "env.json", Environment)["data"], settings])
+    return json.dumps([read_environment(folder, "data")["data"], settings])
 
 
-def _data_of(folder: Path) -> str:
+def _data_of(folder: Folder) -> str:
     """Return the data, vocabulary and length that a run validates on, in words."""
     config = read_config(folder)
     words = {
@@ -175,7 +151,7 @@ def _data_of(folder: Path) -> str:
         for name, value in words.items()
         if value is not None
     ]
-    fingerprint = read_json(folder / "env.json", Environment)["data"]
+    fingerprint = read_environment(folder, "data")["data"]
     return escaped(", ".join([*shown, f"fingerprint {fingerprint[:8]}"]))
 
 

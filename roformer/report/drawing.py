@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from roformer.report.records import printable
+from roformer.errors import one_line
 
 COLOURS = {
     "rotary": "#0072B2",
@@ -145,7 +145,7 @@ def shown(name: str, width: int = 34, lines: int = 3) -> str:
 
     The middle is left out of what is longer: names of arms differ at their ends.
     """
-    text = printable(name)
+    text = one_line(name)
     longest = width * lines
     if len(text) > longest:
         text = f"{text[: longest // 2 - 1]} … {text[-longest // 2 + 2 :]}"

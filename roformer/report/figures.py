@@ -13,7 +13,6 @@ already shows the same data.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from roformer.config.runs import arm_settings
+from roformer.errors import one_line
 from roformer.report.curves import read_curve
 from roformer.report.drawing import (
     BAND,
@@ -41,7 +40,7 @@ from roformer.report.drawing import (
 )
 from roformer.report.glue import ORDER, chosen, read_cells, rows_of
 from roformer.report.losses import loss_of
-from roformer.report.records import RecordError, printable, read_config, read_json
+from roformer.report.records import Folder, RecordError, configuration, read_config, read_json
 from roformer.report.speed import SUITES
 from roformer.report.speed import Record as SpeedRecord
 from roformer.report.tables import arm_names, run_label
@@ -51,11 +50,11 @@ PEERS = tuple(suite for suite in SUITES if suite != "kernels")
 """Suites that compare with other software; kernels compares choices of our own."""
 
 
-def draw_convergence(folders: Sequence[Path], output: Path) -> str:
+def draw_convergence(folders: Sequence[Folder], output: Path) -> str:
     """Draw the validation loss against updates and against tokens, by arm."""
     loss = loss_of(folders)
     read = [(read_curve(folder, loss.metric), read_config(folder)) for folder in folders]
-    settings = [_settings(curve.summary, config) for curve, config in read]
+    settings = [configuration(curve.summary, config) for curve, config in read]
     labels = [run_label(curve.summary) for curve, _ in read]
     names = arm_names(zip(labels, settings, strict=True))
     arms: dict[str, dict[int, dict[int, tuple[float, float]]]] = {}
@@ -122,7 +121,7 @@ def draw_convergence(folders: Sequence[Path], output: Path) -> str:
     )
 
 
-def draw_glue(folders: Sequence[Path], output: Path) -> str:
+def draw_glue(folders: Sequence[Folder], output: Path) -> str:
     """Draw the headline metric of each task by arm, at the chosen learning rate."""
     rows = list(chosen(rows_of(read_cells(folders))).values())
     if not rows:
@@ -175,7 +174,7 @@ def draw_glue(folders: Sequence[Path], output: Path) -> str:
 
 
 def draw_bleu(
-    folders: Sequence[Path],
+    folders: Sequence[Folder],
     output: Path,
     intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
@@ -319,15 +318,10 @@ def _bar(axes: Any, x: float, width: float, values: list[float], look: Look) -> 
     axes.plot([x] * len(values), values, "o", color="black", markersize=2, clip_on=False)
 
 
-def _last(folder: Path, metric: str) -> float:
+def _last(folder: Folder, metric: str) -> float:
     """Return the last value of a metric, to six digits."""
     points = read_curve(folder, metric).points
     return float(f"{points[max(points)]:.6g}")
-
-
-def _settings(summary: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return, as JSON, all of a config that the runs of an arm share."""
-    return json.dumps(arm_settings(summary.get("pipeline", ""), config), sort_keys=True)
 
 
 def _counts(counts: Mapping[str, list[int]]) -> str:
@@ -338,15 +332,13 @@ def _counts(counts: Mapping[str, list[int]]) -> str:
     parts = []
     for name, several in counts.items():
         low, high = min(several), max(several)
-        parts.append(
-            f"{printable(name)} {low}" if low == high else f"{printable(name)} {low}-{high}"
-        )
+        parts.append(f"{one_line(name)} {low}" if low == high else f"{one_line(name)} {low}-{high}")
     return ", ".join(parts)
 
 
 def _listed(names: Iterable[str]) -> str:
     """Return different names as one text, in their order."""
-    return ", ".join(map(printable, dict.fromkeys(names)))
+    return ", ".join(map(one_line, dict.fromkeys(names)))
 
 
 def _scale(configs: Iterable[Mapping[str, Any]], unit: str = "tokens") -> str:

@@ -7,24 +7,12 @@ of the last epoch; the mean of each seed's best epoch stands beside them.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from typing_extensions import TypedDict
-
-from roformer.config.runs import arm_settings
-from roformer.report.records import (
-    Metrics,
-    Number,
-    Pipeline,
-    RecordError,
-    read_config,
-    read_summary,
-)
+from roformer.report.records import Folder, RecordError, configuration, read_config, read_summary
 from roformer.report.tables import Table, arm_names, markdown, run_label
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
@@ -33,25 +21,11 @@ ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 Cell = dict[str, Any]
 
 
-class Best(TypedDict):
-    """The metrics of the best epoch."""
-
-    metrics: Metrics
-
-
-class Summary(TypedDict):
-    """What is used of a fine-tuning's summary."""
-
-    model: str
-    position: str
-    seed: int
-    task: str
-    learning_rate: Number
-    headline: str
-    status: str
-    metrics: Metrics
-    best: Best
-    majority: Metrics
+KEYS = (
+    *("model", "position", "seed", "task", "learning_rate", "headline", "status", "metrics"),
+    *("best", "majority"),
+)
+"""Of a fine-tuning's summary."""
 
 
 class Arm(NamedTuple):
@@ -90,7 +64,7 @@ class Row(NamedTuple):
         return sorted(self.cells[0]["majority"], key=lambda name: name != self.headline)
 
 
-def read_cells(folders: Iterable[Path]) -> list[Cell]:
+def read_cells(folders: Iterable[Folder]) -> list[Cell]:
     """Return the summaries of fine-tuning runs, each with its config under `config`.
 
     Raises:
@@ -101,10 +75,10 @@ def read_cells(folders: Iterable[Path]) -> list[Cell]:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
                 raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
-        pipeline = read_summary(folder, Pipeline)["pipeline"]
+        pipeline = read_summary(folder, "pipeline")["pipeline"]
         if pipeline != "glue":
             raise RecordError(f"{folder} is a run of {pipeline}, not of glue")
-        cell, config = read_summary(folder, Summary), read_config(folder)
+        cell, config = read_summary(folder, *KEYS), read_config(folder)
         if not isinstance(config.get("optimizer"), dict):
             raise RecordError(f"{folder / 'config.yaml'} has no optimizer: it is no run's")
         cells.append({**cell, "config": config})
@@ -128,10 +102,9 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
 
 
 def _settings(cell: Cell) -> str:
-    """Return, as JSON, all of a cell's config that the runs of an arm share."""
-    shared = arm_settings("glue", {**cell["config"], "task": None})
-    rate = {"optimizer": {**shared["optimizer"], "learning_rate": None}}
-    return json.dumps(shared | rate, sort_keys=True)
+    """Return the configuration of a cell but for its task and learning rate."""
+    optimizer = {**cell["config"]["optimizer"], "learning_rate": None}
+    return configuration(cell, {**cell["config"], "task": None, "optimizer": optimizer})
 
 
 def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
@@ -144,7 +117,7 @@ def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
     return best
 
 
-def glue_tables(folders: Iterable[Path]) -> str:
+def glue_tables(folders: Iterable[Folder]) -> str:
     """Return the table of headlines and the table of all cells, in Markdown.
 
     Args:

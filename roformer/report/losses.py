@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-from roformer.report.records import Pipeline, RecordError, read_summary
+from roformer.report.records import Folder, RecordError, read_summary
 
 
 class Loss(NamedTuple):
@@ -51,13 +50,13 @@ def read_by(metric: str) -> str:
     return next((loss.read for loss in LOSSES.values() if loss.metric == metric), "tokens")
 
 
-def loss_of(folders: Iterable[Path]) -> Loss:
+def loss_of(folders: Iterable[Folder]) -> Loss:
     """Return what the curves of these runs are of.
 
     Raises:
         RecordError: they are of several pipelines, or of one without such a metric.
     """
-    found = {read_summary(folder, Pipeline)["pipeline"]: folder for folder in folders}
+    found = {read_summary(folder, "pipeline")["pipeline"]: folder for folder in folders}
     if len(found) > 1:
         (one, first), (other, second), *_ = found.items()
         raise RecordError(

@@ -7,21 +7,11 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import Field
-from typing_extensions import TypedDict
-
-from roformer.config.runs import arm_settings
 from roformer.report.glue import Cell, Row, chosen, read_cells, rows_of
 from roformer.report.losses import loss_of
-from roformer.report.records import (
-    Metrics,
-    RecordError,
-    check,
-    read_config,
-    read_summary,
-)
+from roformer.report.records import Folder, RecordError, configuration, read_config, read_summary
 from roformer.report.scm import SPLITS, read_arms
 from roformer.report.tables import arm_names, run_label
 from roformer.report.wmt import Run, read_runs
@@ -57,30 +47,12 @@ class Ours(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class _Scale(TypedDict):
-    """What tells the scale of a run."""
-
-    data: str
-    tokens: Annotated[int, Field(ge=0)]
-    steps: Annotated[int, Field(ge=0)]
-
-
-class _Trained(_Scale):
-    model: str
-    position: str
-    seed: int
-    status: str
-    metrics: Metrics
-    attention: NotRequired[str]
-
-
-class _Tuned(TypedDict):
-    data: str
-    init_from: NotRequired[str | None]
+SCALE = ("data", "tokens", "steps")
+"""Keys of a summary that tell the scale of a run."""
 
 
 def glue_ours(
-    folders: Iterable[Path], *, pretraining: Iterable[Path] = (), data: str = ""
+    folders: Iterable[Folder], *, pretraining: Iterable[Folder] = (), data: str = ""
 ) -> list[Ours]:
     """Return one row an arm for Table 2: the task's metric at the chosen learning rate, times 100.
 
@@ -112,7 +84,7 @@ def glue_ours(
     return ours
 
 
-def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def wmt_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return two rows an arm and test set for Table 1: sacreBLEU and compound BLEU.
 
     Args:
@@ -136,7 +108,7 @@ def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     for (settings, _), seeds in groups.items():
         test, scales = (
             seeds[0].summary["test_set"],
-            [read_summary(run.folder, _Scale) for run in seeds],
+            [read_summary(run.folder, *SCALE) for run in seeds],
         )
         where = f"{data or test['name']}, {test['lines']:,} test sentences"
         setting = f"{where}, {_trained(scales)} of training, {_size(json.loads(settings))}"
@@ -150,7 +122,7 @@ def wmt_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     return ours
 
 
-def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def loss_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return one row an arm for the figures that are curves: the loss on validation at the end.
 
     Args:
@@ -169,12 +141,16 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     groups: dict[str, dict[int, dict[str, Any]]] = {}
     notes = []
     for folder in folders:
-        summary, config = read_summary(folder, _Trained), read_config(folder)
+        summary, config = (
+            read_summary(
+                folder, "pipeline", "model", "position", "seed", "status", "metrics", *SCALE
+            ),
+            read_config(folder),
+        )
         if summary["status"] != "done" or metric not in summary["metrics"]:
             notes.append(f"Left out: {folder.name} is {summary['status']}.")
             continue
-        shared = arm_settings(summary["pipeline"], config)
-        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
+        seeds = groups.setdefault(configuration(summary, config), {})
         if summary["seed"] in seeds:
             raise RecordError(f"{folder} and another run have the same settings and seed")
         seeds[summary["seed"]] = summary
@@ -194,7 +170,7 @@ def loss_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
     return ours
 
 
-def scm_ours(folders: Iterable[Path], *, data: str = "") -> list[Ours]:
+def scm_ours(folders: Iterable[Folder], *, data: str = "") -> list[Ours]:
     """Return two rows an arm for Table 5: accuracy on validation and on test, times 100.
 
     Args:
@@ -240,16 +216,14 @@ def _named(arms: Iterable[tuple[str, str, str, list[T]]]) -> Iterator[tuple[str,
             yield names[config], setting, runs
 
 
-def _tuned_on(cell: Cell, started: Mapping[str, Path], data: str) -> str:
+def _tuned_on(cell: Cell, started: Mapping[str, Folder], data: str) -> str:
     """Return the setting of a fine-tuning: its data, and the scale of its pre-training."""
-    try:
-        check(_Tuned, cell)
-    except ValueError as error:
-        raise RecordError(f"a run on {cell['task']} is not what a run wrote: {error}") from error
+    if "data" not in cell:
+        raise RecordError(f"a run on {cell['task']} is not what a run wrote: data: is missing")
     begun = Path(cell.get("init_from") or "").name
     scale = f"pre-trained as {begun}" if begun else "without pre-training"
     if begun in started:
-        scale = f"{_tokens(read_summary(started[begun], _Scale)['tokens'])} of pre-training"
+        scale = f"{_tokens(read_summary(started[begun], *SCALE)['tokens'])} of pre-training"
     return f"{data or cell['data']}, {scale}, {_size(cell['config'])}"
 
 

@@ -57,18 +57,3 @@ def refresh(page: Path, blocks: Mapping[str, Block]) -> bool:
     if after != before:
         page.write_text(after)
     return after != before
-
-
-def matching(folder: Path, patterns: list[str]) -> list[Path]:
-    """Return the run folders below a folder that the patterns name, in their order.
-
-    Raises:
-        RecordError: a pattern matches nothing.
-    """
-    found: list[Path] = []
-    for pattern in patterns:
-        runs = sorted(path for path in folder.glob(pattern) if path.is_dir())
-        if not runs:
-            raise RecordError(f"no run is {folder / pattern}")
-        found += runs
-    return found

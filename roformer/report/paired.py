@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from roformer.report.comparing import (
     find_baseline,
@@ -14,7 +13,7 @@ from roformer.report.comparing import (
     signed,
 )
 from roformer.report.glue import Row, chosen, read_cells, rows_of
-from roformer.report.records import RecordError
+from roformer.report.records import Folder, RecordError
 from roformer.report.statistics import Paired, holm, paired
 from roformer.report.tables import Table, arm_names
 from roformer.report.wmt import one_test_set, read_runs
@@ -25,7 +24,7 @@ BLEU_COLUMNS = ("difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", 
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
-def paired_glue_table(folders: Iterable[Path], baseline: str | None = None) -> Table:
+def paired_glue_table(folders: Iterable[Folder], baseline: str | None = None) -> Table:
     """Return one line an arm and task: its headline metric against the baseline's, in percent.
 
     Each arm has the learning rate that `chosen` gives it, and seeds that ended in both are paired. A
@@ -134,7 +133,7 @@ def _constant(cells: Sequence[dict[str, object]]) -> str:
 # --- translation ---------------------------------------------------------------------------------
 
 
-def paired_wmt_table(folders: Iterable[Path], baseline: str | None = None) -> Table | None:
+def paired_wmt_table(folders: Iterable[Folder], baseline: str | None = None) -> Table | None:
     """Return one line an arm: sacreBLEU against the baseline's; None where no two seeds are paired.
 
     It needs the scores alone, and tells what another seed would give; `bleu_table` resamples the

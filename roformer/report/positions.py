@@ -16,11 +16,12 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.errors import one_line
 from roformer.report.comparing import find_baseline, mean_text
 from roformer.report.convergence import read_arms
 from roformer.report.drawing import NEUTRAL, draw, legend_below, line_of, log_axis, looks
 from roformer.report.losses import loss_of
-from roformer.report.records import Number, RecordError, printable, read_json
+from roformer.report.records import Folder, Number, RecordError, read_json
 from roformer.report.tables import Table
 
 NAME = "positions.json"
@@ -93,7 +94,7 @@ class Arm(NamedTuple):
         return {place: losses for place, losses in rows.items() if place[0] > self.trained}
 
 
-def read_positions(folders: Iterable[Path], baseline: str | None = None) -> list[Arm]:
+def read_positions(folders: Iterable[Folder], baseline: str | None = None) -> list[Arm]:
     """Return the arms whose runs all have a positions.json, the baseline first.
 
     Raises:
@@ -112,7 +113,7 @@ def read_positions(folders: Iterable[Path], baseline: str | None = None) -> list
     return sorted(found, key=lambda arm: arm.name != first)
 
 
-def position_tables(folders: Iterable[Path], baseline: str | None = None) -> list[Table]:
+def position_tables(folders: Iterable[Folder], baseline: str | None = None) -> list[Table]:
     """Return the loss by length, where more than the trained one was read, and by tokens seen."""
     folders = list(folders)
     arms = read_positions(folders, baseline)
@@ -137,7 +138,7 @@ def _by_seen(arms: Sequence[Arm], trained: int, read: str) -> Table:
         span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
         lines.append([span, *(mean_text(values, 3) if values else "–" for values in cells)])
     note = (
-        f"Loss in nats of {printable(arms[0].read[0]['text'])}, read in blocks of {trained:,}, as "
+        f"Loss in nats of {one_line(arms[0].read[0]['text'])}, read in blocks of {trained:,}, as "
         f"trained: the mean over the {read} that are predicted from so many. Mean ± standard deviation "
         "over seeds (n)."
     )
@@ -155,7 +156,7 @@ def _by_length(arms: Sequence[Arm], trained: int, lengths: Sequence[int]) -> Tab
         "nats, mean ± standard deviation over seeds (n)."
     ]
     reasons = {
-        f"–: {arm.name}: {printable(left['reason'])}."
+        f"–: {arm.name}: {one_line(left['reason'])}."
         for arm in arms
         for file in arm.read
         for left in file["left_out"]
@@ -163,7 +164,7 @@ def _by_length(arms: Sequence[Arm], trained: int, lengths: Sequence[int]) -> Tab
     return Table("Loss beyond the trained length", lines, notes=[*notes, *sorted(reasons)])
 
 
-def draw_positions(folders: Sequence[Path], output: Path) -> str:
+def draw_positions(folders: Sequence[Folder], output: Path) -> str:
     """Draw the loss by tokens seen; return the caption.
 
     Up to the length of the training in blocks of it, as all arms were read; beyond it in the longest

@@ -13,23 +13,27 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from roformer.config.runs import arm_settings
+from roformer.errors import one_line
 from roformer.report.losses import LOSSES
+from roformer.report.recorded import METRICS, RUNS, read_recorded
 from roformer.report.records import (
+    Count,
+    Folder,
     Metrics,
-    Number,
     RecordError,
     check,
-    printable,
+    configuration,
     read_config,
-    read_json,
+    read_environment,
+    read_lines,
     read_metrics,
     read_summary,
 )
@@ -43,34 +47,12 @@ FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.tx
 HEADLINES = ("test/sacrebleu", *(loss.metric for loss in LOSSES.values()))
 """What is told first of a run whose summary names no headline."""
 
-Count = Annotated[int, Field(ge=0, le=10**15)]
 
-
-class Summary(TypedDict):
-    """What is used of a summary."""
-
-    pipeline: str
-    model: str
-    position: str
-    recipe: str
-    seed: Annotated[int, Field(ge=-(10**15), le=10**15)]
-    status: str
-    metrics: Metrics
-    steps: Count
-    tokens: Count
-    wall_seconds: Number
-    tokens_per_second: Number
-    parameters: Count
-    task: NotRequired[str]
-    headline: NotRequired[str]
-    error: NotRequired[str]
-
-
-class Environment(TypedDict):
-    """What is used of an env.json by name; all of it is shown."""
-
-    commit: str | None
-    dirty: bool | None
+KEYS = (
+    *("pipeline", "model", "position", "recipe", "seed", "status", "metrics", "steps", "tokens"),
+    *("wall_seconds", "tokens_per_second", "parameters"),
+)
+"""Of a summary."""
 
 
 class Row(TypedDict):
@@ -145,44 +127,47 @@ class RunReader:
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self.roots = tuple(roots)
-        self._read: dict[Path, tuple[object, RunRecord]] = {}
+        self._read: dict[str, tuple[object, list[RunRecord]]] = {}
 
     def read(self) -> list[RunRecord]:
         """Return the runs below the roots; see `read_runs`."""
-        found: dict[Path, tuple[object, RunRecord]] = {}
-        for folder, study in run_folders(self.roots):
-            state = _state(folder)
-            known = self._read.get(folder)
-            found[folder] = known if known and known[0] == state else (state, _run(folder, study))
+        found: dict[str, tuple[object, list[RunRecord]]] = {}
+        for place, study in run_places(self.roots):
+            state = _state(place)
+            known = self._read.get(str(place))
+            same = known is not None and known[0] == state
+            found[str(place)] = known if known and same else (state, _runs(place, study))
         self._read = found
-        return [record for _, record in found.values()]
+        return [record for _, records in found.values() for record in records]
 
 
 def read_runs(roots: Iterable[Path]) -> list[RunRecord]:
     """Return every run below the roots, recorded ones first.
 
     Args:
-        roots: folders such as `experiments`, with `<study>/runs/<run>`, and `runs`, with
+        roots: folders such as `experiments`, with `<study>/runs.jsonl`, and `runs`, with
             `<pipeline>/<run>`; one that is absent has no runs.
 
     Returns:
-        Every folder is a run of its own: a recorded one belongs to its study, one of this machine to
-        `YOURS`, also where their ids are equal. Attempts that were set aside (`<run>.before-N`) are
+        A recorded run belongs to its study, a folder on this machine to `YOURS`, also where their ids
+        are equal. Attempts that were set aside (`<run>.before-N`) are
         left out.
     """
     return RunReader(roots).read()
 
 
-def run_folders(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the folder and study of every run, recorded ones first."""
+def run_places(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the folder and name of every study with records, then the folder of every local run."""
     roots = tuple(roots)
-    for pattern, recorded in (("*/runs/*", True), ("*/*", False)):
-        for root in roots:
-            for folder in sorted(root.glob(pattern)):
-                below = folder.relative_to(root).parts
-                hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
-                if not hidden and any((folder / name).is_file() for name in FILES):
-                    yield folder, printable(below[0]) if recorded else YOURS
+    for root in roots:
+        for file in sorted(root.glob(f"*/{RUNS}")):
+            yield file.parent, one_line(file.parent.name)
+    for root in roots:
+        for folder in sorted(root.glob("*/*")):
+            below = folder.relative_to(root).parts
+            hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
+            if not hidden and any((folder / name).is_file() for name in FILES):
+                yield folder, YOURS
 
 
 def flattened(content: Any, key: str = "") -> dict[str, str]:
@@ -195,9 +180,9 @@ def flattened(content: Any, key: str = "") -> dict[str, str]:
 
 
 def _state(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return name, time (ns), size and inode of a run's files: others when one was written."""
+    """Return name, time (ns), size and inode of a run's or a study's files: others when one was written."""
     states = []
-    for name in FILES:
+    for name in (*FILES, RUNS, METRICS):
         try:
             found = (folder / name).stat()
             states.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
@@ -206,7 +191,18 @@ def _state(folder: Path) -> list[tuple[str, int, int, int]]:
     return states
 
 
-def _run(folder: Path, study: str) -> RunRecord:
+def _runs(place: Path, study: str) -> list[RunRecord]:
+    """Return the run of a folder, or all that a study recorded."""
+    if study == YOURS:
+        return [_run(place, study)]
+    try:
+        return [_run(run, study) for run in read_recorded(place)]
+    except RecordError as error:
+        name = one_line(place.as_posix())
+        return [RunRecord(study, name, study, "damaged", str(error), written=_last_written(place))]
+
+
+def _run(folder: Folder, study: str) -> RunRecord:
     """Return a run's record; a part that cannot be read makes it a damaged one, without this part."""
     damage: list[str] = []
 
@@ -217,7 +213,7 @@ def _run(folder: Path, study: str) -> RunRecord:
             damage.append(str(error))
             return empty
 
-    ended = (folder / "summary.json").exists()
+    ended = study != YOURS or (folder / "summary.json").is_file()
     summary = part(lambda: _summary(folder), {}) if ended else {}
     status = summary.get("status", "damaged" if ended else "running")
     whole = status in ("done", "degenerate")
@@ -226,16 +222,17 @@ def _run(folder: Path, study: str) -> RunRecord:
     )
     flat = flattened(config) if config else {}
     environment = (
-        part(lambda: flattened(read_json(folder / "env.json", Environment)), {})
+        part(lambda: flattened(read_environment(folder, "commit", "dirty")), {})
         if _expected(folder, "env.json", ended)
         else {}
     )
     metrics = folder / "metrics.jsonl"
-    rows = part(lambda: read_metrics(metrics) if whole else _rows_so_far(metrics), [])
+    grown = _rows_so_far if isinstance(metrics, Path) and not whole else read_metrics
+    rows = part(partial(grown, metrics), [])
     curves = _curves(rows)
     # A run that has not ended is told by its config and its last line.
     last = rows[-1] if rows and not ended else {}
-    pipeline = summary.get("pipeline", folder.parent.name if study == YOURS else "")
+    pipeline = summary.get("pipeline", folder.parent.name if isinstance(folder, Path) else "")
     tasks = config.get("task")
     task = summary.get("task", next(iter(tasks), "") if isinstance(tasks, dict) else "")
     seed = config.get("seed")
@@ -254,8 +251,8 @@ def _run(folder: Path, study: str) -> RunRecord:
     if damage:
         status = "damaged"
     return RunRecord(
-        name=printable(folder.name),
-        folder=printable(folder.as_posix()),
+        name=one_line(folder.name),
+        folder=one_line(str(folder)),
         study=study,
         status=status,
         reason=damage[0] if damage else _reason(folder, status, summary),
@@ -273,8 +270,8 @@ def _run(folder: Path, study: str) -> RunRecord:
     )
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    summary = read_summary(folder, Summary)
+def _summary(folder: Folder) -> dict[str, Any]:
+    summary = read_summary(folder, *KEYS)
     if summary["status"] not in ("done", "degenerate", "failed"):
         raise RecordError(
             f"{folder / 'summary.json'} is not what a run wrote: status: {summary['status']!r} is none "
@@ -283,12 +280,12 @@ def _summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def _expected(folder: Path, name: str, ended: bool) -> bool:
+def _expected(folder: Folder, name: str, ended: bool) -> bool:
     """Tell whether a file is to be read: one that a finished run lacks is damage."""
-    return ended or (folder / name).exists()
+    return ended or (folder / name).is_file()
 
 
-def _rows_so_far(file: Path) -> list[dict[str, Any]]:
+def _rows_so_far(file: Any) -> list[dict[str, Any]]:
     """Return the lines of a run that has not ended, or failed: a cut last one is left out."""
     try:
         *lines, last = file.read_bytes().split(b"\n")
@@ -338,9 +335,9 @@ def _headline(summary: dict[str, Any], curves: dict[str, list[Point]]) -> dict[s
     return {metric: values[metric] for metric in sorted(alike, key=lambda metric: metric != named)}
 
 
-def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
+def _reason(folder: Folder, status: str, summary: dict[str, Any]) -> str:
     if status == "failed":
-        return printable(str(summary.get("error", "its summary does not say why")))
+        return one_line(str(summary.get("error", "its summary does not say why")))
     if status == "degenerate":
         return {
             "glue": "it answers always the same",
@@ -353,12 +350,13 @@ def _reason(folder: Path, status: str, summary: dict[str, Any]) -> str:
     return ""
 
 
-def _last_written(folder: Path) -> float:
+def _last_written(folder: Folder) -> float:
     """Return when a file of a run was last written, in seconds since the epoch."""
-    return max((modified for _, modified, *_ in _state(folder)), default=0) / 1e9
+    place = folder if isinstance(folder, Path) else folder.study
+    return max((modified for _, modified, *_ in _state(place)), default=0) / 1e9
 
 
-def _elapsed(folder: Path, environment: dict[str, str]) -> float | None:
+def _elapsed(folder: Folder, environment: dict[str, str]) -> float | None:
     """Return the seconds from the start of a run to what it wrote last; None where no start is noted."""
     try:
         started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
@@ -367,16 +365,17 @@ def _elapsed(folder: Path, environment: dict[str, str]) -> float | None:
     return max(0.0, _last_written(folder) - started)
 
 
-def _command(folder: Path) -> str:
+def _command(folder: Folder) -> str:
+    if not isinstance(folder, Path):
+        return "\n".join(read_lines(folder / "command.txt"))
     try:
         return (folder / "command.txt").read_text(errors="replace").strip()
     except OSError:  # a note, which no number depends on
         return ""
 
 
-def _arm(folder: Path, pipeline: str, config: dict[str, JsonValue]) -> str:
-    shared = arm_settings(pipeline, config)
-    settings = json.dumps(shared, sort_keys=True) if shared else folder.as_posix()
+def _arm(folder: Folder, pipeline: str, config: dict[str, JsonValue]) -> str:
+    settings = configuration({"pipeline": pipeline}, config) if config else str(folder)
     return hashlib.sha256(settings.encode(errors="surrogatepass")).hexdigest()[:12]
 
 

@@ -6,17 +6,13 @@ epoch, which was chosen on it; the test accuracy is of the same weights, and was
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from typing_extensions import TypedDict
 
-from roformer.config.runs import arm_settings
 from roformer.report.comparing import (
     find_baseline,
     interval_text,
@@ -26,9 +22,9 @@ from roformer.report.comparing import (
     signed,
 )
 from roformer.report.records import (
-    Metrics,
-    Number,
+    Folder,
     RecordError,
+    configuration,
     read_config,
     read_lines,
     read_summary,
@@ -45,29 +41,17 @@ GROUP = {"scm_builtin": 4}
 HEADER = ["index", "label", "score_b", "score_c"]
 
 
-class _Best(TypedDict):
-    metrics: Metrics
-
-
-class _Summary(TypedDict):
-    """What is used of a summary."""
-
-    pipeline: str
-    model: str
-    position: str
-    data: str
-    seed: int
-    status: str
-    max_length: int
-    metrics: Metrics
-    best: _Best
-    wall_seconds: Number
+KEYS = (
+    *("pipeline", "model", "position", "data", "seed", "status", "max_length", "metrics", "best"),
+    "wall_seconds",
+)
+"""Of a summary."""
 
 
 class Run(NamedTuple):
     """A finished run."""
 
-    folder: Path
+    folder: Folder
     summary: dict[str, Any]
 
     @property
@@ -91,7 +75,7 @@ class Run(NamedTuple):
         Raises:
             RecordError: the file is damaged, or is not of the run whose summary is beside it.
         """
-        file = self.folder / "predictions" / f"{SPLITS[split]}.tsv"
+        file = self.folder / f"predictions/{SPLITS[split]}.tsv"
         if not file.is_file():
             return None
         header, *lines = [line.split("\t") for line in read_lines(file)] or [[]]
@@ -128,7 +112,7 @@ class Arm(NamedTuple):
         return [value for value in found if value is not None] if None not in found else []
 
 
-def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
+def read_arms(folders: Iterable[Folder]) -> tuple[list[Arm], list[str]]:
     """Return the arms in the order of the folders, and a sentence on each run that is left out.
 
     Raises:
@@ -137,14 +121,13 @@ def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
     groups: dict[str, dict[int, Run]] = {}
     notes = []
     for folder in folders:
-        summary = read_summary(folder, _Summary)
+        summary = read_summary(folder, *KEYS)
         if summary["pipeline"] != "scm":
             raise RecordError(f"{folder} is a run of {summary['pipeline']}, not of scm")
         if summary["status"] == "failed":
             notes.append(f"Left out: {folder.name} failed.")
             continue
-        shared = arm_settings("scm", read_config(folder))
-        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
+        seeds = groups.setdefault(configuration(summary, read_config(folder)), {})
         if summary["seed"] in seeds:
             raise RecordError(f"{folder} and another run have the same settings and seed")
         seeds[summary["seed"]] = Run(folder, summary)
@@ -153,7 +136,7 @@ def read_arms(folders: Iterable[Path]) -> tuple[list[Arm], list[str]]:
     return [Arm(names[settings], dict(sorted(s.items()))) for settings, s in groups.items()], notes
 
 
-def scm_tables(folders: Iterable[Path], baseline: str | None = None) -> list[Table]:
+def scm_tables(folders: Iterable[Folder], baseline: str | None = None) -> list[Table]:
     """Return the accuracies of all arms and, of several, their differences from the baseline.
 
     Args:

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from roformer.report.drawing import NEUTRAL, bar_of, draw, legend_below, looks
-from roformer.report.records import RecordError
+from roformer.report.records import Folder, RecordError
 from roformer.report.scm import PLACES, SPLITS, read_arms
 
 
-def draw_triplets(folders: Sequence[Path], output: Path) -> str:
+def draw_triplets(folders: Sequence[Folder], output: Path) -> str:
     """Draw the accuracy of each arm on the test triplets, or those of validation; return the caption.
 
     Raises:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from roformer.config.runs import arm_settings
-from roformer.report.convergence import Environment, convergence_tables
+from roformer.report.convergence import convergence_tables
 from roformer.report.glue import headline_table, read_cells, rows_of
 from roformer.report.losses import LOSSES
 from roformer.report.ours import Ours, glue_ours, loss_ours, scm_ours, wmt_ours
 from roformer.report.paired import paired_glue_table, paired_wmt_table
 from roformer.report.paper import Paper, against_paper, claims, others_table, read_paper
 from roformer.report.positions import position_tables
-from roformer.report.records import Pipeline, RecordError, read_config, read_json, read_summary
+from roformer.report.records import (
+    Folder,
+    RecordError,
+    configuration,
+    read_config,
+    read_environment,
+    read_summary,
+)
 from roformer.report.scm import scm_tables
 from roformer.report.stages import stage_runs_table
-from roformer.report.studies import Status, Study, read_studies, read_study
+from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table
 from roformer.report.wmt import read_runs as read_translation_runs
 from roformer.report.wmt_bootstrap import bleu_table
@@ -64,7 +69,7 @@ def your_tables(runs: Path) -> list[Table]:
 
     What cannot be made, because a record is damaged, is a table that says so.
     """
-    by_pipeline: dict[str, list[Path]] = {}
+    by_pipeline: dict[str, list[Folder]] = {}
     for run in finished(runs):
         by_pipeline.setdefault(_pipeline(run), []).append(run)
     return [
@@ -90,7 +95,7 @@ def study_tables(study: Study) -> list[Table]:
     return [table._replace(command=table.command or again) for table in tables]
 
 
-def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]:
+def run_tables(runs: Iterable[Folder], baseline: str | None = None) -> list[Table]:
     """Return the tables of finished runs of any pipeline.
 
     Runs with a loss are compared where they share data and budget, model and encoding aside.
@@ -99,9 +104,9 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
         runs: their folders.
         baseline: the arm from which differences are taken; None: the first.
     """
-    by_pipeline: dict[str, list[Path]] = {}
+    by_pipeline: dict[str, list[Folder]] = {}
     for run in runs:
-        by_pipeline.setdefault(read_summary(run, Pipeline)["pipeline"], []).append(run)
+        by_pipeline.setdefault(read_summary(run, "pipeline")["pipeline"], []).append(run)
     tables: list[Table] = []
     staged = [run for run in by_pipeline.get("pretrain", []) if _recipe(run).startswith("stages")]
     if staged:
@@ -109,7 +114,7 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
         tables.append(stage_runs_table(staged))
     for pipeline, loss in LOSSES.items():
         for group in comparable(by_pipeline.get(pipeline, [])):
-            if all(read_summary(run, Status)["status"] == "failed" for run in group):
+            if all(read_summary(run, "status")["status"] == "failed" for run in group):
                 continue  # the table of runs tells why
             tables += convergence_tables(group, loss.metric, baseline)
             tables += position_tables(group, baseline)
@@ -127,28 +132,27 @@ def run_tables(runs: Iterable[Path], baseline: str | None = None) -> list[Table]
     return tables
 
 
-def comparable(runs: Sequence[Path]) -> list[list[Path]]:
+def comparable(runs: Sequence[Folder]) -> list[list[Folder]]:
     """Return runs of a pipeline in groups that differ in model and seed alone, on the same text."""
-    groups: dict[str, list[Path]] = {}
+    groups: dict[str, list[Folder]] = {}
     for run in runs:
-        pipeline = read_summary(run, Pipeline)["pipeline"]
-        shared = arm_settings(pipeline, {**read_config(run), "model": None})
-        text = read_json(run / "env.json", Environment)["data"]
-        groups.setdefault(json.dumps([text, shared], sort_keys=True), []).append(run)
+        shared = configuration(read_summary(run), {**read_config(run), "model": None})
+        text = read_environment(run, "data")["data"]
+        groups.setdefault(f"{text} {shared}", []).append(run)
     return list(groups.values())
 
 
-def equally_scored(runs: Sequence[Path]) -> list[list[Path]]:
+def equally_scored(runs: Sequence[Folder]) -> list[list[Folder]]:
     """Return translation runs in groups with one test set and signature; unscored ones are in each."""
     read = read_translation_runs(runs)
-    scored: dict[str, list[Path]] = {run.scored_by: [] for run in read if run.has_scores}
+    scored: dict[str, list[Folder]] = {run.scored_by: [] for run in read if run.has_scores}
     for run in read:
         for key in [run.scored_by] if run.has_scores else scored:
             scored[key].append(run.folder)
     return list(scored.values())
 
 
-def finished(runs: Path) -> list[Path]:
+def finished(runs: Path) -> list[Folder]:
     """Return the folders below `runs` that have a summary of a pipeline that has tables.
 
     Attempts that were set aside, `<run>.before-1`, are left out.
@@ -181,18 +185,18 @@ def _problem(error: RecordError) -> Table:
     return Table("Not made", [["what is wrong"], [str(error)]])
 
 
-def _pipeline(run: Path) -> str:
+def _pipeline(run: Folder) -> str:
     try:
-        return str(read_summary(run, Pipeline)["pipeline"])
+        return str(read_summary(run, "pipeline")["pipeline"])
     except RecordError:  # the dashboard's list of runs says what is wrong with it
         return ""
 
 
-def _recipe(run: Path) -> str:
-    return str(read_summary(run, Pipeline).get("recipe", ""))
+def _recipe(run: Folder) -> str:
+    return str(read_summary(run).get("recipe", ""))
 
 
-def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:
+def _ours(study: Study, pretraining: Sequence[Folder]) -> list[Ours]:
     """Return a study's rows beside what of the paper it is about."""
     (pipeline,) = (pipeline for pipeline, claim in PAPER.items() if claim == study.claim)
     runs = _of(study, pipeline)
@@ -205,5 +209,5 @@ def _ours(study: Study, pretraining: Sequence[Path]) -> list[Ours]:
     return loss_ours(runs, data=study.data)
 
 
-def _of(study: Study, pipeline: str) -> list[Path]:
-    return [run for run in study.runs if read_summary(run, Pipeline)["pipeline"] == pipeline]
+def _of(study: Study, pipeline: str) -> list[Folder]:
+    return [run for run in study.runs if read_summary(run, "pipeline")["pipeline"] == pipeline]

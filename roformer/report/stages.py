@@ -10,23 +10,15 @@ from typing_extensions import TypedDict
 
 from roformer.report.ours import Ours
 from roformer.report.paper import against_paper, read_paper
-from roformer.report.records import Metrics, RecordError, check, read_config, read_summary
+from roformer.report.records import Folder, RecordError, check, read_config, read_summary
 from roformer.report.tables import Table
 
 MEASURED = {"loss": ("valid/mlm_loss", 1, 2), "accuracy": ("valid/mlm_accuracy", 100, 1)}
 """Metric of Table 4 → ours, times what, decimals."""
 
 
-class _Summary(TypedDict):
-    """What is used of a stage's summary."""
-
-    model: str
-    position: str
-    data: str
-    status: str
-    seed: int
-    steps: int
-    metrics: Metrics
+KEYS = ("model", "position", "data", "status", "seed", "steps", "metrics")
+"""Of a stage's summary."""
 
 
 class _Training(TypedDict):
@@ -41,7 +33,7 @@ class _Config(TypedDict):
     training: _Training
 
 
-def stages_table(paper: Path, folders: Iterable[Path]) -> Table:
+def stages_table(paper: Path, folders: Iterable[Folder]) -> Table:
     """Return Table 4 with ours below it.
 
     Args:
@@ -55,7 +47,7 @@ def stages_table(paper: Path, folders: Iterable[Path]) -> Table:
     return against_paper(read_paper(paper), "table_4", ours)
 
 
-def stage_runs_table(folders: Iterable[Path]) -> Table:
+def stage_runs_table(folders: Iterable[Folder]) -> Table:
     """Return the runs of stages as Table 4 has them: length, batch, updates, loss and accuracy.
 
     Args:
@@ -68,7 +60,7 @@ def stage_runs_table(folders: Iterable[Path]) -> Table:
     lines = [["run", "stage", "length", "batch", "updates", "loss", "accuracy, %", "status"]]
     read = []
     for folder in folders:
-        summary: Any = read_summary(folder, _Summary)
+        summary: Any = read_summary(folder, *KEYS)
         training = _training(folder)
         metrics = summary["metrics"]
         values = [_cell(metrics.get(key), *form) for key, *form in MEASURED.values()]
@@ -89,7 +81,7 @@ def stage_runs_table(folders: Iterable[Path]) -> Table:
     return Table("Pre-training in stages", lines, text_columns=1, notes=[note])
 
 
-def _training(folder: Path) -> Any:
+def _training(folder: Folder) -> Any:
     config: Any = read_config(folder)
     try:
         check(_Config, config)
@@ -98,8 +90,8 @@ def _training(folder: Path) -> Any:
     return config["training"]
 
 
-def _row(number: int, folder: Path) -> Ours:
-    summary: Any = read_summary(folder, _Summary)
+def _row(number: int, folder: Folder) -> Ours:
+    summary: Any = read_summary(folder, *KEYS)
     training, metrics = _training(folder), summary["metrics"]
     status = "" if summary["status"] == "done" else f", {summary['status']}"
     return Ours(

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-EXACT = 12
-"""Pairs up to which all 2ⁿ signs are tried; more are drawn."""
 DRAWS = 9999
 """Of signs, and of resamples, where there are too many to try all."""
 ROUNDING = 1e-12
@@ -69,25 +67,12 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(mean, math.sqrt(squares / (n - 1)) if n > 1 else None, n)
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
-    """Return Student's interval of the mean: mean ± t(n - 1) · std / √n.
-
-    Assumes independent values of a normal distribution (Student 1908); with three values that cannot
-    be checked. None where it says nothing: of one value, of values all the same, or not finite.
-    """
-    mean, std, n = spread(values)
-    if std is None or not std > _nothing(values):
-        return None
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * std / math.sqrt(n)
-    return Interval(mean - half, mean + half)
-
-
 def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) -> Paired:
     """Return what the differences ours - theirs say, value by value of the same seed.
 
-    Pairing takes out what the seed gives to both. The t test is t = mean / (std / √n) with n - 1
-    degrees of freedom, and assumes normal differences; the sign-flip test does not. Of one pair
-    there is no test; of differences that are all the same no interval and no t test.
+    Pairing takes out what the seed gives to both. The t test and its interval (Student 1908) assume
+    normal differences, which few cannot show; the sign-flip test does not. Of one pair there is no
+    test; of differences that are all the same no interval and no t test.
 
     Raises:
         ValueError: not as many values on both sides, or none.
@@ -96,11 +81,12 @@ def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) 
     mean, std, n = spread(differences)
     if math.isnan(mean) or n == 1:
         return Paired(mean, std, None, None, None, n)
-    nothing = _nothing([*ours, *theirs])
+    nothing = ROUNDING * max(map(abs, [*ours, *theirs]), default=0.0)
     interval = t_p = None
     if std is not None and std > nothing:
-        interval = t_interval(differences, level)
-        t_p = float(2 * stats.t.sf(abs(mean) / (std / math.sqrt(n)), n - 1))
+        found = stats.ttest_rel(ours, theirs)
+        t_p = float(found.pvalue)
+        interval = Interval(*map(float, found.confidence_interval(level)))
     return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
 
 
@@ -108,12 +94,12 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int =
     """Return the two-sided p-value of the permutation test of paired samples (Fisher 1935).
 
     If neither side is better, each difference is as likely with the other sign: p is the share of
-    all 2ⁿ choices of signs whose |mean| is at least the one found. Assumes no more than that. It is
-    exact up to `EXACT` pairs; of more, `DRAWS` choices are drawn and p = (c + 1) / (DRAWS + 1).
+    all 2ⁿ choices of signs whose mean is at least as far from 0. Assumes no more than that. It is
+    exact up to 13 pairs; of more, `DRAWS` choices are drawn.
 
     Args:
         differences: one a pair.
-        rounding: differences of the mean that count as none.
+        rounding: differences that count as none.
         seed: of the draws.
 
     Returns:
@@ -121,20 +107,24 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int =
         not finite, or there is none.
     """
     found = np.asarray(differences, dtype=np.float64)
-    n = len(found)
-    if n == 0 or not np.isfinite(found).all():
+    if len(found) == 0 or not np.isfinite(found).all():
         return None
-    threshold = abs(found.sum()) - n * max(rounding, ROUNDING * np.abs(found).max())
-    if n <= EXACT:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
-        return float(np.mean(np.abs(signs @ found) >= threshold))
-    signs = np.random.default_rng(seed).choice((1.0, -1.0), size=(DRAWS, n))
-    return float((np.sum(np.abs(signs @ found) >= threshold) + 1) / (DRAWS + 1))
+    unit = max(rounding, ROUNDING * float(np.abs(found).max()))
+    if len(found) == 1 or unit == 0:
+        return 1.0
+    test = stats.permutation_test(
+        (np.round(found / unit),),  # whole numbers, so that no rounding of a sum breaks a tie
+        np.sum,
+        permutation_type="samples",
+        n_resamples=DRAWS,
+        rng=np.random.default_rng(seed),
+    )
+    return float(test.pvalue)
 
 
 def smallest_p(n: int) -> float:
     """Return the least two-sided p that the sign-flip test of n pairs can give: 2 / 2ⁿ, or drawn."""
-    return max(2.0 ** (1 - n), 1 / (DRAWS + 1))
+    return 2.0 ** (1 - n) if 2**n <= DRAWS else 2 / (DRAWS + 1)
 
 
 def bootstrap_interval(
@@ -208,7 +198,3 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, (len(order) - rank) * p))
         adjusted[place] = least
     return adjusted
-
-
-def _nothing(values: Sequence[float]) -> float:
-    return ROUNDING * max(map(abs, values), default=0.0)

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from roformer.report.records import Pipeline, RecordError, check, read_summary, read_yaml
+from roformer.report.recorded import read_recorded
+from roformer.report.records import RecordedRun, RecordError, check, read_summary, read_yaml
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 PipelineName = Literal["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
@@ -69,9 +70,9 @@ class Study(NamedTuple):
     """The control: an arm's name in tables, or a part of it that no other has."""
 
     @property
-    def runs(self) -> list[Path]:
-        """Folders of the recorded runs."""
-        return sorted(path.parent for path in self.folder.glob("runs/*/summary.json"))
+    def runs(self) -> list[RecordedRun]:
+        """The recorded runs."""
+        return read_recorded(self.folder)
 
     def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
         """Return (arm, seed, words of the command line) of every run, seeds outermost.
@@ -132,15 +133,9 @@ def statuses(study: Study) -> dict[str, int]:
     """Return how many of a study's recorded runs have which status."""
     found: dict[str, int] = {}
     for run in study.runs:
-        status = read_summary(run, Status)["status"]
+        status = read_summary(run, "status")["status"]
         found[status] = found.get(status, 0) + 1
     return found
-
-
-class Status(Pipeline):
-    """How a run ended."""
-
-    status: str
 
 
 def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roformer.report.records import printable
+from roformer.errors import one_line
+from roformer.report.recorded import find_runs
+from roformer.report.records import Folder
 
 
 class Table(NamedTuple):
@@ -35,19 +37,20 @@ class Table(NamedTuple):
         return "\n\n".join(parts)
 
 
-def print_tables(description: str | None, tables: Callable[[list[Path]], str]) -> None:
+def print_tables(description: str | None, tables: Callable[[list[Folder]], str]) -> None:
     """Print what `tables` makes of the run folders on the command line; the unfinished are named.
 
     Leaves with code 2 and one line where `tables` raises ValueError.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
     arguments = parser.parse_args()
-    finished = [run for run in arguments.runs if (run / "summary.json").is_file()]
-    for run in arguments.runs:
-        if run not in finished:
-            print(f"left out: {printable(str(run))} has no summary.json", file=sys.stderr)
     try:
+        runs = find_runs(arguments.runs)
+        finished = [run for run in runs if (run / "summary.json").is_file()]
+        for run in runs:
+            if run not in finished:
+                print(f"left out: {one_line(str(run))} has no summary.json", file=sys.stderr)
         print(tables(finished))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -100,12 +103,12 @@ def row(cells: Iterable[str]) -> str:
 
 def escaped(text: str) -> str:
     """Return a name out of a record as Markdown text: no table, code, tag or line begins or ends."""
-    return re.sub(r"([\\|`<])", r"\\\1", printable(text))
+    return re.sub(r"([\\|`<])", r"\\\1", one_line(text))
 
 
 def code(text: str) -> str:
     """Return a name out of a record as Markdown code."""
-    text = printable(text)
+    text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
 

@@ -12,21 +12,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
-from typing_extensions import TypedDict
-
-from roformer.config.runs import arm_settings
-from roformer.report.records import (
-    Metrics,
-    Pipeline,
-    RecordError,
-    read_config,
-    read_lines,
-    read_summary,
-)
+from roformer.report.records import Folder, RecordError, configuration, read_config, read_summary
 from roformer.report.tables import arm_names, code, escaped, markdown, run_label
 
 COLUMNS = {
@@ -40,35 +28,14 @@ SIGNATURES = {"sacrebleu": "sacreBLEU", "chrf": "chrF", "bleu_compound": "compou
 """Key of a summary's `signatures` → what it is called in tables."""
 
 
-class Summary(TypedDict):
-    """What is used of a translation run's summary."""
-
-    model: str
-    position: str
-    seed: int
-    status: str
-    metrics: Metrics
-
-
-class TestSet(TypedDict):
-    """What was translated."""
-
-    name: str
-    lines: Annotated[int, Field(ge=0)]
-    fingerprint: str
-
-
-class Scored(Summary):
-    """The same where the test set was scored."""
-
-    test_set: TestSet
-    signatures: dict[str, str]
+KEYS = ("model", "position", "seed", "status", "metrics")
+"""Of a summary."""
 
 
 class Run(NamedTuple):
     """The record of a translation run."""
 
-    folder: Path
+    folder: Folder
     summary: dict[str, Any]
     settings: str
     """All that the runs of an arm share, as JSON: they differ in the seed alone."""
@@ -92,16 +59,7 @@ class Run(NamedTuple):
         return math.nan if value is None else float(value)
 
 
-class Comparison(NamedTuple):
-    """One run in a comparison of translations; the baseline has no p-value."""
-
-    name: str
-    bleu: float
-    half_width: float
-    p_value: float | None
-
-
-def read_runs(folders: Iterable[Path]) -> list[Run]:
+def read_runs(folders: Iterable[Folder]) -> list[Run]:
     """Return the records of translation runs.
 
     Raises:
@@ -109,19 +67,18 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
             of one arm and seed, which would be counted as two seeds.
     """
     runs: list[Run] = []
-    seeds: dict[tuple[str, int], Path] = {}
+    seeds: dict[tuple[str, int], Folder] = {}
     for folder in folders:
         for path in (folder / "summary.json", folder / "config.yaml"):
             if not path.is_file():
                 raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
-        pipeline = read_summary(folder, Pipeline)["pipeline"]
+        pipeline = read_summary(folder, "pipeline")["pipeline"]
         if pipeline != "wmt":
             raise RecordError(f"{folder} is a run of {pipeline}, not of wmt")
-        summary = read_summary(folder, Summary)
+        summary = read_summary(folder, *KEYS)
         if "test_set" in summary:
-            read_summary(folder, Scored)
-        config = read_config(folder)
-        run = Run(folder, summary, _settings(config))
+            read_summary(folder, "signatures")
+        run = Run(folder, summary, configuration(summary, read_config(folder)))
         runs.append(run)
         if not run.has_scores:
             continue
@@ -152,7 +109,7 @@ def one_test_set(runs: Iterable[Run]) -> list[Run]:
     return scored
 
 
-def wmt_tables(folders: Iterable[Path]) -> str:
+def wmt_tables(folders: Iterable[Folder]) -> str:
     """Return one Markdown table a test set and signature, and below what they leave out.
 
     Cells are the mean ± the standard deviation over seeds (and how many they are).
@@ -183,43 +140,6 @@ def wmt_tables(folders: Iterable[Path]) -> str:
     return "\n\n".join(parts)
 
 
-def read_translations(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the averaged model's translations of the test set, and the references.
-
-    Raises:
-        RecordError: a file is missing or no text, or they have not as many lines.
-    """
-    texts = []
-    for name in ("averaged", "reference"):
-        path = folder / "translations" / f"test.{name}.txt"
-        if not path.is_file():
-            raise RecordError(f"{path} is missing: give folders of finished translation runs")
-        texts.append(read_lines(path))
-    translations, references = texts
-    if len(translations) != len(references):
-        raise RecordError(
-            f"{folder} has {len(translations)} translations of {len(references)} references: "
-            "it is not as its run left it"
-        )
-    return translations, references
-
-
-def comparison_table(compared: Sequence[Comparison], signature: str) -> str:
-    """Return the Markdown table of a paired bootstrap, the baseline first."""
-    lines = [["run", "sacreBLEU, 95 %", "difference", "p"]]
-    baseline = compared[0]
-    for run in compared:
-        row = [run.name, f"{run.bleu:.2f} ± {run.half_width:.2f}", "", ""]
-        if run.p_value is not None:
-            row[2:] = [f"{run.bleu - baseline.bleu:+.2f}", f"{run.p_value:.3f}"]
-        lines.append(row)
-    note = (
-        f"Differences from {escaped(baseline.name)} by paired bootstrap; p is sacreBLEU's, one-sided: below "
-        "0.025 for a level of 5 %. It says nothing about other seeds."
-    )
-    return f"{markdown(lines, text_columns=1)}\n\n{note}\n\nsacreBLEU: {code(signature)}"
-
-
 def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
     """Return the table of runs with one test set and signature."""
     lines = [["model", *COLUMNS.values()]]
@@ -238,11 +158,6 @@ def _table(runs: Sequence[Run], names: dict[str, str]) -> str:
         f"- {escaped(SIGNATURES.get(key, key))}: {code(value)}" for key, value in signatures.items()
     ]
     return "\n\n".join([title, markdown(lines, text_columns=1), "\n".join(how)])
-
-
-def _settings(config: Any) -> str:
-    """Return, as JSON, all of a config that the runs of an arm share."""
-    return json.dumps(arm_settings("wmt", config), sort_keys=True)
 
 
 def _mean(values: list[float]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from roformer.report.comparing import (
     p_text,
     signed,
 )
+from roformer.report.records import Folder
 from roformer.report.statistics import Interval, percentiles, two_sided_p
 from roformer.report.tables import Table, arm_names
 from roformer.report.wmt import one_test_set, read_runs
@@ -50,7 +50,7 @@ class Intervals(NamedTuple):
 
 
 def bleu_intervals(
-    folders: Iterable[Path], *, samples: int = SAMPLES, seed: int = SEED
+    folders: Iterable[Folder], *, samples: int = SAMPLES, seed: int = SEED
 ) -> Intervals:
     """Return percentile bootstrap intervals of sacreBLEU over the test lines, from records alone.
 
@@ -71,11 +71,12 @@ def bleu_intervals(
 
 
 def bleu_table(
-    folders: Iterable[Path],
+    folders: Iterable[Folder],
     baseline: str | None = None,
     *,
     samples: int = SAMPLES,
     seed: int = SEED,
+    each_run: bool = False,
 ) -> Table:
     """Return one line an arm: sacreBLEU, its interval, and the difference from the baseline arm.
 
@@ -84,11 +85,12 @@ def bleu_table(
         baseline: the arm to compare with, or a part of its name; None: that of the first folder.
         samples: of the test set.
         seed: of the draws.
+        each_run: each run stands alone under its id, also where runs differ in the seed alone.
 
     Raises:
         RecordError: see `bleu_intervals`.
     """
-    arms, notes = _resampled(folders, samples, seed)
+    arms, notes = _resampled(folders, samples, seed, each_run)
     first = find_baseline((arm.name for arm in arms), baseline)
     arms.sort(key=lambda arm: arm.name != first)
     base = arms[0]
@@ -142,7 +144,9 @@ class _Arm(NamedTuple):
         return None if self.matrix is None else self.matrix.mean(1)
 
 
-def _resampled(folders: Iterable[Path], samples: int, seed: int) -> tuple[list[_Arm], list[str]]:
+def _resampled(
+    folders: Iterable[Folder], samples: int, seed: int, each_run: bool = False
+) -> tuple[list[_Arm], list[str]]:
     """Return the arms, and what is to be told of runs."""
     runs = read_runs(folders)
     scored = one_test_set(runs)
@@ -153,8 +157,9 @@ def _resampled(folders: Iterable[Path], samples: int, seed: int) -> tuple[list[_
     arms: dict[str, _Arm] = {}
     notes = []
     for run in scored:
-        arm = arms.setdefault(run.settings, _Arm(names[run.settings], run.summary, {}, {}, {}))
         name, counts = run.folder.name, found[run.folder]
+        key, label = (name, name) if each_run else (run.settings, names[run.settings])
+        arm = arms.setdefault(key, _Arm(label, run.summary, {}, {}, {}))
         arm.seeds[name] = run.summary["seed"]
         arm.scores[run.summary["seed"]] = run.value("test/sacrebleu")
         arm.resampled[name] = None if counts is None else resampled_bleu(counts, draws)

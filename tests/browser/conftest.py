@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from roformer.report.dashboard.page import build_page
+from roformer.report.recorded import write_recorded
 from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import read_runs
 from roformer.report.tables import Table
@@ -46,9 +47,15 @@ def roots(tmp_path_factory):
     made = tmp_path_factory.mktemp("roots")
     experiments, runs = made / "experiments", made / "runs"
     seeds = {0: [4.0, 3.0], 1: [4.5, 3.25], 2: [5.0, 3.75]}
-    for seed, losses in seeds.items():
-        folder = experiments / "seeds" / "runs" / f"roformer-rotary-mini-0000-s{seed}"
-        write_run(folder, losses=dict(zip((10, 20), losses, strict=True)), seed=seed)
+    folders = [
+        write_run(
+            made / f"roformer-rotary-mini-0000-s{seed}",
+            losses=dict(zip((10, 20), losses, strict=True)),
+            seed=seed,
+        )
+        for seed, losses in seeds.items()
+    ]
+    write_recorded(experiments / "seeds", folders)
     write_run(runs / "pretrain" / "still-running-s0", losses={10: 4.5, 20: 4.25}, status=None)
     damaged = write_run(runs / "pretrain" / "damaged-s0", losses={10: 4.5})
     (damaged / "summary.json").write_text("{")

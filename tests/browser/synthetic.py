@@ -1,6 +1,9 @@
 """Records of runs that never ran."""
 
 import json
+import shutil
+
+from roformer.report.recorded import write_recorded
 
 HOSTILE = "</script><script>alert(1)</script>"
 HOSTILE_NAME = "<img src=x onerror=alert(1)> & <b>bold<b> \u2028"
@@ -62,9 +65,9 @@ def append_row(folder, step, loss):
 
 
 def write_hostile_run(experiments):
-    """Write a run that is called like markup wherever a record may say what it likes."""
+    """Record a run that is called like markup wherever a record may say what it likes."""
     folder = write_run(
-        experiments / HOSTILE_NAME / "runs" / HOSTILE_NAME,
+        experiments / "hostile" / HOSTILE_NAME,
         losses={1: 3.0, 2: 2.0},
         model=HOSTILE,
         position=HOSTILE,
@@ -76,4 +79,5 @@ def write_hostile_run(experiments):
     )
     rows = [{"step": 1, HOSTILE: 1.0, "__proto__": 2.0, "constructor": 3.0, "<b>bold</b>": 4.0}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    write_recorded(experiments / HOSTILE_NAME, [folder])
+    shutil.rmtree(experiments / "hostile")

@@ -3,9 +3,11 @@
 import json
 import math
 import statistics
+from pathlib import Path
 
 import pytest
 
+from roformer.report.recorded import find_runs
 from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import YOURS, read_runs
 from tests.browser.conftest import PLOT, SECTIONS, unfolded, until
@@ -62,8 +64,8 @@ def test_every_number_of_the_table_is_the_summarys(opened, records):
     ended = [run for run in records if run.status in ("done", "degenerate")]
     assert len(ended) > 90
     for run in ended:
-        with open(f"{run.folder}/summary.json") as file:
-            summary = json.load(file)
+        (kept,) = find_runs([Path(run.folder)])
+        summary = kept.files["summary.json"]
         values, shown = found[run.folder]
         for column, key in names.items():
             assert values.pop(column) == summary[key], (run.name, column)
@@ -196,8 +198,8 @@ def test_overlaid_runs_are_their_records_points(page, records):
     traces = {trace["run"]: trace for trace in page.evaluate(TRACES)}
     assert set(traces) == {one.folder, another.folder}
     for run in (one, another):
-        with open(f"{run.folder}/metrics.jsonl") as file:
-            lines = [json.loads(line) for line in file]
+        (kept,) = find_runs([Path(run.folder)])
+        lines = kept.files["metrics.jsonl"]
         points = [(line["step"], line["train/loss"]) for line in lines if "train/loss" in line]
         assert list(zip(traces[run.folder]["x"], traces[run.folder]["y"], strict=True)) == points
         page.select_option("#axis", "tokens")

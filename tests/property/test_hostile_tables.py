@@ -19,7 +19,7 @@ from roformer.report.paired import paired_glue_table
 from roformer.report.records import RecordError
 from roformer.report.speed import speed_table
 from roformer.report.tables import code, escaped, markdown
-from roformer.report.wmt import Comparison, comparison_table, read_translations, wmt_tables
+from roformer.report.wmt import wmt_tables
 from roformer.report.wmt_bootstrap import bleu_table
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
 from tests.unit.test_convergence import FAST, SLOW
@@ -70,7 +70,6 @@ def records(tmp_path_factory):
         "curve": (curve, lambda: compare([read_curve(curve, "valid/mlm_loss")] * 2, "x")),
         "glue": (glue, lambda: glue_tables([glue, glue])),
         "wmt": (wmt, lambda: wmt_tables([wmt])),
-        "translations": (wmt, lambda: read_translations(wmt)),
         "speed": (speed, lambda: speed_table(speed)),
     }
 
@@ -93,7 +92,6 @@ READ = [
     ("glue", "config.yaml"),
     ("wmt", "summary.json"),
     ("wmt", "config.yaml"),
-    ("translations", "translations/test.averaged.txt"),
     ("speed", "like.json"),
 ]
 
@@ -156,8 +154,6 @@ def test_names_out_of_records_cannot_break_a_table(tmp_path):
     change(wmt / "summary.json", model=EVIL, test_set=test_set, signatures={EVIL: EVIL})
     change(failed / "summary.json", model=EVIL, status="failed", position=EVIL)
     assert well_formed(wmt_tables([wmt, failed]))
-    rows = [Comparison(EVIL, 1.0, 0.1, None), Comparison(EVIL, 1.0, 0.1, 0.5)]
-    assert well_formed(comparison_table(rows, EVIL))
     seeds = [pretraining_record(tmp_path / "seeds", arm, 0, FAST[0]) for arm in ("a", "b")]
     seeds += [pretraining_record(tmp_path / "seeds", "c", 1, (), status="failed", error=EVIL)]
     change(seeds[0] / "summary.json", model=EVIL, status=EVIL)

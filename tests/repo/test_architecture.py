@@ -17,7 +17,7 @@ ALLOWED = {
     "training": {"config"},
     "evaluation": {"config"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation"},
-    "report": {"config"},
+    "report": {"config", "errors"},
     "cli": {"config", "training", "stdout"},
     "commands": set(),
     "errors": set(),

@@ -11,7 +11,7 @@ import pytest
 
 from roformer.cli import compose
 from roformer.config import schema
-from roformer.config.build import build, from_yaml, run_id
+from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig
@@ -25,6 +25,7 @@ from roformer.report.pages import refreshed
 from roformer.report.records import RecordError
 from roformer.report.studies import read_studies
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import all_recorded, recorded
 
 PAGES = [
     REPOSITORY / "README.md",
@@ -121,33 +122,36 @@ def test_make_help_groups_targets_and_lists_a_pipeline_s_recipes_beside_it(name)
     assert len(headings) == 1 and sorted(listed) == sorted(own)
 
 
-@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/summary.json")))
-def test_records_are_whole(record):
-    summary = json.loads(record.read_text())
+@pytest.mark.parametrize("run", all_recorded(), ids=str)
+def test_records_are_whole(run):
+    summary = run.files["summary.json"]
     names = {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json"}
-    found = {path.name for path in record.parent.iterdir()}
-    if summary["pipeline"] == "wmt":
-        found -= {
-            "bleu_statistics.json"
-        }  # of the later runs; tables check that it is the summary's
+    # Of the later translations alone; tables check that it is the summary's.
+    found = set(run.files) - {"bleu_statistics.json", "predictions/test.tsv"}
     if summary["pipeline"] == "scm":
-        names.add("predictions")
+        names.add("predictions/validation.tsv")
     if summary["pipeline"] in ("charlm", "clm"):
         names.add("positions.json")
-    assert found == names
-    rows = [json.loads(line) for line in (record.parent / "metrics.jsonl").read_text().splitlines()]
+    assert found == names and summary["run_id"] == run.name
+    rows = run.files["metrics.jsonl"]
     steps = [row["step"] for row in rows]
     assert steps == sorted(set(steps)) and steps[-1] == summary["steps"]
     for name, value in summary["metrics"].items():
         assert rows[-1][name] == value, name
 
 
-@pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/*/runs/*/config.yaml")))
-def test_recorded_configs_keep_their_run_id(record):
+@pytest.mark.parametrize("run", all_recorded(), ids=str)
+def test_recorded_configs_keep_their_run_id(run):
     """A key that came later must not give an earlier run another id, or it would run again."""
-    pipeline = json.loads((record.parent / "summary.json").read_text())["pipeline"]
+    pipeline = run.files["summary.json"]["pipeline"]
     cls = FinetuneConfig if pipeline == "glue" else CONFIGS[pipeline][1]
-    assert run_id(from_yaml(cls, record.read_text())) == record.parent.name
+    assert run_id(build(cls, run.files["config.yaml"])) == run.name
+
+
+def test_records_are_two_files_a_study():
+    """Not a folder of files a run, which a reader of the repository pays for in every listing."""
+    assert not list(REPOSITORY.glob("experiments/*/runs"))
+    assert sum(path.is_file() for path in (REPOSITORY / "experiments").rglob("*")) < 250
 
 
 @pytest.mark.parametrize(
@@ -193,9 +197,8 @@ def test_the_length_extension_report_is_the_records(record):
     plot = f"plots/{record.stem}.png"
     assert f"({plot})" in report and (record.parent / plot).is_file()
     assert "beyond the paper" in report.lower()
-    trained = list(REPOSITORY.glob(f"experiments/*/runs/{content['run']}/env.json"))
-    assert trained
-    assert {json.loads(path.read_text())["data"] for path in trained} == {content["env"]["data"]}
+    trained = [run.files["env.json"] for run in all_recorded() if run.name == content["run"]]
+    assert {environment["data"] for environment in trained} == {content["env"]["data"]}
     assert content["env"]["dirty"] is False
     assert " /" not in content["command"] and "=/" not in content["command"]
 
@@ -209,14 +212,14 @@ def test_the_readme_shows_what_is_recorded():
     assert len(curves) == 6 and set(curves) <= set(report)
     stages = re.search(r"```\n(7 stages .*?)```", readme, re.DOTALL)[1].splitlines()
     assert len(stages) == 9 and set(stages) <= set(report)
-    (record,) = study.glob("runs/roformer-rotary-mini-*/summary.json")
-    metrics = json.loads(record.read_text())["metrics"]
+    (record,) = recorded("reproduce", "roformer-rotary-mini-*")
+    metrics = record.files["summary.json"]["metrics"]
     assert (
         f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
         f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
         f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
     ) in readme
-    assert record.parent.name in readme
+    assert record.name in readme
 
 
 def test_the_readme_shows_the_records_of_runs():
@@ -259,13 +262,13 @@ def test_the_readme_tells_longer_budgets_as_recorded():
     """What the baselines of make reproduce get with more epochs and updates, in other studies."""
     readme = (REPOSITORY / "README.md").read_text()
 
-    def recorded(study, run, metric):
-        (path,) = (REPOSITORY / "experiments" / study / "runs").glob(f"{run}/summary.json")
-        return json.loads(path.read_text())["metrics"][metric]
+    def measured(study, pattern, metric):
+        (run,) = recorded(study, pattern)
+        return run.files["summary.json"]["metrics"][metric]
 
     metrics = ["mrpc/f1", "mnli/accuracy_matched", "mnli/accuracy_mismatched"]
     bert, roformer = (
-        [recorded("glue_builtin", f"{name.split('/')[0]}-{arm}-*", name) for name in metrics]
+        [measured("glue_builtin", f"{name.split('/')[0]}-{arm}-*", name) for name in metrics]
         for arm in ("bert-learned", "roformer-rotary")
     )
     said = f"BERT gets {bert[0]:.1%} on MRPC and {bert[1]:.1%} on MNLI's matched part"
@@ -274,7 +277,7 @@ def test_the_readme_tells_longer_budgets_as_recorded():
     said += f", where it is {math.ceil(100 * behind)} points behind at most, {far}"
     assert said.replace("%", "") in readme
     scores = [
-        recorded("wmt_builtin", f"{arm}-*", "test/sacrebleu")
+        measured("wmt_builtin", f"{arm}-*", "test/sacrebleu")
         for arm in ("transformer-sinusoidal", "roformer-rotary")
     ]
     assert "the Transformer gets {:.2f} BLEU against {:.2f}".format(*scores) in readme
@@ -285,8 +288,8 @@ def test_solved_tasks_are_counted_once():
     headlines = [f"{task}/{metric}" for task, metric in HEADLINES.items()]
     solved = {}
     for arm in ("roformer-rotary", "bert-learned", "roformer-none"):
-        runs = (REPOSITORY / "experiments" / "glue_builtin" / "runs").glob(f"*-{arm}-*")
-        found = [json.loads((run / "summary.json").read_text())["metrics"] for run in runs]
+        runs = recorded("glue_builtin", f"*-{arm}-*")
+        found = [run.files["summary.json"]["metrics"] for run in runs]
         values = [one[name] for one in found for name in headlines if name in one]
         assert len(values) == 6
         solved[arm] = sum(value is not None and value >= 0.95 for value in values)
@@ -348,8 +351,8 @@ def test_the_readme_tells_memory_as_recorded():
     readme = (REPOSITORY / "README.md").read_text()
 
     def most(study):
-        records = (REPOSITORY / "experiments" / study / "runs").glob("*/summary.json")
-        peaks = [json.loads(path.read_text()).get("peak_memory_bytes", 0) for path in records]
+        summaries = [run.files["summary.json"] for run in recorded(study)]
+        peaks = [summary.get("peak_memory_bytes", 0) for summary in summaries]
         return f"{max(peaks) / 1e9:.1f} GB"
 
     assert f"and {most('reproduce')} of memory at most" in readme

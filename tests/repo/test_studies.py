@@ -114,7 +114,7 @@ def test_numbers_of_an_outcome_stand_in_the_report(study):
 
 
 def test_every_record_is_of_a_study():
-    folders = {path.parents[2] for path in REPOSITORY.glob("experiments/*/runs/*/summary.json")}
+    folders = {path.parent for path in REPOSITORY.glob("experiments/*/runs.jsonl")}
     assert folders <= {study.folder for study in STUDIES}
 
 

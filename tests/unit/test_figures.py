@@ -1,7 +1,6 @@
 """Figures out of records: they show the numbers, stay as they are, and take any name as text."""
 
 import json
-import shutil
 
 import pytest
 from matplotlib.text import Text
@@ -10,20 +9,16 @@ from PIL import Image
 from roformer.report import drawing
 from roformer.report.curves import read_curve
 from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_measured_decay
-from roformer.report.drawing import COLOURS, DIGEST, draw, fingerprint, looks, recorded, shown
+from roformer.report.drawing import COLOURS, DIGEST, draw, fingerprint, looks, shown
 from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
 from roformer.report.records import RecordError
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
 from tests.unit.figure_records import change, decay_record, pretraining
 from tests.unit.test_glue_report import record as glue_record
 from tests.unit.test_wmt_report import record as wmt_record
 
-EXPERIMENTS = REPOSITORY / "experiments"
 EVIL = "$\\frac{a\n$_{x}|<b>\u2028 🜏"
-
-
-def runs_of(study):
-    return sorted((EXPERIMENTS / study / "runs").iterdir())
 
 
 @pytest.fixture
@@ -46,10 +41,10 @@ def figures(monkeypatch):
 
 
 RECORDED = {
-    "convergence": lambda path, decay: draw_convergence(runs_of("pretraining_builtin"), path),
-    "glue": lambda path, decay: draw_glue(runs_of("glue_builtin"), path),
-    "glue, seeds": lambda path, decay: draw_glue(runs_of("glue_real"), path),
-    "bleu": lambda path, decay: draw_bleu(runs_of("wmt_multi30k"), path),
+    "convergence": lambda path, decay: draw_convergence(recorded("pretraining_builtin"), path),
+    "glue": lambda path, decay: draw_glue(recorded("glue_builtin"), path),
+    "glue, seeds": lambda path, decay: draw_glue(recorded("glue_real"), path),
+    "bleu": lambda path, decay: draw_bleu(recorded("wmt_multi30k"), path),
     "speed": lambda path, decay: draw_speed(EXPERIMENTS / "speed", path),
     "bound": lambda path, decay: draw_bound(decay, path),
     "decay": lambda path, decay: draw_measured_decay(decay, path),
@@ -87,7 +82,7 @@ def test_captions_say_how_many_and_at_which_scale(decay, tmp_path):
 
 def test_a_file_is_drawn_again_when_what_it_shows_has_changed(tmp_path):
     path = tmp_path / "figure.png"
-    run = shutil.copytree(runs_of("pretraining_builtin")[0], tmp_path / "run")
+    run = write_folder(recorded("pretraining_builtin")[0], tmp_path / "run")
     draw_convergence([run], path)
     before = path.read_bytes()
     text = (run / "metrics.jsonl").read_text()
@@ -109,7 +104,7 @@ def test_what_is_no_whole_figure_is_drawn_again(decay, tmp_path, damage):
         Image.new("RGB", (3, 3)).save(path)
     else:
         path.write_bytes(damage(whole))
-    assert recorded(path) is None
+    assert drawing.recorded(path) is None
     draw_bound(decay, path)
     assert path.read_bytes() == whole
 
@@ -117,7 +112,7 @@ def test_what_is_no_whole_figure_is_drawn_again(decay, tmp_path, damage):
 def test_the_fingerprint_is_of_data_and_drawing(tmp_path, monkeypatch):
     path = tmp_path / "figure.png"
     assert draw(path, ["a", 1.0], (1, 1), lambda figure: None)
-    assert recorded(path) == fingerprint(["a", 1.0]) != fingerprint(["a", 1.5])
+    assert drawing.recorded(path) == fingerprint(["a", 1.0]) != fingerprint(["a", 1.5])
     assert not draw(path, ["a", 1.0], (1, 1), lambda figure: None)
     monkeypatch.setattr(drawing, "DRAWN", drawing.DRAWN + 1)
     assert draw(path, ["a", 1.0], (1, 1), lambda figure: None)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from roformer.report.paper import against_paper, claims, read_paper
 from roformer.report.records import RecordError
 from roformer.report.studies import Study, read_studies
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
 
-EXPERIMENTS = REPOSITORY / "experiments"
 FILE = EXPERIMENTS / "paper.yaml"
 
 
@@ -25,13 +24,9 @@ def paper():
 # --- ours, from records --------------------------------------------------------------------------
 
 
-def runs_of(study):
-    return sorted(EXPERIMENTS.glob(f"{study}/runs/*"))
-
-
 def copied(run, folder, name, **changes):
     """Copy a recorded run, with another summary."""
-    target = Path(shutil.copytree(run, folder / name))
+    target = write_folder(run, folder / name)
     summary = json.loads((target / "summary.json").read_text())
     (target / "summary.json").write_text(json.dumps(summary | changes))
     return target
@@ -40,8 +35,8 @@ def copied(run, folder, name, **changes):
 @pytest.mark.parametrize("study", ["glue_builtin", "glue_real"])
 def test_glue_rows_are_those_of_the_report(paper, study):
     """Numbers and n of the headline table, which a test holds to be the records'."""
-    starts = [*runs_of("pretraining_builtin"), *runs_of("pretraining_english")]
-    ours = glue_ours(runs_of(study), pretraining=starts)
+    starts = [*recorded("pretraining_builtin"), *recorded("pretraining_english")]
+    ours = glue_ours(recorded(study), pretraining=starts)
     report = (EXPERIMENTS / study / "REPORT.md").read_text().splitlines()
     header = next(line for line in report if line.startswith("| model | mrpc/f1"))
     for row in ours:
@@ -57,13 +52,13 @@ def test_glue_rows_are_those_of_the_report(paper, study):
 
 
 def test_a_constant_predictor_is_counted_in_its_cell():
-    (row,) = [row for row in glue_ours(runs_of("glue_builtin")) if row.row == "roformer (none)"]
+    (row,) = [row for row in glue_ours(recorded("glue_builtin")) if row.row == "roformer (none)"]
     assert row.values["QQP F1"] == "0.0 (1, 1 constant)" and row.values["MRPC F1"] == "64.5 (1)"
     assert "pre-trained as roformer-none-mini-5ab83a7e-s0" in row.setting
 
 
 def test_translation_rows_are_those_of_the_report(paper):
-    ours = wmt_ours([*runs_of("wmt_builtin"), *runs_of("wmt_multi30k")])
+    ours = wmt_ours([*recorded("wmt_builtin"), *recorded("wmt_multi30k")])
     for study in ("wmt_builtin", "wmt_multi30k"):
         report = (EXPERIMENTS / study / "REPORT.md").read_text()
         (scores,) = re.findall(
@@ -82,7 +77,7 @@ def test_translation_rows_are_those_of_the_report(paper):
 
 
 def test_pretraining_rows_tell_loss_and_updates():
-    ours = loss_ours([*runs_of("pretraining_builtin"), *runs_of("pretraining_english")])
+    ours = loss_ours([*recorded("pretraining_builtin"), *recorded("pretraining_english")])
     found = {(row.row, row.setting): row.values["masked-LM loss"] for row in ours}
     assert found == {
         ("roformer (rotary)", "builtin, 4.9 M tokens in 600 updates, mini"): "3.346 (1)",
@@ -94,7 +89,7 @@ def test_pretraining_rows_tell_loss_and_updates():
 
 
 def test_seeds_of_an_arm_are_one_row():
-    ours = loss_ours(runs_of("precision_and_dropout"))
+    ours = loss_ours(recorded("precision_and_dropout"))
     assert (
         sorted(row.values["masked-LM loss"][-4:] for row in ours)
         == [" (1)", " (1)", " (1)", " (3)"][:4]
@@ -104,13 +99,13 @@ def test_seeds_of_an_arm_are_one_row():
 
 
 def test_unfinished_runs_are_named_not_counted(tmp_path):
-    (run, *_) = runs_of("pretraining_builtin")
+    (run, *_) = recorded("pretraining_builtin")
     stopped = copied(run, tmp_path, "stopped", status="failed")
     (row,) = loss_ours([run, stopped])
     assert (
         row.notes == ["Left out: stopped is failed."] and row.values["masked-LM loss"][-3:] == "(1)"
     )
-    (run, *_) = runs_of("wmt_builtin")
+    (run, *_) = recorded("wmt_builtin")
     failed = copied(run, tmp_path, "failed", status="failed", seed=1)
     rows = wmt_ours([run, failed])
     assert {row.values["BLEU"][-3:] for row in rows} == {"(1)"}
@@ -118,7 +113,7 @@ def test_unfinished_runs_are_named_not_counted(tmp_path):
 
 
 def test_records_that_are_no_such_runs_are_refused(tmp_path):
-    (run, *_) = runs_of("pretraining_builtin")
+    (run, *_) = recorded("pretraining_builtin")
     with pytest.raises(RecordError, match="same settings and seed"):
         loss_ours([run, copied(run, tmp_path, "again")])
     with pytest.raises(RecordError, match="tokens"):
@@ -126,11 +121,11 @@ def test_records_that_are_no_such_runs_are_refused(tmp_path):
     with pytest.raises(
         RecordError, match="is a run of wmt: only pretrain, charlm, clm have curves"
     ):
-        loss_ours(runs_of("wmt_builtin"))
-    (translation, *_) = runs_of("wmt_builtin")
+        loss_ours(recorded("wmt_builtin"))
+    (translation, *_) = recorded("wmt_builtin")
     with pytest.raises(RecordError, match=r"is a run of pretrain, .* of wmt: give those of one"):
         loss_ours([run, translation])
-    (run, *_) = runs_of("glue_builtin")
+    (run, *_) = recorded("glue_builtin")
     with pytest.raises(RecordError, match="init_from"):
         glue_ours([copied(run, tmp_path, "tuned", init_from=5)])
 

@@ -7,9 +7,7 @@ import pytest
 
 from roformer.report.sections import HERE, comparable, finished, run_tables, sections_of
 from scripts.report import report
-from tests.conftest import REPOSITORY
-
-EXPERIMENTS = REPOSITORY / "experiments"
+from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
 
 
 @pytest.fixture
@@ -43,20 +41,20 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
 
 
 def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
-    (run,) = experiments.glob("wmt_builtin/runs/*sinusoidal*")
-    (run / "summary.json").write_text('{"pipeline": "wmt"')
+    file = experiments / "wmt_builtin" / "runs.jsonl"
+    file.write_text(file.read_text()[:-20])
     sections = sections_of(experiments, tmp_path / "none")
     (table,) = tables_under(sections, "wmt_builtin")
-    assert table.title == "Not made" and "summary.json" in table.lines[1][0]
+    assert table.title == "Not made" and "runs.jsonl:3" in table.lines[1][0]
     assert len(tables_under(sections, "pretraining_builtin")) == 3
 
 
 def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
     """Another recipe or an attempt that was set aside is no arm of the same comparison."""
-    for run in EXPERIMENTS.glob("pretraining_*/runs/*"):
-        shutil.copytree(run, tmp_path / "pretrain" / run.name)
-    (rotary,) = EXPERIMENTS.glob("pretraining_builtin/runs/*rotary*")
-    shutil.copytree(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
+    for run in [*recorded("pretraining_builtin"), *recorded("pretraining_english")]:
+        write_folder(run, tmp_path / "pretrain" / run.name)
+    (rotary,) = recorded("pretraining_builtin", "*rotary*")
+    write_folder(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
     runs = finished(tmp_path)
     assert sorted(len(group) for group in comparable(runs)) == [2, 3]
     titles = [table.title for table in run_tables(runs)]
@@ -65,8 +63,9 @@ def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
 
 def test_scores_of_different_test_sets_have_tables_of_their_own(tmp_path):
     """A run that failed is told of below each; one on other text is no arm beside the others."""
-    for run in [*EXPERIMENTS.glob("wmt_*/runs/*"), *EXPERIMENTS.glob("pretraining_builtin/runs/*")]:
-        shutil.copytree(run, tmp_path / run.parents[1].name / run.name)
+    for study in ("wmt_builtin", "wmt_multi30k", "pretraining_builtin"):
+        for run in recorded(study):
+            write_folder(run, tmp_path / study / run.name)
     runs = finished(tmp_path)
     builtin, *multi30k = run_tables([run for run in runs if "wmt" in run.name])
     lines, seeds = multi30k  # the builtin runs have one seed, so no table over seeds
@@ -90,10 +89,11 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
     report(experiments, tmp_path / "runs")
     assert {path: path.stat().st_mtime_ns for path in experiments.rglob("*")} == before
     assert "written anew" not in capsys.readouterr().out
-    (run,) = experiments.glob("wmt_builtin/runs/*sinusoidal*")
-    summary = json.loads((run / "summary.json").read_text())
-    summary["metrics"]["test/sacrebleu"] = 12.34
-    (run / "summary.json").write_text(json.dumps(summary))
+    change_recorded(
+        experiments / "wmt_builtin",
+        "sinusoidal",
+        lambda line: line["summary"]["metrics"].update({"test/sacrebleu": 12.34}),
+    )
     report(experiments, tmp_path / "runs")
     assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
 
@@ -102,8 +102,8 @@ def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_p
     """What is printed is a file too; the statistics of this machine's runs are another."""
     shutil.copytree(EXPERIMENTS / "reproduce", experiments / "reproduce")
     runs = tmp_path / "runs"
-    (rotary,) = EXPERIMENTS.glob("wmt_builtin/runs/*rotary*")
-    shutil.copytree(rotary, runs / "wmt" / rotary.name)
+    (rotary,) = recorded("wmt_builtin", "*rotary*")
+    write_folder(rotary, runs / "wmt" / rotary.name)
     report(experiments, runs)
     printed = capsys.readouterr().out.split("\n\n", 1)[1]
     assert printed == (runs / "report" / "results.txt").read_text()
@@ -116,23 +116,21 @@ def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_p
 
 
 def test_the_statistics_of_this_machine_come_before_the_recorded_studies(experiments, tmp_path):
-    (rotary,) = EXPERIMENTS.glob("wmt_builtin/runs/*rotary*")
-    shutil.copytree(rotary, tmp_path / "wmt" / rotary.name)
+    (rotary,) = recorded("wmt_builtin", "*rotary*")
+    write_folder(rotary, tmp_path / "wmt" / rotary.name)
     assert next(iter(sections_of(experiments, tmp_path))) == HERE
 
 
 def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     """Nothing is told of it but in the list of runs."""
-    for run in EXPERIMENTS.glob("pretraining_builtin/runs/*"):
-        shutil.copytree(run, tmp_path / "pretrain" / run.name)
+    for run in recorded("pretraining_builtin"):
+        write_folder(run, tmp_path / "pretrain" / run.name)
     before = [table.title for table in run_tables(finished(tmp_path))]
-    (rotary,) = EXPERIMENTS.glob("pretraining_builtin/runs/*rotary*")
-    diverged = tmp_path / "pretrain" / "diverged-s0"
-    shutil.copytree(rotary, diverged)
-    config = (diverged / "config.yaml").read_text()
-    (diverged / "config.yaml").write_text(
-        config.replace("learning_rate: 0.001", "learning_rate: 1000.0")
-    )
+    (rotary,) = recorded("pretraining_builtin", "*rotary*")
+    diverged = write_folder(rotary, tmp_path / "pretrain" / "diverged-s0")
+    config = json.loads((diverged / "config.yaml").read_text())
+    config["optimizer"]["learning_rate"] = 1000.0
+    (diverged / "config.yaml").write_text(json.dumps(config))
     summary = json.loads((diverged / "summary.json").read_text()) | {"metrics": {}, "best": None}
     summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
     (diverged / "summary.json").write_text(json.dumps(summary))

@@ -11,6 +11,7 @@ import pytest
 from roformer.commands import Command
 from scripts import reproduce
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import recorded
 
 
 def test_its_runs_are_the_recorded_ones():
@@ -21,8 +22,7 @@ def test_its_runs_are_the_recorded_ones():
         if stage.pipeline == "glue":
             overrides.append("pretraining=['recipe=mini','training.precision=bf16']")
         names |= {folder.name for folder in reproduce.folders_of(stage, overrides)}
-    recorded = REPOSITORY.glob("experiments/reproduce/runs/*")
-    assert len(names) == 16 and names == {folder.name for folder in recorded}
+    assert len(names) == 16 and names == {run.name for run in recorded("reproduce")}
 
 
 @pytest.mark.parametrize("recipe", ["smoke", "mini"])

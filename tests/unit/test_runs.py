@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.report.dashboard.page import build_page, data_json, policy, thinned
+from roformer.report.recorded import write_recorded
 from roformer.report.runs import FILES, STATUSES, YOURS, Point, RunReader, flattened, read_runs
 from roformer.report.tables import Table, run_label
 from tests.browser.synthetic import HOSTILE, append_row, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
 from tests.property.hostile import fuzz, mangled
+from tests.recorded_runs import all_recorded
 
 LOSSES = {10: 5.0, 20: 4.5}
 
@@ -26,10 +28,12 @@ def read_one(folder):
 
 
 def test_a_finished_run_is_its_summary_config_and_metrics(tmp_path):
-    folder = write_run(tmp_path / "study/runs/run-s3", losses=LOSSES, seed=3)
+    folder = write_run(tmp_path / "run-s3", losses=LOSSES, seed=3)
+    write_recorded(tmp_path / "study", [folder])
+    shutil.rmtree(folder)
     (record,) = read_runs([tmp_path])
-    summary = json.loads((folder / "summary.json").read_text())
-    assert record.summary == summary
+    summary = record.summary
+    assert summary["run_id"] == "run-s3"
     assert (record.name, record.study, record.status) == ("run-s3", "study", "done")
     assert (record.pipeline, record.label, record.seed) == ("pretrain", "roformer (rotary)", 3)
     assert record.headline == {"valid/mlm_loss": 4.5} and record.reason == ""
@@ -42,8 +46,7 @@ def test_a_finished_run_is_its_summary_config_and_metrics(tmp_path):
 
 def test_all_recorded_runs_are_read():
     records = read_runs([REPOSITORY / "experiments"])
-    summaries = list((REPOSITORY / "experiments").glob("*/runs/*/summary.json"))
-    assert len(records) == len(summaries) > 90
+    assert len(records) == len(all_recorded()) > 90
     for record in records:
         assert record.status == record.summary["status"], record.reason
         assert record.config and record.environment and record.command
@@ -69,12 +72,13 @@ def test_headlines_are_the_named_metric_and_that_of_other_parts(tmp_path):
 
 def test_a_record_is_its_studys_and_a_local_run_of_the_same_id_is_yours(tmp_path):
     """Neither hides the other, and they are no two seeds of one configuration in the plot."""
-    for place in ("experiments/study/runs", "runs/pretrain"):
-        write_run(tmp_path / place / "same-s0", losses=LOSSES)
+    local = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES)
+    write_recorded(tmp_path / "experiments/study", [local])
     write_run(tmp_path / "runs/pretrain/local-s0", losses=LOSSES)
     write_run(tmp_path / "runs/pretrain/local-s0.before-1", losses=LOSSES)
     (tmp_path / "runs/.locks/x").mkdir(parents=True)
     (tmp_path / "experiments/study/plots").mkdir()
+    (tmp_path / "experiments/unrecorded").mkdir()
     found = read_runs([tmp_path / "experiments", tmp_path / "runs", tmp_path / "absent"])
     assert [(r.name, r.study) for r in found] == [
         ("same-s0", "study"),
@@ -88,8 +92,9 @@ def test_a_record_is_its_studys_and_a_local_run_of_the_same_id_is_yours(tmp_path
 
 
 def test_a_run_that_still_trains_has_its_own_status_and_time_beside_its_record(tmp_path):
-    write_run(tmp_path / "experiments/study/runs/same-s0", losses=LOSSES)
-    folder = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES, status=None)
+    folder = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES)
+    write_recorded(tmp_path / "experiments/study", [folder])
+    (folder / "summary.json").unlink()
     environment = json.loads((folder / "env.json").read_text())
     environment["started"] = "2026-01-01T00:00:00+00:00"
     (folder / "env.json").write_text(json.dumps(environment))
@@ -151,8 +156,8 @@ def test_a_run_that_has_only_begun_or_failed_at_once_is_not_damaged(tmp_path):
     ],
 )
 def test_a_damaged_record_is_listed_with_its_reason_beside_the_others(tmp_path, name, content):
-    folder = write_run(tmp_path / "study/runs/bad-s0", losses=LOSSES)
-    write_run(tmp_path / "study/runs/good-s0", losses=LOSSES)
+    folder = write_run(tmp_path / "pretrain/bad-s0", losses=LOSSES)
+    write_run(tmp_path / "pretrain/good-s0", losses=LOSSES)
     if content is None:
         (folder / name).unlink()
     else:
@@ -175,7 +180,7 @@ def test_a_status_that_no_run_writes_is_damage(tmp_path):
 def test_no_file_of_any_content_stops_the_page(tmp_path_factory, name, data):
     root = tmp_path_factory.getbasetemp() / f"hostile-{name}"
     shutil.rmtree(root, ignore_errors=True)
-    folder = write_run(root / "study/runs/a", losses=LOSSES)
+    folder = write_run(root / "pretrain/a", losses=LOSSES)
     content = data.draw(mangled((folder / name).read_bytes()))
     (folder / name).write_bytes(content)
     (record,) = read_runs([root])

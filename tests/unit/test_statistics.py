@@ -21,7 +21,6 @@ from roformer.report.statistics import (
     sign_flip_p,
     smallest_p,
     spread,
-    t_interval,
     two_sided_p,
 )
 
@@ -38,13 +37,9 @@ def varies(values):
 
 @given(SAMPLES)
 @FEW
-def test_the_interval_of_a_mean_is_scipys(values):
-    assume(varies(values))
-    mean, std, n = spread(values)
-    assert (mean, std, n) == pytest.approx((np.mean(values), np.std(values, ddof=1), len(values)))
-    for level in (0.9, 0.95):
-        ends = stats.t.interval(level, n - 1, loc=np.mean(values), scale=stats.sem(values))
-        assert t_interval(values, level) == pytest.approx(ends)
+def test_mean_and_spread_are_numpys(values):
+    expected = (np.mean(values), np.std(values, ddof=1), len(values))
+    assert spread(values) == pytest.approx(expected, abs=1e-9)
 
 
 @given(PAIRS)
@@ -59,14 +54,15 @@ def test_the_paired_t_test_is_scipys(pairs):
     assert found.difference == pytest.approx(np.mean(ours) - np.mean(theirs), abs=1e-9)
 
 
-@given(st.lists(VALUES, min_size=2, max_size=7))
+@given(st.lists(VALUES, min_size=1, max_size=7))
 @FEW
-def test_the_sign_flip_test_is_scipys(differences):
-    assume(all(differences))
-    expected = stats.permutation_test(
-        (np.array(differences),), np.mean, permutation_type="samples", n_resamples=np.inf
-    )
-    assert sign_flip_p(differences) == pytest.approx(expected.pvalue)
+def test_the_sign_flip_test_is_the_share_of_all_signs(differences):
+    sums = [
+        abs(math.fsum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(total >= abs(math.fsum(differences)) - 1e-6 for total in sums) / len(sums)
+    assert sign_flip_p(differences) == pytest.approx(expected)
 
 
 def test_the_sign_flip_test_by_hand():
@@ -76,7 +72,7 @@ def test_the_sign_flip_test_by_hand():
     assert sign_flip_p([1.0, -2.0, 4.0]) == 6 / 8
 
 
-@pytest.mark.parametrize("n", range(1, 13))
+@pytest.mark.parametrize("n", range(1, 14))
 def test_no_p_is_smaller_than_the_smallest(n):
     assert sign_flip_p([1.0 + i / 7 for i in range(n)]) == smallest_p(n)
 
@@ -92,7 +88,7 @@ def test_of_many_pairs_the_signs_are_drawn_and_always_the_same():
     found = sign_flip_p(differences)
     expected = stats.ttest_1samp(differences, 0).pvalue
     assert found == sign_flip_p(differences) and 0.3 * expected < found < 3 * expected
-    assert sign_flip_p([1.0] * 30) == 1 / 10_000
+    assert sign_flip_p([1.0] * 30) == 2 / 10_000 == smallest_p(30)
 
 
 @given(st.lists(st.sampled_from([0.001, 0.01, 0.04, 0.2, 0.7, 1.0]), min_size=1, max_size=6))
@@ -172,13 +168,13 @@ def test_what_is_not_finite_is_never_left_out():
     for bad in (math.nan, math.inf):
         found = paired([1.0, bad, 3.0], [1.0, 1.0, 1.0])
         assert math.isnan(found.difference) and found[2:] == (None, None, None, 3)
-        assert math.isnan(spread([bad, 1.0]).mean) and t_interval([bad, 1.0]) is None
+        assert math.isnan(spread([bad, 1.0]).mean)
         assert sign_flip_p([1.0, bad]) is None
 
 
 def test_one_pair_has_no_interval_and_no_test():
     assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1)
-    assert spread([3.0]) == (3.0, None, 1) and t_interval([3.0]) is None
+    assert spread([3.0]) == (3.0, None, 1)
 
 
 def test_differences_all_the_same_have_no_t_test():
@@ -188,7 +184,6 @@ def test_differences_all_the_same_have_no_t_test():
     assert (found.interval, found.t_p, found.permutation_p) == (None, None, 0.25)
     same = paired([5.0, 4.0], [5.0, 4.0])
     assert (same.difference, same.interval, same.permutation_p) == (0.0, None, 1.0)
-    assert t_interval([0.1 + 0.2, 0.3]) is None
 
 
 def test_pairing_takes_out_what_the_seed_gives():

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from roformer.training.tracking import WandbTracker
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import all_recorded
 
 SCRIPT = REPOSITORY / "scripts" / "wandb_report.py"
 REPORT = runpy.run_path(str(SCRIPT))
@@ -31,12 +32,10 @@ PIPELINES = {
 def records():
     """Return (config, names of metrics) of the recorded runs, by pipeline."""
     found = {}
-    for path in REPOSITORY.glob("experiments/*/runs/*/summary.json"):
-        config = OmegaConf.load(path.with_name("config.yaml"))
-        rows = path.with_name("metrics.jsonl").read_text().splitlines()
-        names = {name for row in rows for name in json.loads(row)}
-        pipeline = json.loads(path.read_text())["pipeline"]
-        found.setdefault(pipeline, []).append((config, names))
+    for run in all_recorded():
+        config = OmegaConf.create(run.files["config.yaml"])
+        names = {name for row in run.files["metrics.jsonl"] for name in row}
+        found.setdefault(run.files["summary.json"]["pipeline"], []).append((config, names))
     return found
 
 

@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from roformer.errors import InputError
-from roformer.evaluation.bleu import bleu_statistics, paired_bootstrap, sacrebleu
+from roformer.evaluation.bleu import bleu_statistics, sacrebleu
 from roformer.pipelines.bleu_record import NAME, add_bleu_statistics, fingerprint
-from roformer.report.bleu import bleu
+from roformer.report.bleu import bleu, draw_lines, resampled_bleu
+from roformer.report.recorded import read_recorded
+from roformer.report.statistics import two_sided_p
 from roformer.report.wmt_bootstrap import bleu_intervals, bleu_table
 from tests.conftest import REPOSITORY
-from tests.unit.test_wmt_report import SIGNATURES, record
+from tests.unit.test_bleu import sacrebleus_bootstrap
+from tests.unit.test_wmt_report import SIGNATURES, record, script
 
-COMPARE_ARMS = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare_arms"]
+COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
 COUNTS = {
     "run_id": "x",
     "steps": 1,
@@ -170,12 +173,41 @@ def test_one_seed_has_no_interval_over_seeds_and_sacrebleus_own_over_lines(tmp_p
     ]
     base, row = bleu_table(folders).lines[1:]
     systems = {position: texts[position, 0] for position in SHARES}
-    expected = paired_bootstrap(systems, REFERENCES).systems
-    for line, system in zip((base, row), expected, strict=True):
+    expected = sacrebleus_bootstrap(systems, REFERENCES)
+    for line, (score, half_width, _) in zip((base, row), expected, strict=True):
         low, high = ends(line[2])
-        assert (high - low) / 2 == pytest.approx(system.half_width, abs=0.15)
-        assert line[1] == f"{system.bleu:.2f} (1)"
+        assert (high - low) / 2 == pytest.approx(half_width, abs=0.15)
+        assert line[1] == f"{score:.2f} (1)"
     assert list(row[6:]) == ["–", "–"]
+
+
+def test_runs_are_compared_one_by_one_or_as_seeds(study):
+    """One by one seeds of one configuration have lines of their own, the first the baseline."""
+    alone = bleu_table(study, samples=100, each_run=True)
+    assert [line[0] for line in alone.lines[1:]] == [path.name for path in study]
+    assert alone.title.endswith("against rotary-s0")
+    better = bleu_table([study[3], study[0]], samples=100, each_run=True).lines[2]
+    assert better[0] == "rotary-s0" and better[3].startswith("+")
+
+
+def test_systems_that_differ_by_chance_are_seldom_significant(tmp_path):
+    p_values = []
+    for seed in range(20):
+        systems = [translated(0.2, f"{name}{seed}") for name in "ab"]
+        statistics = [np.array(bleu_statistics(lines, REFERENCES)) for lines in systems]
+        draws = draw_lines(60, 100, seed + 1)
+        one, two = (resampled_bleu(counts, draws) for counts in statistics)
+        found = bleu(statistics[0].sum(0)) - bleu(statistics[1].sum(0))
+        p_values.append(two_sided_p(one - two, found))
+    assert sum(p_value < 0.05 for p_value in p_values) <= 4 and max(p_values) > 0.5
+
+
+def test_a_comparison_is_printed_or_refused_in_one_line(study, tmp_path):
+    done = script("wmt_compare", study[0], study[3], "--samples", 50)
+    assert done.returncode == 0 and "sacreBLEU: paired bootstrap against rotary-s0" in done.stdout
+    refused = script("wmt_compare", study[0], tmp_path / "gone")
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.startswith("error: ") and len(refused.stderr.splitlines()) == 1
 
 
 def test_an_arm_of_the_same_translations_differs_by_nothing(tmp_path, texts):
@@ -279,13 +311,15 @@ def test_records_without_texts_give_the_same_table(tmp_path, texts):
     (study / "PLAN.md").write_text("A plan.\n")
     command = [sys.executable, "scripts/record.py", str(study), *map(str, runs)]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
-    copies = [study / "runs" / position for position in SHARES]
+    copies = read_recorded(study)
     for copy in copies:
-        assert (copy / NAME).is_file() and not (copy / "translations").exists()
+        assert (copy / NAME).is_file() and "translations" not in str(copy.files.keys())
     (runs[0] / NAME).unlink()
-    table = COMPARE_ARMS(runs, 100, 1)
+    table = COMPARE(runs, 100, 1, seeds=True)
     assert (
-        table == COMPARE_ARMS(copies, 100, 1) == bleu_table(copies, samples=100, seed=1).markdown()
+        table
+        == COMPARE([run.path for run in copies], 100, 1, seeds=True)
+        == bleu_table(copies, samples=100, seed=1).markdown()
     )
     assert (runs[0] / NAME).is_file()
 

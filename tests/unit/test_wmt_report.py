@@ -1,14 +1,13 @@
 """Tables of translation runs: what stands beside what, and what never does."""
 
 import json
-import runpy
 import statistics
 import subprocess
 import sys
 
 import pytest
 
-from roformer.report.wmt import read_translations, wmt_tables
+from roformer.report.wmt import wmt_tables
 from tests.conftest import REPOSITORY
 
 SIGNATURES = {
@@ -17,8 +16,6 @@ SIGNATURES = {
     "bleu_compound": "nrefs:1|case:mixed|eff:no|tok:moses-de+atat|smooth:exp|version:2.6.0",
 }
 REFERENCES = [f"Der Satz {i} steht hier vor dem Wort {i % 7} ." for i in range(60)]
-COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
-WORSE = [line.replace("steht hier", "sitzt dort") for line in REFERENCES]
 
 
 def record(
@@ -154,47 +151,8 @@ def test_other_runs_are_refused(tmp_path):
         wmt_tables([])
 
 
-def test_only_newlines_end_a_translation(tmp_path):
-    texts = ["a\u2028b", "c\rd", "", "e\x85f"]
-    folder = record(tmp_path, "a", 0, 27.0, translations=texts, references=["x"] * 4)
-    assert read_translations(folder) == (texts, ["x"] * 4)
-
-
 def test_the_table_is_printed_and_the_unfinished_are_told(tmp_path):
     (tmp_path / "half").mkdir()
     done = script("wmt_table", record(tmp_path, "a", 0, 27.0), tmp_path / "half")
     assert done.returncode == 0 and "| 27.00 (1) |" in done.stdout
     assert f"left out: {tmp_path / 'half'} has no summary.json" in done.stderr
-
-
-def test_runs_are_compared_with_the_baseline(tmp_path):
-    folders = [
-        record(tmp_path, "base", 0, 27.0, translations=WORSE),
-        record(tmp_path, "better", 0, 28.0),
-        record(tmp_path, "equal", 0, 27.0, translations=WORSE),
-    ]
-    lines = COMPARE(folders, samples=100, seed=12345).splitlines()
-    assert lines[0] == "| run | sacreBLEU, 95 % | difference | p |"
-    assert lines[2].startswith("| base | ") and lines[2].endswith(" |  |  |")
-    assert lines[3].startswith("| better | 100.00 ± 0.00 | +") and lines[3].endswith("| 0.010 |")
-    assert lines[4].endswith("| +0.00 | 1.000 |")
-    assert "bs:100|seed:12345|" in lines[-1]
-
-
-def test_what_cannot_be_compared_is_refused(tmp_path):
-    base = record(tmp_path, "base", 0, 27.0)
-    other = record(tmp_path, "other", 0, 27.0, references=WORSE)
-    short = record(tmp_path, "short", 0, 27.0, translations=WORSE[:-1])
-    gone = record(tmp_path, "gone", 0, 27.0)
-    (gone / "translations" / "test.averaged.txt").unlink()
-    for run, message in (
-        (other, "translated another test set than"),
-        (gone, r"test\.averaged\.txt is missing: give folders of finished"),
-        (short, "has 59 translations of 60 references"),
-        (base, "base is named twice"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            COMPARE([base, run], samples=10, seed=1)
-    done = script("wmt_compare", base, gone)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1

@@ -21,7 +21,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from roformer.report.records import printable
+from roformer.errors import one_line
 from roformer.report.reproduction import LEGEND, Row
 from roformer.report.runs import STATUSES, YOURS, Point, RunRecord
 from roformer.report.sections import HERE
@@ -96,7 +96,7 @@ def data_json(
         "yours": YOURS,
         "legend": LEGEND,
         "rows": [
-            {key: printable(v) if isinstance(v, str) else v for key, v in row._asdict().items()}
+            {key: one_line(v) if isinstance(v, str) else v for key, v in row._asdict().items()}
             for row in rows
         ],
         "runs": [_run(run) for run in runs],
@@ -180,11 +180,11 @@ def _curves(curves: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     return {
-        "title": printable(table.title),
-        "lines": [[printable(cell) for cell in line] for line in table.lines],
+        "title": one_line(table.title),
+        "lines": [[one_line(cell) for cell in line] for line in table.lines],
         "textColumns": table.text_columns,
-        "notes": [printable(note) for note in table.notes],
-        "command": printable(table.command),
+        "notes": [one_line(note) for note in table.notes],
+        "command": one_line(table.command),
     }
 
 
