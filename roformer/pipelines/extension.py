@@ -42,9 +42,9 @@ from roformer.data.mlm import (
 )
 from roformer.data.shards import TextShards
 from roformer.errors import InputError
+from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
-from roformer.pipelines.loading import load_model
 from roformer.pipelines.pretrained import open_pretrained
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment

@@ -29,12 +29,12 @@ from roformer.data.triplet_prepared import PLACES, Triplets, TripletSplit
 from roformer.data.triplets import prepare_triplets, training_texts
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
+from roformer.inference.start import SCRATCH, Start, find_start, load_start
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.pipelines.epochs import Epochs, Scores, checked
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import Run, first_process, resolve, say
-from roformer.pipelines.start import SCRATCH, Start, find_start, load_start
 from roformer.training import checkpoint
 from roformer.training.task import Batch
 
@@ -193,6 +193,7 @@ class TripletTask:
         )
         self.loaded = load_start(start, self.model)
         self.description = {
+            "kind": "scorer",
             "model": plain(config.model),
             "vocab_size": start.vocab_size,
             "tokenizer": start.tokenizer.fingerprint,

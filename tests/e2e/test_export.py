@@ -16,10 +16,10 @@ from transformers import (
 import roformer
 from roformer.config import position as encodings
 from roformer.config.wmt import SearchConfig
-from roformer.models.hf import from_transformers, to_transformers
-from roformer.models.hf_export import in_layout, jina_name
-from roformer.models.marian import from_marian
-from roformer.pipelines.export import export
+from roformer.inference.export import export
+from roformer.interop.bert import from_transformers, to_transformers
+from roformer.interop.encoder import in_layout, jina_name
+from roformer.interop.marian import from_marian
 from roformer.training.averaging import save_average
 from tests.e2e import exported
 from tests.e2e.elsewhere import open_elsewhere

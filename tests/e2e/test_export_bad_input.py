@@ -7,8 +7,8 @@ from safetensors import SafetensorError
 
 from roformer.config import position as encodings
 from roformer.errors import InputError
-from roformer.pipelines import export as exporting
-from roformer.pipelines.export import export
+from roformer.inference import export as exporting
+from roformer.inference.export import export
 from scripts.export import main
 from tests.e2e import exported
 from tests.e2e.exported import encoder_config, masked_lm_run

@@ -9,7 +9,7 @@ import roformer
 from roformer.config import position as encodings
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import split_words
-from roformer.pipelines.export import export
+from roformer.inference.export import export
 from roformer.training.averaging import save_average
 from tests.e2e import exported
 from tests.e2e.exported import encoder_config, masked_lm_run

@@ -7,7 +7,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from roformer.config.schema import OptimizerConfig
 from roformer.errors import InputError
-from roformer.models.marian import from_marian, seq2seq_config, to_marian
+from roformer.interop.marian import from_marian, seq2seq_config, to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training.optim import build_optimizer

@@ -13,10 +13,10 @@ import roformer
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
+from roformer.inference.load import TrainedModel
+from roformer.inference.names import find, newest
+from roformer.inference.start import find_start
 from roformer.models.encoder import Encoder
-from roformer.pipelines.loading import TrainedModel
-from roformer.pipelines.names import find, newest
-from roformer.pipelines.start import find_start
 from tests.conftest import REPOSITORY
 from tests.unit.glue_tasks import TOKENIZER
 from tests.unit.test_layout import SIZES, TASK, run_of

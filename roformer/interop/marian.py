@@ -20,7 +20,7 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Sinusoidal
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.errors import InputError
-from roformer.models.hf_export import NoPeer, Peer, filled, table_length
+from roformer.interop.encoder import ExportedModel, NoEquivalent, filled, table_length
 
 # Ours → theirs (several: the fused projection cut into equal parts), and the axis of the hidden
 # dimensions in weights of two axes.
@@ -133,7 +133,7 @@ def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return theirs
 
 
-def translation_peer(
+def exported_translation(
     config: Seq2SeqConfig,
     state: Mapping[str, Tensor],
     search: SearchConfig,
@@ -142,7 +142,7 @@ def translation_peer(
     pad_id: int,
     end_id: int,
     max_length: int,
-) -> Peer:
+) -> ExportedModel:
     """Return the model of `transformers` that a trained encoder-decoder is: Marian, or Pegasus.
 
     Its `generation_config` has the search as far as theirs can be told; the notes say what differs.
@@ -157,7 +157,7 @@ def translation_peer(
         max_length: longest source in tokens, the end not counted.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     from transformers import (
         GenerationConfig,
@@ -169,20 +169,20 @@ def translation_peer(
 
     position = config.position
     if position.kind != "sinusoidal":
-        raise NoPeer(
+        raise NoEquivalent(
             f"marian and pegasus compute sinusoids; this model has {position.kind} positions"
         )
     if position.base != 10000.0 or position.scale not in (None, 1.0):
-        raise NoPeer(
+        raise NoEquivalent(
             "marian and pegasus have sinusoids of base 10000 and amplitude 1; this model's are of "
             f"base {position.base:g} and amplitude {position.scale or 1.0:g}"
         )
     if config.layer_norm_eps != 1e-5:
-        raise NoPeer(
+        raise NoEquivalent(
             f"marian and pegasus have layer_norm_eps=1e-5, this model {config.layer_norm_eps:g}"
         )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"marian and pegasus have no {config.attention.kind} attention")
+        raise NoEquivalent(f"marian and pegasus have no {config.attention.kind} attention")
     longest = int((max_length + 1) * search.max_length_ratio) + search.max_length_extra
     positions = table_length(max(max_length + 1, longest + 1))
     post = config.norm == "post"
@@ -222,7 +222,7 @@ def translation_peer(
         do_sample=False,
         **beams,
     )
-    return Peer(model, max_length + 1, _search_notes(search, longest))
+    return ExportedModel(model, max_length + 1, _search_notes(search, longest))
 
 
 def _search_notes(search: SearchConfig, longest: int) -> tuple[str, ...]:

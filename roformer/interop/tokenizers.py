@@ -1,4 +1,4 @@
-"""Our tokenizers as `AutoTokenizer` opens them beside an exported model, with the same ids."""
+"""Tokenizers in the files of `transformers`: read beside a model, and written with the same ids."""
 
 from __future__ import annotations
 
@@ -8,9 +8,89 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
 from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CONTINUATION, PAD, SEP, UNK
+from roformer.data.vocabularies import CLASSES, CONTINUATION, PAD, SEP, UNK, has_words
+from roformer.errors import InputError
+
+TOKENIZERS: dict[str, Words] = {
+    f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
+}
+"""Class of a tokenizer → how it cuts words."""
+PADDING = 128
+"""Embeddings may have fewer spare rows than this behind the vocabulary: rounded up for speed."""
+
+
+def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
+    """Return the tokenizer of a folder, or why its texts cannot be read.
+
+    Raises:
+        InputError: a vocabulary that is damaged or of another model.
+    """
+    if not any((folder / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
+        return "it comes without a tokenizer (vocab.txt or tokenizer.json)"
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    named = stated.get("tokenizer_class") or getattr(settings, "tokenizer_class", None)
+    if named is not None and named not in TOKENIZERS:
+        return f"its tokenizer is {named}, and only BERT's and RoFormer's are read"
+    read = WordPiece.load(folder)
+    if named is None:
+        named = CLASSES["jieba" if has_words(read.vocabulary) else "none"]
+    words = TOKENIZERS[named]
+    tokenizer = WordPiece(read.vocabulary, read.lowercase, words)
+    if words == "none" and has_words(tokenizer.vocabulary):
+        return (
+            f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
+            f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
+        )
+    if reason := _difference(folder, stated, tokenizer):
+        return f"its tokenizer is {named} with {reason}, which is not built here"
+    spare = settings.vocab_size - tokenizer.size
+    if not 0 <= spare < PADDING:
+        raise InputError(
+            f"its tokenizer has {tokenizer.size:,} entries, its embeddings {settings.vocab_size:,}: they "
+            "are not of one model"
+        )
+    return tokenizer
+
+
+def _difference(folder: Path, stated: dict[str, Any], tokenizer: WordPiece) -> str | None:
+    """Return the setting by which a tokenizer cuts texts otherwise than `WordPiece`."""
+    whole = folder / "tokenizer.json"
+    content = read_json(whole) if whole.is_file() else {}
+    normalizer = content.get("normalizer") or {}
+    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
+    if accents is not None and accents != tokenizer.lowercase:
+        return f"strip_accents={accents}"
+    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    # RoFormer's tokenizer reads neither key.
+    if not apart and tokenizer.words == "none":
+        return "tokenize_chinese_chars=false"
+    if not stated.get("do_basic_tokenize", True) and tokenizer.words == "none":
+        return "do_basic_tokenize=false"
+    added = [str(entry.get("content")) for entry in content.get("added_tokens") or []]
+    if (file := folder / "added_tokens.json").is_file():
+        added += read_json(file)
+    known = set(tokenizer.vocabulary)
+    new = [entry for entry in added if entry not in known]
+    return f"added tokens ({', '.join(new[:3])})" if new else None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        InputError: the file is not one.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file.name} is not JSON: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{file.name} is not a JSON object")
+    return content
 
 
 def save_wordpiece(

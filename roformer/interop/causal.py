@@ -18,8 +18,8 @@ from torch import Tensor
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
 from roformer.config.position import NoScaling
-from roformer.models.hf import convert_state_layout
-from roformer.models.hf_export import NoPeer, Peer, filled, fixed_table, table_length
+from roformer.interop.encoder import ExportedModel, NoEquivalent, filled, fixed_table, table_length
+from roformer.interop.layout import convert_state_layout
 
 GPT2 = {
     "tokens": "transformer.wte",
@@ -46,7 +46,7 @@ GPT_NEOX = {
 }
 
 
-def causal_peer(
+def exported_causal_lm(
     config: CausalConfig,
     state: Mapping[str, Tensor],
     *,
@@ -54,7 +54,7 @@ def causal_peer(
     length: int,
     end_id: int | None,
     pad_id: int | None,
-) -> Peer:
+) -> ExportedModel:
     """Return the model of `transformers` that a causal language model is.
 
     Args:
@@ -67,21 +67,23 @@ def causal_peer(
         pad_id: of the padding; None where there is none.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     if config.norm != "pre":
-        raise NoPeer("its norms stand after the sublayers, those of gpt2 and gpt_neox before them")
+        raise NoEquivalent(
+            "its norms stand after the sublayers, those of gpt2 and gpt_neox before them"
+        )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
+        raise NoEquivalent(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
     position = config.position
     if position.kind == "rotary":
         if position.scaling != NoScaling():
-            raise NoPeer(f"its rotary positions are scaled: {position.scaling}")
+            raise NoEquivalent(f"its rotary positions are scaled: {position.scaling}")
         peer = _gpt_neox
     elif position.kind in ("learned", "sinusoidal", "none"):
         peer = _gpt2
     else:
-        raise NoPeer(f"neither gpt2 nor gpt_neox has {position.kind} positions")
+        raise NoEquivalent(f"neither gpt2 nor gpt_neox has {position.kind} positions")
     common = {
         "vocab_size": vocab_size,
         "initializer_range": config.init_std,
@@ -95,7 +97,7 @@ def causal_peer(
 
 def _gpt_neox(
     config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
-) -> Peer:
+) -> ExportedModel:
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     rotary = config.position
@@ -126,12 +128,12 @@ def _gpt_neox(
         else tensor
         for name, tensor in weights.items()
     }
-    return Peer(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
+    return ExportedModel(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
 
 
 def _gpt2(
     config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
-) -> Peer:
+) -> ExportedModel:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     notes: tuple[str, ...] = ()
@@ -163,7 +165,7 @@ def _gpt2(
     named["transformer.wpe.weight"] = table
     model: Any = filled(GPT2LMHeadModel(theirs), named)
     model.generation_config.max_length = positions  # pipelines would write 256 tokens more
-    return Peer(model, positions, notes)
+    return ExportedModel(model, positions, notes)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:

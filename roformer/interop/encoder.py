@@ -7,7 +7,7 @@
     sinusoidal, none                     bert                 its table filled with sinusoids or zeros
     shaw, t5, alibi, partial rotary, norms before the sublayers    none of them
 
-`roformer.models.marian` has the encoder-decoders, `roformer.models.causal_export` the decoders.
+`roformer.interop.marian` has the encoder-decoders, `roformer.interop.causal` the decoders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
-from roformer.models.hf import convert_layout, to_transformers
+from roformer.interop.bert import to_transformers
+from roformer.interop.layout import convert_layout
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout
 
@@ -47,11 +48,11 @@ JINA = (
 """What bert's parameters are called in jina_embeddings_v3, the same block with rotary positions."""
 
 
-class NoPeer(Exception):
+class NoEquivalent(Exception):
     """`transformers` has no model that computes this one; says in a few words why."""
 
 
-class Peer(NamedTuple):
+class ExportedModel(NamedTuple):
     """A model of `transformers` with our weights."""
 
     model: Any
@@ -70,7 +71,7 @@ class Head(NamedTuple):
     dropout: float
 
 
-def encoder_peer(
+def exported_encoder(
     config: EncoderConfig,
     state: Mapping[str, Tensor],
     *,
@@ -78,7 +79,7 @@ def encoder_peer(
     pad_id: int,
     length: int,
     head: Head | None,
-) -> Peer:
+) -> ExportedModel:
     """Return the model of `transformers` that a trained encoder is.
 
     Args:
@@ -91,14 +92,16 @@ def encoder_peer(
         head: of a classifier; None of a masked-language model.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     from transformers import BertConfig, JinaEmbeddingsV3Config, RoFormerConfig
 
     if config.norm != "post":
-        raise NoPeer("its norms stand before the sublayers, those of bert and roformer after them")
+        raise NoEquivalent(
+            "its norms stand before the sublayers, those of bert and roformer after them"
+        )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"bert and roformer have no {config.attention.kind} attention")
+        raise NoEquivalent(f"bert and roformer have no {config.attention.kind} attention")
     position, positions = config.position, table_length(length)
     common: dict[str, Any] = {
         "vocab_size": vocab_size,
@@ -119,14 +122,16 @@ def encoder_peer(
     if position.kind == "rotary":
         # Whatever else a rotary encoding can be told, theirs cannot.
         if position != Rotary(base=position.base, layout=position.layout):
-            raise NoPeer(
+            raise NoEquivalent(
                 f"theirs rotates whole heads, as trained, and nothing else; this is {position}"
             )
         common["max_position_embeddings"] = positions
         if head is None and position.base == 10000.0:
             weights = to_transformers(dict(state), "roformer")
             turned = in_layout(weights, config, "interleaved")
-            return Peer(with_weights(RoFormerConfig(**common), turned, head), positions, ())
+            return ExportedModel(
+                with_weights(RoFormerConfig(**common), turned, head), positions, ()
+            )
         rope = {"rope_type": "default", "rope_theta": position.base}
         weights = in_layout(to_transformers(dict(state), "bert"), config, "half")
         theirs = {jina_name(name): tensor for name, tensor in weights.items()}
@@ -141,9 +146,9 @@ def encoder_peer(
             "Jina's models."
         )
         model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), theirs, head)
-        return Peer(model, positions, (note,))
+        return ExportedModel(model, positions, (note,))
     if position.kind not in ("learned", "sinusoidal", "none"):
-        raise NoPeer(f"no encoder of theirs has {position.kind} positions as trained here")
+        raise NoEquivalent(f"no encoder of theirs has {position.kind} positions as trained here")
     weights = to_transformers(dict(state), "bert")
     notes: tuple[str, ...] = ()
     if position.kind == "learned":
@@ -152,7 +157,7 @@ def encoder_peer(
         table, note = fixed_table(config, positions, "bert")
         weights["bert.embeddings.position_embeddings.weight"], notes = table, (note,)
     common["max_position_embeddings"] = positions
-    return Peer(with_weights(BertConfig(**common), weights, head), positions, notes)
+    return ExportedModel(with_weights(BertConfig(**common), weights, head), positions, notes)
 
 
 def _labels(head: Head) -> dict[str, Any]:
