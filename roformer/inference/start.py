@@ -106,7 +106,7 @@ def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
         name, unused, commit = init_from, read.unused, read.commit
         if read.activation != "tanh":  # another head than that of a fine-tuning
             heads = [name for name in weights if name.startswith(HEAD)]
-            unused = [*unused, *(theirs for head in heads for theirs in read.names[head])]
+            unused = [*unused, *(part for head in heads for part in read.names[head])]
             weights = {name: tensor for name, tensor in weights.items() if name not in heads}
     elif Path(path).resolve() == (run := Path(runs_dir) / "pretrain" / Path(path).name).resolve():
         name = run.name  # an id stands for a whole run; a checkpoint of it is named by its path

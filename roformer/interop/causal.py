@@ -1,4 +1,4 @@
-"""The model of `transformers` that is the same function as a causal language model of ours.
+"""Export of causal language models: the model of `transformers` that computes the same, if there is one.
 
 rotary, whole heads or a part of them, any base    gpt_neox   sequential residuals, tied output
 learned                                            gpt2
@@ -32,7 +32,7 @@ GPT2 = {
     "feed_forward.outer": "mlp.c_proj",
     "blocks": "transformer.h",
 }
-"""Ours → theirs, in every name of a weight."""
+"""Part of a parameter's name here → in `transformers`."""
 GPT_NEOX = {
     "tokens": "gpt_neox.embed_in",
     "final_norm": "gpt_neox.final_layer_norm",
@@ -55,11 +55,11 @@ def exported_causal_lm(
     end_id: int | None,
     pad_id: int | None,
 ) -> ExportedModel:
-    """Return the model of `transformers` that a causal language model is.
+    """Return the model of `transformers` that computes the same as a causal language model.
 
     Args:
         config: of the model.
-        state: of our `CausalLM`.
+        state: of the `CausalLM`.
         vocab_size: V, rows of the embeddings.
         length: tokens that it was trained to read at once; tables that can be of any length get the
             next power of two, at least 512.
@@ -79,9 +79,9 @@ def exported_causal_lm(
     if position.kind == "rotary":
         if position.scaling != NoScaling():
             raise NoEquivalent(f"its rotary positions are scaled: {position.scaling}")
-        peer = _gpt_neox
+        convert = _gpt_neox
     elif position.kind in ("learned", "sinusoidal", "none"):
-        peer = _gpt2
+        convert = _gpt2
     else:
         raise NoEquivalent(f"neither gpt2 nor gpt_neox has {position.kind} positions")
     common = {
@@ -92,7 +92,7 @@ def exported_causal_lm(
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
     }
-    return peer(config, dict(state), table_length(length), common)
+    return convert(config, dict(state), table_length(length), common)
 
 
 def _gpt_neox(
@@ -104,7 +104,7 @@ def _gpt_neox(
     assert rotary.kind == "rotary"
     if rotary.layout == "interleaved":
         weights = convert_state_layout(weights, config.heads, "half", rotary_dim=config.rotary_dim)
-    theirs = GPTNeoXConfig(
+    settings = GPTNeoXConfig(
         **common,
         max_position_embeddings=positions,
         hidden_size=config.hidden_size,
@@ -128,7 +128,7 @@ def _gpt_neox(
         else tensor
         for name, tensor in weights.items()
     }
-    return ExportedModel(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
+    return ExportedModel(filled(GPTNeoXForCausalLM(settings), named), positions, ())
 
 
 def _gpt2(
@@ -142,7 +142,7 @@ def _gpt2(
     else:
         table, note = fixed_table(config, positions, "gpt2")
         notes = (note,)
-    theirs = GPT2Config(
+    settings = GPT2Config(
         **common,
         n_positions=positions,
         n_embd=config.hidden_size,
@@ -155,7 +155,7 @@ def _gpt2(
         attn_pdrop=config.attention_dropout,
         layer_norm_epsilon=config.layer_norm_eps,
     )
-    # Their matrices are (in, out).
+    # Its matrices are (in, out).
     named = {
         _renamed(name, GPT2): tensor.T.contiguous()
         if name.startswith("blocks.") and tensor.ndim == 2
@@ -163,14 +163,14 @@ def _gpt2(
         for name, tensor in weights.items()
     }
     named["transformer.wpe.weight"] = table
-    model: Any = filled(GPT2LMHeadModel(theirs), named)
+    model: Any = filled(GPT2LMHeadModel(settings), named)
     model.generation_config.max_length = positions  # pipelines would write 256 tokens more
     return ExportedModel(model, positions, notes)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:
-    for ours, theirs in names.items():
-        name = re.sub(rf"(^|\.){re.escape(ours)}\.", rf"\1{theirs}.", name)
+    for own, other in names.items():
+        name = re.sub(rf"(^|\.){re.escape(own)}\.", rf"\1{other}.", name)
     return name
 
 

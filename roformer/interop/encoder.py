@@ -1,4 +1,4 @@
-"""The model of `transformers` that is the same function as a trained encoder of ours, if there is one.
+"""Export of encoders: the model of `transformers` that computes the same, if there is one.
 
     rotary, masked LM, base 10000        roformer             whole heads, interleaved pairs
     rotary, masked LM, another base      jina_embeddings_v3   whole heads, half-split pairs, any base
@@ -7,7 +7,7 @@
     sinusoidal, none                     bert                 its table filled with sinusoids or zeros
     shaw, t5, alibi, partial rotary, norms before the sublayers    none of them
 
-`roformer.interop.marian` has the encoder-decoders, `roformer.interop.causal` the decoders.
+`marian` has the encoder-decoders, `causal` the decoders.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ JINA = (
 
 
 class NoEquivalent(Exception):
-    """`transformers` has no model that computes this one; says in a few words why."""
+    """`transformers` has no model that computes the same; the message says why."""
 
 
 class ExportedModel(NamedTuple):
-    """A model of `transformers` with our weights."""
+    """A model of `transformers` with the weights of a trained one."""
 
     model: Any
     """A `PreTrainedModel` in evaluation mode."""
     length: int
     """Tokens that it can read."""
     notes: tuple[str, ...]
-    """What its user should know of the choice, a sentence each."""
+    """Sentences on the conversion for the user."""
 
 
 class Head(NamedTuple):
@@ -80,11 +80,11 @@ def exported_encoder(
     length: int,
     head: Head | None,
 ) -> ExportedModel:
-    """Return the model of `transformers` that a trained encoder is.
+    """Return the model of `transformers` that computes the same as a trained encoder.
 
     Args:
         config: of the encoder.
-        state: of our `MaskedLM`, or of our `Classifier` where there is a `head`.
+        state: of a `MaskedLM`, or of a `Classifier` where there is a `head`.
         vocab_size: V, rows of the embeddings.
         pad_id: of the tokenizer's [PAD].
         length: the longest text it was trained on, in tokens; tables that can be of any length get
@@ -120,21 +120,20 @@ def exported_encoder(
         "eos_token_id": None,
     } | (_labels(head) if head else {})
     if position.kind == "rotary":
-        # Whatever else a rotary encoding can be told, theirs cannot.
         if position != Rotary(base=position.base, layout=position.layout):
             raise NoEquivalent(
-                f"theirs rotates whole heads, as trained, and nothing else; this is {position}"
+                f"its rotary encoders rotate whole heads, as trained, and nothing else; this is {position}"
             )
         common["max_position_embeddings"] = positions
         if head is None and position.base == 10000.0:
             weights = to_transformers(dict(state), "roformer")
-            turned = in_layout(weights, config, "interleaved")
+            interleaved = in_layout(weights, config, "interleaved")
             return ExportedModel(
-                with_weights(RoFormerConfig(**common), turned, head), positions, ()
+                with_weights(RoFormerConfig(**common), interleaved, head), positions, ()
             )
         rope = {"rope_type": "default", "rope_theta": position.base}
         weights = in_layout(to_transformers(dict(state), "bert"), config, "half")
-        theirs = {jina_name(name): tensor for name, tensor in weights.items()}
+        renamed = {jina_name(name): tensor for name, tensor in weights.items()}
         why = (
             "the head of RoFormerForSequenceClassification has the encoder's gelu where this "
             "model's pooler has tanh"
@@ -145,10 +144,10 @@ def exported_encoder(
             f"It is of type jina_embeddings_v3, the same network: {why}. Nothing in it comes from "
             "Jina's models."
         )
-        model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), theirs, head)
+        model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), renamed, head)
         return ExportedModel(model, positions, (note,))
     if position.kind not in ("learned", "sinusoidal", "none"):
-        raise NoEquivalent(f"no encoder of theirs has {position.kind} positions as trained here")
+        raise NoEquivalent(f"no encoder there has {position.kind} positions as trained here")
     weights = to_transformers(dict(state), "bert")
     notes: tuple[str, ...] = ()
     if position.kind == "learned":
@@ -176,17 +175,17 @@ def table_length(length: int) -> int:
 
 
 def fixed_table(
-    config: EncoderConfig | CausalConfig, positions: int, peer: str
+    config: EncoderConfig | CausalConfig, positions: int, kind: str
 ) -> tuple[Tensor, str]:
     """Return what an encoding that is not trained adds at each position, (positions, D), and a note.
 
-    `peer` is the type of the model that gets it in place of its trained table.
+    `kind` is the `model_type` that has it in place of its trained table.
     """
     encoding: Any = build_position(config.position, config)
     nothing = torch.zeros(1, positions, config.hidden_size)
     what = "sinusoids" if config.position.kind == "sinusoidal" else "zeros: it has no positions"
     note = (
-        f"Its positions are a fixed table of {positions} {what}. In {peer} the table is trained: "
+        f"Its positions are a fixed table of {positions} {what}. In {kind} the table is trained: "
         "freeze it when you train on."
     )
     return encoding.embed(nothing, Positions(torch.arange(positions)))[0], note
@@ -232,7 +231,7 @@ def filled(model: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     lost = [
         name
         for name in missing
-        # Tables that they compute; copies of what was given.
+        # Tables that are computed; copies of what was given.
         if "embed_positions" not in name
         and name != "final_logits_bias"
         and model.get_parameter(name).data_ptr() not in given

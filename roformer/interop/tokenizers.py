@@ -99,20 +99,20 @@ def save_wordpiece(
     """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
 
     Args:
-        tokenizer: ours.
+        tokenizer: to be written.
         folder: of the model.
         max_length: what `truncation=True` cuts to.
-        special_as_text: whether the spelling of a special token inside a text is text, as in ours;
+        special_as_text: whether the spelling of a special token inside a text is text, as it is here;
             a masked-language model must be given its [MASK] in the text.
     """
     from transformers import BertTokenizer, RoFormerTokenizer
 
     tokenizer.save(folder)
     kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
-    theirs = kind.from_pretrained(folder)
-    theirs.save_pretrained(folder)
+    written = kind.from_pretrained(folder)
+    written.save_pretrained(folder)
     _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+    _write(folder / "special_tokens_map.json", written.special_tokens_map)
 
 
 def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
@@ -136,13 +136,13 @@ def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None
     """Write a WordPiece tokenizer for a causal model: a text begins where a document has ended.
 
     Args:
-        tokenizer: ours, of characters.
+        tokenizer: of characters.
         folder: of the model.
         max_length: what `truncation=True` cuts to.
     """
     tokenizer.save(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    # theirs leaves out the space before the first word, where a continuation needs it
+    # the library's leaves out the space before the first word, where a continuation needs it
     library.decoder = decoders.Sequence(
         [
             decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
@@ -178,7 +178,7 @@ def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> 
     from transformers import PreTrainedTokenizerFast
 
     names = ["input_ids", "attention_mask"]
-    theirs = PreTrainedTokenizerFast(
+    written = PreTrainedTokenizerFast(
         tokenizer_object=library,
         model_max_length=max_length,
         model_input_names=names,
@@ -186,9 +186,9 @@ def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> 
         split_special_tokens=True,
         **special,
     )
-    theirs.save_pretrained(folder)
+    written.save_pretrained(folder)
     _amend(folder, model_input_names=names)
-    _write(folder / "special_tokens_map.json", theirs.special_tokens_map)
+    _write(folder / "special_tokens_map.json", written.special_tokens_map)
 
 
 def _amend(folder: Path, **changes: Any) -> None:

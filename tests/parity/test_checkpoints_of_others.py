@@ -16,7 +16,7 @@ import roformer
 from roformer.errors import InputError
 from roformer.interop.bert import ROFORMER_CLASSIFIER, transformers_names
 from roformer.models.encoder import Encoder
-from tests.parity.their_checkpoints import (
+from tests.parity.hugging_face_models import (
     HOMES,
     LONGEST,
     MASKED_LMS,

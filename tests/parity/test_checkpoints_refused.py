@@ -6,7 +6,9 @@ import warnings
 import pytest
 import torch
 from transformers import (
+    BertForPreTraining,
     BertForSequenceClassification,
+    BertModel,
     RoFormerForMaskedLM,
     RoFormerForSequenceClassification,
 )
@@ -16,7 +18,7 @@ from roformer.errors import InputError
 from roformer.inference.start import load_start
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder
-from tests.parity.their_checkpoints import (
+from tests.parity.hugging_face_models import (
     HEADS,
     HIDDEN,
     HOMES,
@@ -120,7 +122,8 @@ def test_a_start_needs_no_head_but_the_whole_encoder(tmp_path, capsys):
     roformer_classifier = models[RoFormerForSequenceClassification]
     assert "pooler.weight" not in roformer_classifier.weights
     assert "classifier.dense.weight" in roformer_classifier.unused
-    assert "pooler.weight" in models[BertForSequenceClassification].weights
+    for model_class in (BertForSequenceClassification, BertForPreTraining, BertModel):
+        assert "pooler.weight" in models[model_class].weights
     rewrite(tmp_path / "RoFormerForMaskedLM", dropped("key.bias"))
     with pytest.raises(InputError, match=r"init_from=.*lacks weights of the encoder.*key.bias"):
         start(tmp_path / "RoFormerForMaskedLM")

@@ -10,7 +10,7 @@ from transformers import BertForMaskedLM, RoFormerForMaskedLM, RoFormerTokenizer
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
-from tests.parity.their_checkpoints import (
+from tests.parity.hugging_face_models import (
     MASKED_LMS,
     TOLERANCE,
     as_pickle,
