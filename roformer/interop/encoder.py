@@ -122,7 +122,7 @@ def exported_encoder(
     if position.kind == "rotary":
         if position != Rotary(base=position.base, layout=position.layout):
             raise NoEquivalent(
-                f"its rotary encoders rotate whole heads, as trained, and nothing else; this is {position}"
+                f"encoders there rotate whole heads, as trained, and nothing else; this is {position}"
             )
         common["max_position_embeddings"] = positions
         if head is None and position.base == 10000.0:
