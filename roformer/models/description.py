@@ -121,5 +121,5 @@ def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]
         where = known[0].parent if known else "the folder"
         raise InputError(
             f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
-            "bytes: they are not of one model"
+            "bytes: they are damaged, or not of one model"
         )

@@ -273,9 +273,9 @@ def test_a_model_that_its_weights_do_not_fill_is_not_built(run, kind):
 def test_a_vocabulary_that_its_weights_do_not_fill_is_not_built(run):
     file = run / "checkpoints" / "step_00000001" / checkpoint.MODEL
     check_size(CONFIG, TOKENIZER.size, [file])
-    with pytest.raises(InputError, match="are not of one model"):
+    with pytest.raises(InputError, match="damaged, or not of one model"):
         check_size(CONFIG, 10**12, [file])
-    with pytest.raises(InputError, match="are not of one model"):
+    with pytest.raises(InputError, match="damaged, or not of one model"):
         check_size(CONFIG, TOKENIZER.size, [])
 
 
