@@ -35,10 +35,10 @@ from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_buckets
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu
-from roformer.models.marian import to_marian
+from roformer.inference.translate import Translator, load_translator
+from roformer.interop.marian import to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.pipelines.translating import Translator, load_translator
 from roformer.training.hardware import default_device
 from roformer.training.optim import build_optimizer
 from roformer.training.process import tune_process

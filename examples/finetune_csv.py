@@ -20,8 +20,8 @@ from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 import roformer
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
+from roformer.interop.trainer import WithLoss
 from roformer.models.classifier import Classifier
-from roformer.models.outputs import WithLoss
 
 LENGTH = 512
 """Tokens of a text; what is longer is cut."""

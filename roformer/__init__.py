@@ -7,11 +7,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roformer.inference.generate import Generator, load_generator
+    from roformer.inference.load import TrainedModel, load_model
+    from roformer.inference.translate import Translator, load_translator
+    from roformer.interop.layout import convert_run_layout
     from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
-    from roformer.pipelines.generating import Generator, load_generator
-    from roformer.pipelines.layout import convert_run_layout
-    from roformer.pipelines.loading import TrainedModel, load_model
-    from roformer.pipelines.translating import Translator, load_translator
 
 __version__ = version("roformer")
 
@@ -31,10 +31,10 @@ __all__ = [
 
 HOMES = {
     "roformer.nn.rotary": ("RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"),
-    "roformer.pipelines.generating": ("Generator", "load_generator"),
-    "roformer.pipelines.layout": ("convert_run_layout",),
-    "roformer.pipelines.loading": ("TrainedModel", "load_model"),
-    "roformer.pipelines.translating": ("Translator", "load_translator"),
+    "roformer.inference.generate": ("Generator", "load_generator"),
+    "roformer.interop.layout": ("convert_run_layout",),
+    "roformer.inference.load": ("TrainedModel", "load_model"),
+    "roformer.inference.translate": ("Translator", "load_translator"),
 }
 
 

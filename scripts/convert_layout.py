@@ -8,8 +8,8 @@ import argparse
 from typing import cast
 
 from roformer.cli import one_line_errors
+from roformer.interop.layout import convert_run_layout
 from roformer.nn.rotary import LAYOUTS, Layout
-from roformer.pipelines.layout import convert_run_layout
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ import argparse
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.pipelines.export import export
-from roformer.pipelines.names import named
+from roformer.inference.export import export
+from roformer.inference.names import named
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
-from roformer.pipelines.generating import load_generator
-from roformer.pipelines.names import named
+from roformer.inference.generate import load_generator
+from roformer.inference.names import named
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.pipelines.submission import missing, write_submission
+from roformer.inference.submission import missing, write_submission
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded, text_lines
-from roformer.pipelines.names import named
-from roformer.pipelines.translating import load_translator
+from roformer.inference.names import named
+from roformer.inference.translate import load_translator
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process

@@ -92,7 +92,7 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
         table: cos and sin, broadcastable to (..., T, R/2).
         layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as the paper, or
             `half` (i, i + R/2) as GPT-NeoX and Llama. The same function up to a permutation of
-            the projection's rows (`roformer.models.hf.convert_layout`).
+            the projection's rows (`roformer.interop.layout.convert_layout`).
 
     Returns:
         (..., T, R) of the type of `x`.

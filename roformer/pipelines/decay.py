@@ -35,10 +35,10 @@ from torch.nn import functional
 from roformer.config.build import arm, plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
+from roformer.inference.load import load_model
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
-from roformer.pipelines.loading import load_model
 from roformer.pipelines.pretrain import MaskedLMTask, start_from
 from roformer.pipelines.pretrained import Pretrained, open_pretrained
 from roformer.training import checkpoint

@@ -35,9 +35,9 @@ from roformer.data.mlm import Ids, Masker, PackedBlocks
 from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.text import PreparedText
 from roformer.errors import InputError
+from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
-from roformer.pipelines.loading import load_model
 from roformer.pipelines.pretrained import open_pretrained
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment

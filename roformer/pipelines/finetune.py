@@ -22,11 +22,11 @@ from roformer.data.classification import Inputs, evaluation_batches
 from roformer.data.examples import ExampleSplit, PreparedExamples, prepare_task, task_texts
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError, naming
+from roformer.inference.start import Start, find_start, load_start
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.pipelines.epochs import Epochs, Scores, checked
 from roformer.pipelines.run import Run, first_process, resolve, say
-from roformer.pipelines.start import Start, find_start, load_start
 from roformer.training import checkpoint
 from roformer.training.task import Batch, tokens_in
 
@@ -84,6 +84,7 @@ class ClassificationTask:
         )
         self.loaded = load_start(start, self.model)
         self.description = {
+            "kind": "classifier",
             "model": plain(config.model),
             "vocab_size": start.vocab_size,
             "tokenizer": start.tokenizer.fingerprint,

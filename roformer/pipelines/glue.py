@@ -31,10 +31,10 @@ from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
+from roformer.inference.start import SCRATCH
 from roformer.pipelines.finetune import finetune, remove_weights, start_of
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import first_process, resolve, say
-from roformer.pipelines.start import SCRATCH
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
 

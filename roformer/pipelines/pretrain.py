@@ -17,9 +17,9 @@ from roformer.data.mlm import MaskedBatches, training_batches, validation_batche
 from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
+from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.names import find
 from roformer.pipelines.run import Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, not_learnt, tokens_in
@@ -48,6 +48,7 @@ class MaskedLMTask:
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
         self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
         self.description = {
+            "kind": "mlm",
             "model": plain(config.model),
             "vocab_size": size,
             "tokenizer": shards.tokenizer.fingerprint,

@@ -32,12 +32,12 @@ from roformer.data.examples import (
 from roformer.data.sources.triplets import LABELS, PLACES
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
+from roformer.inference.start import SCRATCH, Start, find_start, load_start
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.pipelines.epochs import Epochs, Scores, checked
 from roformer.pipelines.pretrain import pretrain
 from roformer.pipelines.run import Run, first_process, resolve, say
-from roformer.pipelines.start import SCRATCH, Start, find_start, load_start
 from roformer.training import checkpoint
 from roformer.training.task import Batch
 
@@ -196,6 +196,7 @@ class TripletTask:
         )
         self.loaded = load_start(start, self.model)
         self.description = {
+            "kind": "scorer",
             "model": plain(config.model),
             "vocab_size": start.vocab_size,
             "tokenizer": start.tokenizer.fingerprint,

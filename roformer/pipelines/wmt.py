@@ -30,12 +30,12 @@ from roformer.data.translation_batches import (
 )
 from roformer.errors import naming
 from roformer.evaluation.bleu import sacrebleu, translation_scores
+from roformer.inference.translate import Translator
 from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.pipelines.bleu_record import SCORES, fingerprint, write_bleu_statistics
 from roformer.pipelines.run import Run, first_process, resolve, say
-from roformer.pipelines.translating import Translator
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from roformer.training.task import Batch
@@ -69,6 +69,7 @@ class TranslationTask:
         )
         self.entropy = unigram_entropy(text.valid.target.tokens)
         self.description = {
+            "kind": "translation",
             "model": plain(config.model),
             "vocab_size": tokenizer.size,
             "tokenizer": tokenizer.fingerprint,

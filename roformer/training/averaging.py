@@ -26,6 +26,34 @@ DRAWN = ".feature_map.vectors"
 """End of the names of what was drawn, not learnt: the mean of two draws is none."""
 
 
+def choose(path: Path, which: str | None = None) -> Path:
+    """Return the checkpoint by which a trained model is opened.
+
+    Args:
+        path: a run's folder, or a checkpoint's.
+        which: name of the checkpoint in a run; None: the average of a translation model, the best of a
+            classifier or scorer, else the newest.
+
+    Raises:
+        InputError: it is not there or not complete.
+    """
+    folder = path / "checkpoints"
+    if which is not None:
+        named = [one.name for one in folder.glob("[!.]*")]
+        if which not in named:
+            there = ", ".join(sorted(named)) or "none"
+            raise InputError(f"{path} has no checkpoint {which}: choose one of {there}")
+        return checkpoint.resolve(folder / which)
+    for name, kinds in ((AVERAGED, ["translation"]), ("best", ["classifier", "scorer"])):
+        try:
+            kind = checkpoint.describe(folder / name).get("kind")
+        except (OSError, InputError):
+            continue
+        if kind in kinds and checkpoint.damage(folder / name) is None:
+            return (folder / name).resolve()
+    return checkpoint.resolve(path)
+
+
 def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
     """Return a run's last `count` checkpoints of updates divisible by `every`, the oldest first.
 

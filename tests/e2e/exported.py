@@ -116,6 +116,7 @@ def write_run(folder, model, tokenizer, description, config, summary, steps=(8,)
 
 def masked_lm_run(folder, config, tokenizer=UNCASED):
     description = {
+        "kind": "mlm",
         "model": plain(config),
         "vocab_size": tokenizer.size,
         "tokenizer": tokenizer.fingerprint,
@@ -133,6 +134,7 @@ def masked_lm_run(folder, config, tokenizer=UNCASED):
 def classifier_run(folder, config, labels, *, pairs=False, tokenizer=UNCASED, max_length=24):
     task = "stsb" if labels is None else "mrpc"
     description = {
+        "kind": "classifier",
         "model": plain(config),
         "vocab_size": tokenizer.size,
         "tokenizer": tokenizer.fingerprint,
@@ -188,6 +190,7 @@ def translation_run(folder, position, bpe, *, norm, updates=0, search=None, **ch
         **changes,
     )
     description = {
+        "kind": "translation",
         "model": plain(config),
         "vocab_size": bpe.size,
         "tokenizer": bpe.fingerprint,

@@ -251,8 +251,8 @@ def watch(spy: Spy) -> None:
     """Wrap what a run goes through."""
     import shutil
 
+    from roformer.inference.translate import Translator
     from roformer.pipelines import finetune, glue, pretrain, run, wmt
-    from roformer.pipelines.translating import Translator
     from roformer.training import checkpoint, records
     from roformer.training.checkpoint import Checkpoints
     from roformer.training.loop import Loop

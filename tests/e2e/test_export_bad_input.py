@@ -7,8 +7,8 @@ from safetensors import SafetensorError
 
 from roformer.config import position as encodings
 from roformer.errors import InputError
-from roformer.pipelines import export as exporting
-from roformer.pipelines.export import export
+from roformer.inference import export as exporting
+from roformer.inference.export import export
 from scripts.export import main
 from tests.data.parallel_texts import trained
 from tests.e2e import exported
@@ -67,7 +67,7 @@ def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch,
     main()
     printed = capsys.readouterr().out
     assert f"{tmp_path / 'out'}: step_00000008 as a folder of roformer\n" in printed
-    assert "transformers has no such model: no encoder of theirs has alibi positions" in printed
+    assert "transformers has no such model: no encoder there has alibi positions" in printed
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")

@@ -14,8 +14,8 @@ from roformer.config.build import plain
 from roformer.config.lm import CausalConfig
 from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.evaluation.sampling import Sampling
+from roformer.inference.export import export
 from roformer.models.causal import CausalLM
-from roformer.pipelines.export import export
 from tests.e2e.elsewhere import open_elsewhere
 from tests.e2e.exported import CASED, CHINESE, NASTY, TINY, UNCASED, shaken, write_run
 
@@ -28,6 +28,7 @@ def causal_run(folder, position, tokenizer=UNCASED, **changes):
     config = CausalConfig(**{**TINY, "position": position, **changes})
     vocabulary = tokenizer or ByteVocabulary()
     description = {
+        "kind": "causal",
         "model": plain(config),
         "vocab_size": vocabulary.size,
         "tokenizer": vocabulary.fingerprint,

@@ -9,7 +9,7 @@ import roformer
 from roformer.config import position as encodings
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import split_words
-from roformer.pipelines.export import export
+from roformer.inference.export import export
 from roformer.training.averaging import save_average
 from tests.data.parallel_texts import ENGLISH, trained
 from tests.e2e import exported

@@ -14,7 +14,7 @@ from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.data.bpe import split_words
-from roformer.pipelines.export import export
+from roformer.inference.export import export
 from roformer.pipelines.glue import glue
 from tests.e2e import wmt_runs
 from tests.e2e.conftest import small_run as pretraining_run

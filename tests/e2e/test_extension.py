@@ -14,6 +14,7 @@ from roformer.config.schema import PretrainConfig
 from roformer.data.mlm import validation_batches
 from roformer.data.random import IGNORED
 from roformer.errors import InputError
+from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.extension import (
     KINDS,
@@ -25,7 +26,6 @@ from roformer.pipelines.extension import (
     score,
     with_scaling,
 )
-from roformer.pipelines.loading import load_model
 from roformer.pipelines.pretrain import prepare
 from roformer.report.extension import extension_tables, verdict
 from tests.conftest import REPOSITORY

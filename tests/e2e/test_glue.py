@@ -15,10 +15,10 @@ from roformer.config.glue import GlueConfig
 from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
+from roformer.inference.submission import missing, write_submission
 from roformer.pipelines import epochs
 from roformer.pipelines import finetune as finetuning
 from roformer.pipelines.glue import glue
-from roformer.pipelines.submission import missing, write_submission
 from roformer.training.loop import Loop
 from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same, small_run

@@ -21,12 +21,12 @@ from roformer.data.store import Prepared
 from roformer.data.text import PreparedBytes, PreparedText
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
+from roformer.inference.generate import load_generator
+from roformer.inference.start import find_start
+from roformer.interop.layout import convert_run_layout
 from roformer.models.causal import CausalLM
-from roformer.pipelines.generating import load_generator
-from roformer.pipelines.layout import convert_run_layout
 from roformer.pipelines.pretrained import open_pretrained
 from roformer.pipelines.replay import replay
-from roformer.pipelines.start import find_start
 from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, assert_same, results

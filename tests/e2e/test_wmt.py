@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import roformer
 from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
-from roformer.pipelines.translating import load_translator
+from roformer.inference.translate import load_translator
 from roformer.report.bleu import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
@@ -183,7 +183,7 @@ def test_batch_size_does_not_change_translations(trained, monkeypatch):
     lines = (folder / "translations" / "test.source.txt").read_text().splitlines()
     outcomes = []
     for tokens in (1, 20, 4096):
-        monkeypatch.setattr("roformer.pipelines.translating.BATCH_TOKENS", tokens)
+        monkeypatch.setattr("roformer.inference.translate.BATCH_TOKENS", tokens)
         outcomes.append([best[0] for best in translator.translate(lines)])
     for outcome in outcomes[1:]:
         assert [t.text for t in outcome] == [t.text for t in outcomes[0]]

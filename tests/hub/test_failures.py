@@ -82,7 +82,7 @@ def test_a_data_set_that_is_not_there_or_not_open(hub, start, tmp_path):
 
 def test_a_model_that_is_not_there_or_not_open(hub, start, faults, tmp_path):
     hub.push("models", "org/gated", repositories.bert(), COMMIT).gated = 401
-    weights = {"model.safetensors": b"\xff" * 1000}
+    weights = {"model.safetensors": b"\xff" * 200_000}
     hub.push("models", "org/damaged", repositories.bert() | weights, COMMIT)
     bare = repositories.bert()
     del bare["model.safetensors"]
@@ -94,8 +94,8 @@ def test_a_model_that_is_not_there_or_not_open(hub, start, faults, tmp_path):
             (model("org/nothing"), "the Hub has no such model, or it is not open to you"),
             (model(TINY_BERT, f"init_revision={OTHER}"), "the model but not this revision"),
             (model("org/gated"), "asks who may read this model"),
-            (model("org/damaged"), "model.safetensors is damaged or cut short"),
-            (model("org/bare"), "pytorch_model.bin is damaged, or holds more than tensors"),
+            (model("org/damaged"), "model.safetensors is damaged or incomplete"),
+            (model("org/bare"), "there is no model.safetensors"),
             (model("org/down"), "500 Internal Server Error"),
         ]
     ):

@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -15,15 +14,14 @@ from transformers import (
 
 import roformer
 from roformer.errors import InputError
-from roformer.models.encoder import Encoder, MaskedLM
-from roformer.models.hf import ROFORMER_CLASSIFIER, their_names
+from roformer.interop.bert import ROFORMER_CLASSIFIER, transformers_names
+from roformer.models.encoder import Encoder
 from tests.data.glue_tasks import TOKENIZER
-from tests.parity.their_checkpoints import (
+from tests.parity.hugging_face_models import (
     HOMES,
     LONGEST,
     MASKED_LMS,
     TOLERANCE,
-    as_pickle,
     configure,
     in_shards,
     load,
@@ -81,7 +79,7 @@ def test_every_weight_is_bit_equal(model_class, tmp_path):
     used = set()
     for name, tensor in trained.model.state_dict().items():
         name = f"encoder.{name}" if isinstance(trained.model, Encoder) else name
-        names = their_names(name, kind)
+        names = transformers_names(name, kind)
         if model_class is RoFormerForSequenceClassification:
             names = ROFORMER_CLASSIFIER.get(name, names)
         for their, part in zip(names, tensor.chunk(len(names)), strict=True):
@@ -191,14 +189,11 @@ def copies_alone(state):
 CHANGES = {
     "gamma and beta": old_norms,
     "no prefix": renamed(without_prefix),
-    "module.": renamed(lambda name: f"module.{name}"),
-    "double prefix": renamed(lambda name: f"bert.{name}"),
-    "roformer.bert.": renamed(lambda name: f"roformer.bert.{without_prefix(name)}"),
-    "buffers": with_buffers,
+    "table and ids": with_buffers,
     "copies": with_copies,
     "copies alone": copies_alone,
     "everything": lambda state: old_norms(
-        renamed(lambda name: f"module.{name}")(with_buffers(with_copies(state)))
+        renamed(without_prefix)(with_buffers(with_copies(state)))
     ),
 }
 
@@ -225,29 +220,19 @@ def test_half_precision_is_read_as_fp32(model_class, half, tmp_path):
         assert torch.equal(tensor, expected[name].to(half).float())
 
 
-FORMS = {
-    "pickle": as_pickle,
-    "pickle before zip": lambda folder: as_pickle(folder, zipped=False),
-    "safetensors in shards": lambda folder: in_shards(folder, "model.safetensors", save_file),
-    "pickles in shards": lambda folder: in_shards(folder, "pytorch_model.bin", torch.save),
-}
-
-
 @each_masked_lm
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_every_form_of_file_gives_the_same_weights(model_class, form, tmp_path):
+def test_weights_in_shards_are_the_same(model_class, tmp_path):
     saved(model_class, tmp_path)
     expected = load(tmp_path).model.state_dict()
-    form(tmp_path)
+    in_shards(tmp_path)
     loaded = load(tmp_path).model.state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
 
 
-def test_configs_older_than_the_key_say_their_type_by_their_class(tmp_path):
+def test_a_model_without_architectures_is_an_encoder_and_one_without_a_type_is_refused(tmp_path):
     saved(BertForMaskedLM, tmp_path)
+    configure(tmp_path, architectures=None)
+    with pytest.warns(UserWarning, match="not used of .*cls.predictions.transform"):
+        assert isinstance(roformer.load_model(tmp_path).model, Encoder)
     configure(tmp_path, model_type=None)
-    assert isinstance(load(tmp_path).model, MaskedLM)
-    configure(tmp_path, model_type="bert", architectures=None)
-    assert isinstance(load(tmp_path).model, MaskedLM)
-    configure(tmp_path, architectures=None, model_type=None)
     assert "names no model_type" in refusal(tmp_path)

@@ -11,7 +11,7 @@ from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.models.encoder import MaskedLM
 from tests.data.glue_tasks import COMMIT, TOKENIZER
-from tests.parity.their_checkpoints import (
+from tests.parity.hugging_face_models import (
     MASKED_LMS,
     TOLERANCE,
     as_pickle,
@@ -140,28 +140,16 @@ def hub(monkeypatch, folder):
 
 
 @pytest.mark.parametrize("name", ["junnyu/roformer_chinese_char_small", "bert-base-uncased"])
-def test_a_hub_id_is_read_at_its_revision_and_pickles_only_in_need(name, tmp_path, monkeypatch):
+def test_a_hub_id_is_read_at_its_revision_and_pickles_never(name, tmp_path, monkeypatch):
     snapshot = tmp_path / COMMIT
     saved(BertForMaskedLM, snapshot)
     asked = hub(monkeypatch, snapshot)
     assert isinstance(load(name, revision="v1").model, MaskedLM)
-    ((repository, revision, patterns),) = asked
-    assert (repository, revision) == (name, "v1") and not any(".bin" in p for p in patterns)
+    assert start(name).name == name and start(name).revision == COMMIT
     as_pickle(snapshot)
-    (snapshot / "pytorch_model.bin").rename(tmp_path / "kept")
-    asked.clear()
-    assert "neither model.safetensors nor" in refusal(name)
-    # The second question is for the commit that the first one found.
-    assert [(revision, ".bin" in str(p)) for _, revision, p in asked] == [
-        (None, False),
-        (COMMIT, True),
-    ]
-    snapshot.rename(snapshot := tmp_path / "main")
-    asked = hub(monkeypatch, snapshot)
-    refusal(name, revision="v1")
-    assert [revision for _, revision, _ in asked] == ["v1", "v1"]
-    (tmp_path / "kept").rename(snapshot / "pytorch_model.bin")
-    assert start(name).name == name and isinstance(load(name).model, MaskedLM)
+    assert "no model.safetensors" in refusal(name) and "refs/pr/1" in refusal(name)
+    assert {repository for repository, _, _ in asked} == {name} and asked[0][1] == "v1"
+    assert not any(".bin" in pattern for _, _, patterns in asked for pattern in patterns)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.data.examples import prepare_task
+from roformer.inference.start import Start
+from roformer.interop.bert import encoder_config, from_transformers, to_transformers
 from roformer.models.classifier import Classifier
-from roformer.models.hf import encoder_config, from_transformers, to_transformers
 from roformer.pipelines.finetune import ClassificationTask
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import Run
-from roformer.pipelines.start import Start
 from roformer.training.optim import learning_rate
 from tests.data.glue_tasks import TOKENIZER
 from tests.parity.test_transformers import relative

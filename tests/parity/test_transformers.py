@@ -7,8 +7,8 @@ from transformers import BertConfig, BertForMaskedLM, RoFormerConfig, RoFormerFo
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
+from roformer.interop.bert import from_transformers, to_transformers
 from roformer.models.encoder import MaskedLM
-from roformer.models.hf import from_transformers, to_transformers
 
 VOCABULARY, LAYERS, HIDDEN, HEADS = 211, 2, 64, 4
 TOLERANCE = 1e-5

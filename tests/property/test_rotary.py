@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roformer
-from roformer.models.hf import convert_layout
+from roformer.interop.layout import convert_layout
 from roformer.nn import rotary
 from tests.property import laws
 

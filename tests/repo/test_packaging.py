@@ -18,7 +18,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import roformer
+from roformer.config.position import Rotary
 from tests.conftest import REPOSITORY
+from tests.unit.test_layout import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -86,11 +88,14 @@ for name in json.loads(sys.argv[1]):
 import roformer
 for name in roformer.__all__:
     getattr(roformer, name)
+trained = roformer.load_model(sys.argv[2])
+assert len(trained.fill_mask("a [MASK]")[0]) == 5
 """
 
 
-def test_opening_a_model_imports_base_dependencies_alone():
-    """Everything public is imported with the modules of all extras out of reach."""
+def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
+    """With the modules of all extras out of reach, a run is opened and fills a mask."""
+    run = run_of(tmp_path / "run", Rotary())
     base = set(ranges(PROJECT["dependencies"]))
     extras = set(ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]]))
     # torch imports sympy and networkx itself.
@@ -99,7 +104,7 @@ def test_opening_a_model_imports_base_dependencies_alone():
         "pillow": "PIL"
     }
     blocked = [modules.get(name, name.replace("-", "_")) for name in others]
-    subprocess.run([sys.executable, "-c", OPENING, json.dumps(blocked)], check=True)
+    subprocess.run([sys.executable, "-c", OPENING, json.dumps(blocked), str(run)], check=True)
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ import roformer
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
+from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines import decay
-from roformer.pipelines.loading import load_model
 from roformer.report.decay import arms_of, decay_tables, read_decay, trend
 from roformer.report.records import RecordError
 from tests.conftest import REPOSITORY

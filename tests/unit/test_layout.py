@@ -15,9 +15,9 @@ from roformer.config.build import plain
 from roformer.config.position import Alibi, Rotary
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.errors import InputError
+from roformer.interop.layout import convert_state_layout
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
-from roformer.models.hf import convert_state_layout
 from roformer.models.seq2seq import Seq2Seq
 from roformer.training.checkpoint import Checkpoints, model_tensors
 from tests.conftest import REPOSITORY
@@ -33,6 +33,7 @@ SIZES = {
     "attention": SoftmaxAttention(),
 }
 TASK = {
+    "kind": "classifier",
     "task": "rte",
     "labels": ["yes", "no"],
     "texts": ["a"],
@@ -51,6 +52,7 @@ def run_of(folder, position, task=None, **changes):
     """Write a run of two checkpoints, the better one first."""
     config = schema.EncoderConfig(**SIZES | changes, position=position)
     description = {
+        "kind": "mlm",
         "model": plain(config),
         "vocab_size": TOKENIZER.size,
         "tokenizer": TOKENIZER.fingerprint,

@@ -13,10 +13,12 @@ import roformer
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
+from roformer.inference.load import TrainedModel
+from roformer.inference.names import find, newest
+from roformer.inference.start import find_start
 from roformer.models.encoder import Encoder
-from roformer.pipelines.loading import TrainedModel
-from roformer.pipelines.names import find, newest
-from roformer.pipelines.start import find_start
+from roformer.training.averaging import AVERAGED, choose, last_checkpoints, save_average
+from roformer.training.checkpoint import complete
 from tests.conftest import REPOSITORY
 from tests.data.glue_tasks import TOKENIZER
 from tests.unit.test_layout import SIZES, TASK, run_of
@@ -61,6 +63,37 @@ def test_a_start_takes_the_same_names(runs, pipeline):
     assert by_folder.name == by_id.name and by_folder.fingerprint == by_id.fingerprint
     with pytest.raises(InputError, match="no such run, folder or Hub id"):
         start("another-run-s0")
+
+
+def test_each_kind_has_its_checkpoint(runs):
+    """The best of a classifier, the newest of a pre-training; a damaged one is passed over."""
+    pretraining, classifier = runs / "pretrain" / "some-run-s0", runs / "glue" / "rte-run-s0"
+    assert choose(pretraining).name == "step_00000002"
+    assert choose(classifier).name == "step_00000001"
+    assert choose(classifier, "last").name == "step_00000002"
+    (classifier / "checkpoints" / "step_00000001" / "model.safetensors").write_bytes(b"cut")
+    assert choose(classifier).name == "step_00000002"
+    with pytest.raises(InputError, match="not a usable checkpoint"):
+        choose(classifier, "best")
+
+
+def test_an_average_is_what_a_translation_is_opened_with(runs):
+    run = runs / "pretrain" / "some-run-s0"
+    averaged = save_average(last_checkpoints(run, 2), run / "checkpoints" / AVERAGED)
+    assert choose(run).name == "step_00000002"
+    file = averaged / "model.json"
+    file.write_text(file.read_text().replace('"kind": "mlm"', '"kind": "translation"'))
+    (averaged / "complete.json").unlink()
+    complete(averaged)
+    assert choose(run).name == AVERAGED
+
+
+def test_a_scorer_is_a_start_and_no_trained_model(runs):
+    scorer = {"kind": "scorer", "pair": {}, "max_length": 8, "head_dropout": 0.1}
+    run = run_of(runs / "scm" / "pairs-s0", Rotary(), scorer)
+    with pytest.raises(InputError, match="scores pairs of documents"):
+        roformer.load_model(run)
+    assert start(run).weights
 
 
 def test_where_runs_are_is_what_the_config_says(runs, tmp_path):

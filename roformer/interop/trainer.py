@@ -1,4 +1,4 @@
-"""Our models as `transformers.Trainer` wants them: labels in, an output with loss and logits out.
+"""Models for `transformers.Trainer`: labels in, an output with loss and logits out.
 
     Trainer(model=WithLoss(roformer.load_model("runs/pretrain/…").model), …)
 

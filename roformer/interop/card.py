@@ -1,6 +1,6 @@
-"""The README.md of an exported model: what it is, how to open it, what was measured, what it is made of.
+"""Model cards of exported models: README.md with the metadata that the Hub reads.
 
-Every number and name in it is read from the run's own record.
+Every number and name in a card comes from the run's own record.
 """
 
 from __future__ import annotations
@@ -14,15 +14,64 @@ from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
 TASKS = {
-    "pretrain": "fill-mask",
-    "glue": "text-classification",
-    "wmt": "translation",
-    "clm": "text-generation",
-    "charlm": "text-generation",
+    "mlm": "fill-mask",
+    "classifier": "text-classification",
+    "translation": "translation",
+    "causal": "text-generation",
 }
-"""Pipeline → task of the Hub."""
-PAPER_TOKENS = {"pretrain": 100_000 * 64 * 512, "wmt": 100_000 * 25_000}
+"""Kind of a model → task of the Hub."""
+PAPER_TOKENS = {"mlm": 100_000 * 64 * 512, "translation": 100_000 * 25_000}
 """Tokens that the paper's (pre-training) or its baseline's (translation) training reads."""
+TEMPLATE = """\
+---
+{{ card_data }}
+---
+
+# {{ model_name }}
+
+{{ what }}
+
+## Use
+
+```python
+{{ usage }}
+```
+{% for note in notes %}
+- {{ note }}
+{%- endfor %}
+
+## Results
+
+{% if metrics -%}
+| metric | {{ test_name }} |
+| --- | --- |
+{%- for metric, value in metrics.items() %}
+| {{ metric }} | {{ value }} |
+{%- endfor %}
+{%- for line in measurement %}
+
+{{ line }}
+{%- endfor %}
+{%- else -%}
+Nothing was measured of `{{ checkpoint }}`.
+{%- endif %}
+
+## Training
+
+|  |  |
+| --- | --- |
+{%- for key, value in training.items() %}
+| {{ key }} | {{ value | replace("|", "\\\\|") }} |
+{%- endfor %}
+
+```sh
+{{ command }}
+```
+
+## Limits
+{% for limit in limits %}
+{{ limit }}
+{% endfor %}"""
 
 
 class Record(NamedTuple):
@@ -45,12 +94,8 @@ class Record(NamedTuple):
         return self.run.resolve().name
 
     @property
-    def pipeline(self) -> str:
-        if "languages" in self.description:
-            return "wmt"
-        if reads := self.description.get("reads"):
-            return "charlm" if reads == "bytes" else "clm"
-        return "glue" if "task" in self.description else "pretrain"
+    def kind(self) -> str:
+        return str(self.description["kind"])
 
 
 def measured(record: Record) -> dict[str, float | None]:
@@ -73,54 +118,35 @@ def measured(record: Record) -> dict[str, float | None]:
     kinds = ("valid/", f"{record.description.get('task')}/")
     kept = {key: value for key, value in found.items() if key.startswith(kinds)}
     if summary.get("steps") == step:
-        of_this = "_single" if record.pipeline == "wmt" else ""
+        of_this = "_single" if record.kind == "translation" else ""
         kept |= {k: v for k, v in found.items() if k.startswith("test/") and k.endswith(of_this)}
     return kept
 
 
-def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> str:
-    """Return the card.
+def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> Any:
+    """Return the card, a `huggingface_hub.ModelCard`.
 
     Args:
         record: of the run.
         kind: `model_type` in `transformers`, or None for a folder of `roformer`.
-        notes: what the user should know of the conversion.
+        notes: sentences on the conversion for the user.
     """
-    sections = [
-        f"# {record.name}",
-        _what(record),
-        "## Use",
-        f"```python\n{_usage(record, kind)}\n```",
-        "\n".join(f"- {note}" for note in notes),
-        "## Results",
-        _results(record),
-        "## Training",
-        _table(_training(record)),
-        f"```sh\n{record.command}\n```",
-        "## Limits",
-        _limits(record),
-    ]
-    text = "\n\n".join(section for section in sections if section)
-    return f"---\n{_front_matter(record, kind)}---\n\n{text}\n"
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-
-def _front_matter(record: Record, kind: str | None) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
-    task = TASKS[record.pipeline]
+    task, metrics, test_name = TASKS[record.kind], measured(record), _test_name(record)
     model, data = record.description["model"], record.config["data"]
     results = [
         EvalResult(
             task_type=task,
             dataset_type=str(data.get("path") or data["kind"]),
-            dataset_name=_test_name(record),
+            dataset_name=test_name,
             metric_type=name,
             metric_value=value,
         )
-        for name, value in measured(record).items()
+        for name, value in metrics.items()
         if value is not None
     ]
-    card = ModelCardData(
+    card_data = ModelCardData(
         model_name=record.name,
         library_name="transformers" if kind else "roformer",
         pipeline_tag=task,
@@ -129,14 +155,28 @@ def _front_matter(record: Record, kind: str | None) -> str:
         tags=[model["name"], model["position"]["kind"]],
         eval_results=results or None,
     )
-    return str(card.to_yaml()) + "\n"
+    return ModelCard.from_template(
+        card_data,
+        template_str=TEMPLATE,
+        model_name=record.name,
+        what=_what(record),
+        usage=_usage(record, kind),
+        notes=notes,
+        metrics={k: "undefined" if v is None else json.dumps(v) for k, v in metrics.items()},
+        test_name=test_name,
+        measurement=list(_measurement(record, metrics)),
+        checkpoint=record.checkpoint.name,
+        training=_training(record),
+        command=record.command,
+        limits=list(_limits(record)),
+    )
 
 
 def _languages(record: Record) -> list[str] | None:
-    if record.pipeline == "wmt":
+    if record.kind == "translation":
         return list(record.description["languages"])
     builtin = record.config["data"]["kind"] in ("builtin", "bytes_builtin")
-    english = record.pipeline == "glue" or builtin
+    english = record.kind == "classifier" or builtin
     return ["en"] if english else None
 
 
@@ -150,17 +190,17 @@ def _test_name(record: Record) -> str:
 
 def _what(record: Record) -> str:
     model, summary = record.description["model"], record.summary or {}
-    if record.pipeline == "wmt":
+    if record.kind == "translation":
         source, target = record.description["languages"]
         what = f"Translation from {source} to {target}"
-    elif record.pipeline == "glue":
+    elif record.kind == "classifier":
         what = f"{record.description['task']} of GLUE, on {record.config['data']['kind']} data"
-    elif record.pipeline == "pretrain":
+    elif record.kind == "mlm":
         what = "Masked-language model"
     else:
         what = f"Causal language model of {record.description['reads']}"
     layers = f"{model['layers']}"
-    if record.pipeline == "wmt":
+    if record.kind == "translation":
         layers += f" + {model.get('decoder_layers') or model['layers']}"
     size = f"{layers} layers x {model['hidden_size']}"
     if parameters := summary.get("parameters"):
@@ -173,16 +213,16 @@ def _what(record: Record) -> str:
 
 def _usage(record: Record, kind: str | None) -> str:
     if kind is None:
-        names = {"wmt": "load_translator", "clm": "load_generator", "charlm": "load_generator"}
-        name = names.get(record.pipeline, "load_model")
+        names = {"translation": "load_translator", "causal": "load_generator"}
+        name = names.get(record.kind, "load_model")
         return f'import roformer\n\nmodel = roformer.{name}("FOLDER")'
-    if record.pipeline == "pretrain":
+    if record.kind == "mlm":
         return (
             "from transformers import pipeline\n\n"
             'fill = pipeline("fill-mask", model="FOLDER")\n'
             'print(fill(f"A text with a {fill.tokenizer.mask_token}."))'
         )
-    if record.pipeline == "glue":
+    if record.kind == "classifier":
         pair = len(record.description["texts"]) == 2
         text = '{"text": "a text", "text_pair": "another"}' if pair else '"a text"'
         return (
@@ -190,7 +230,7 @@ def _usage(record: Record, kind: str | None) -> str:
             'classify = pipeline("text-classification", model="FOLDER")\n'
             f"print(classify({text}, truncation=True))"
         )
-    if record.pipeline in ("clm", "charlm"):
+    if record.kind == "causal":
         return (
             "from transformers import pipeline\n\n"
             'write = pipeline("text-generation", model="FOLDER")\n'
@@ -221,23 +261,15 @@ def _translation_usage(record: Record) -> Iterator[str]:
     yield "print(text)"
 
 
-def _results(record: Record) -> str:
-    summary, metrics = record.summary or {}, measured(record)
-    if not metrics:
-        return f"Nothing was measured of `{record.checkpoint.name}`."
-    signatures = summary.get("signatures", {})
-    rows = {
-        name: "undefined" if value is None else json.dumps(value) for name, value in metrics.items()
-    }
-    lines = [_table(rows, "metric", _test_name(record))]
+def _measurement(record: Record, metrics: dict[str, float | None]) -> Iterator[str]:
+    """Yield the test set and signatures of the metrics, and how the run ended."""
+    summary = record.summary or {}
     if (test := summary.get("test_set")) and any(name.startswith("test/") for name in metrics):
-        lines.append(f"test: {test['name']}, {test['lines']:,} lines, {test['fingerprint']}")
-        lines += [f"{name}: `{signature}`" for name, signature in signatures.items()]
-    if status := summary.get("status"):
-        lines.append(f"The run ended as `{status}`.")
-    else:
-        lines.append("The run has not ended.")
-    return "\n\n".join(lines)
+        yield f"test: {test['name']}, {test['lines']:,} lines, {test['fingerprint']}"
+        for name, signature in summary.get("signatures", {}).items():
+            yield f"{name}: `{signature}`"
+    status = summary.get("status")
+    yield f"The run ended as `{status}`." if status else "The run has not ended."
 
 
 def _training(record: Record) -> dict[str, str]:
@@ -251,7 +283,7 @@ def _training(record: Record) -> dict[str, str]:
         "tokenizer fingerprint": record.description["tokenizer"],
         "started from": config.get("init_from") or summary.get("init_from") or "random weights",
         "seed": config["seed"],
-        "updates": summary.get("steps"),
+        "steps": summary.get("steps"),
         "tokens": summary.get("tokens"),
         "learning rate": config["optimizer"]["learning_rate"],
         "precision": config["training"].get("precision"),
@@ -263,28 +295,19 @@ def _training(record: Record) -> dict[str, str]:
     return {key: str(value) for key, value in facts.items() if value is not None}
 
 
-def _limits(record: Record) -> str:
-    summary, lines = record.summary or {}, []
-    tokens, paper = summary.get("tokens"), PAPER_TOKENS.get(record.pipeline)
-    if tokens and paper:
-        lines.append(
+def _limits(record: Record) -> Iterator[str]:
+    seed, tokens = record.config["seed"], (record.summary or {}).get("tokens")
+    if tokens and (paper := PAPER_TOKENS.get(record.kind)):
+        yield (
             f"Its training read {tokens:,} tokens, {tokens / paper:.2%} of the paper's {paper:,}, "
-            f"with one seed ({record.config['seed']})."
+            f"with one seed ({seed})."
         )
     else:
-        lines.append(f"One seed ({record.config['seed']}).")
-    if record.config["data"]["kind"] == "builtin" and record.pipeline in ("glue", "wmt"):
-        lines.append("The data were made by a grammar: scores on them say nothing of real text.")
-    lines.append(
+        yield f"One seed ({seed})."
+    made_up = record.config["data"]["kind"] == "builtin"
+    if made_up and record.kind in ("classifier", "translation"):
+        yield "The data were made from templates: scores on them say nothing of real text."
+    yield (
         "The code that made it is under Apache-2.0. What its training text allows is not known to "
         "this card: look at the data before you pass the weights on."
     )
-    return "\n\n".join(lines)
-
-
-def _table(rows: dict[str, str], *header: str) -> str:
-    first, second = header or ("", "")
-    body = "".join(
-        f"\n| {key} | {value.replace('|', chr(92) + '|')} |" for key, value in rows.items()
-    )
-    return f"| {first} | {second} |\n| --- | --- |{body}"

@@ -1,4 +1,4 @@
-"""The model of `transformers` that is the same function as a trained encoder of ours, if there is one.
+"""Export of encoders: the model of `transformers` that computes the same, if there is one.
 
     rotary, masked LM, base 10000        roformer             whole heads, interleaved pairs
     rotary, masked LM, another base      jina_embeddings_v3   whole heads, half-split pairs, any base
@@ -7,7 +7,7 @@
     sinusoidal, none                     bert                 its table filled with sinusoids or zeros
     shaw, t5, alibi, partial rotary, norms before the sublayers    none of them
 
-`roformer.models.marian` has the encoder-decoders, `roformer.models.causal_export` the decoders.
+`marian` has the encoder-decoders, `causal` the decoders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
-from roformer.models.hf import convert_layout, to_transformers
+from roformer.interop.bert import to_transformers
+from roformer.interop.layout import convert_layout
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout
 
@@ -47,19 +48,19 @@ JINA = (
 """What bert's parameters are called in jina_embeddings_v3, the same block with rotary positions."""
 
 
-class NoPeer(Exception):
-    """`transformers` has no model that computes this one; says in a few words why."""
+class NoEquivalent(Exception):
+    """`transformers` has no model that computes the same; the message says why."""
 
 
-class Peer(NamedTuple):
-    """A model of `transformers` with our weights."""
+class ExportedModel(NamedTuple):
+    """A model of `transformers` with the weights of a trained one."""
 
     model: Any
     """A `PreTrainedModel` in evaluation mode."""
     length: int
     """Tokens that it can read."""
     notes: tuple[str, ...]
-    """What its user should know of the choice, a sentence each."""
+    """Sentences on the conversion for the user."""
 
 
 class Head(NamedTuple):
@@ -70,7 +71,7 @@ class Head(NamedTuple):
     dropout: float
 
 
-def encoder_peer(
+def exported_encoder(
     config: EncoderConfig,
     state: Mapping[str, Tensor],
     *,
@@ -78,12 +79,12 @@ def encoder_peer(
     pad_id: int,
     length: int,
     head: Head | None,
-) -> Peer:
-    """Return the model of `transformers` that a trained encoder is.
+) -> ExportedModel:
+    """Return the model of `transformers` that computes the same as a trained encoder.
 
     Args:
         config: of the encoder.
-        state: of our `MaskedLM`, or of our `Classifier` where there is a `head`.
+        state: of a `MaskedLM`, or of a `Classifier` where there is a `head`.
         vocab_size: V, rows of the embeddings.
         pad_id: of the tokenizer's [PAD].
         length: the longest text it was trained on, in tokens; tables that can be of any length get
@@ -91,14 +92,16 @@ def encoder_peer(
         head: of a classifier; None of a masked-language model.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     from transformers import BertConfig, JinaEmbeddingsV3Config, RoFormerConfig
 
     if config.norm != "post":
-        raise NoPeer("its norms stand before the sublayers, those of bert and roformer after them")
+        raise NoEquivalent(
+            "its norms stand before the sublayers, those of bert and roformer after them"
+        )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"bert and roformer have no {config.attention.kind} attention")
+        raise NoEquivalent(f"bert and roformer have no {config.attention.kind} attention")
     position, positions = config.position, table_length(length)
     common: dict[str, Any] = {
         "vocab_size": vocab_size,
@@ -117,19 +120,20 @@ def encoder_peer(
         "eos_token_id": None,
     } | (_labels(head) if head else {})
     if position.kind == "rotary":
-        # Whatever else a rotary encoding can be told, theirs cannot.
         if position != Rotary(base=position.base, layout=position.layout):
-            raise NoPeer(
-                f"theirs rotates whole heads, as trained, and nothing else; this is {position}"
+            raise NoEquivalent(
+                f"encoders there rotate whole heads, as trained, and nothing else; this is {position}"
             )
         common["max_position_embeddings"] = positions
         if head is None and position.base == 10000.0:
             weights = to_transformers(dict(state), "roformer")
-            turned = in_layout(weights, config, "interleaved")
-            return Peer(with_weights(RoFormerConfig(**common), turned, head), positions, ())
+            interleaved = in_layout(weights, config, "interleaved")
+            return ExportedModel(
+                with_weights(RoFormerConfig(**common), interleaved, head), positions, ()
+            )
         rope = {"rope_type": "default", "rope_theta": position.base}
         weights = in_layout(to_transformers(dict(state), "bert"), config, "half")
-        theirs = {jina_name(name): tensor for name, tensor in weights.items()}
+        renamed = {jina_name(name): tensor for name, tensor in weights.items()}
         why = (
             "the head of RoFormerForSequenceClassification has the encoder's gelu where this "
             "model's pooler has tanh"
@@ -140,10 +144,10 @@ def encoder_peer(
             f"It is of type jina_embeddings_v3, the same network: {why}. Nothing in it comes from "
             "Jina's models."
         )
-        model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), theirs, head)
-        return Peer(model, positions, (note,))
+        model = with_weights(JinaEmbeddingsV3Config(**common, rope_parameters=rope), renamed, head)
+        return ExportedModel(model, positions, (note,))
     if position.kind not in ("learned", "sinusoidal", "none"):
-        raise NoPeer(f"no encoder of theirs has {position.kind} positions as trained here")
+        raise NoEquivalent(f"no encoder there has {position.kind} positions as trained here")
     weights = to_transformers(dict(state), "bert")
     notes: tuple[str, ...] = ()
     if position.kind == "learned":
@@ -152,7 +156,7 @@ def encoder_peer(
         table, note = fixed_table(config, positions, "bert")
         weights["bert.embeddings.position_embeddings.weight"], notes = table, (note,)
     common["max_position_embeddings"] = positions
-    return Peer(with_weights(BertConfig(**common), weights, head), positions, notes)
+    return ExportedModel(with_weights(BertConfig(**common), weights, head), positions, notes)
 
 
 def _labels(head: Head) -> dict[str, Any]:
@@ -171,17 +175,17 @@ def table_length(length: int) -> int:
 
 
 def fixed_table(
-    config: EncoderConfig | CausalConfig, positions: int, peer: str
+    config: EncoderConfig | CausalConfig, positions: int, kind: str
 ) -> tuple[Tensor, str]:
     """Return what an encoding that is not trained adds at each position, (positions, D), and a note.
 
-    `peer` is the type of the model that gets it in place of its trained table.
+    `kind` is the `model_type` that has it in place of its trained table.
     """
     encoding: Any = build_position(config.position, config)
     nothing = torch.zeros(1, positions, config.hidden_size)
     what = "sinusoids" if config.position.kind == "sinusoidal" else "zeros: it has no positions"
     note = (
-        f"Its positions are a fixed table of {positions} {what}. In {peer} the table is trained: "
+        f"Its positions are a fixed table of {positions} {what}. In {kind} the table is trained: "
         "freeze it when you train on."
     )
     return encoding.embed(nothing, Positions(torch.arange(positions)))[0], note
@@ -227,7 +231,7 @@ def filled(model: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     lost = [
         name
         for name in missing
-        # Tables that they compute; copies of what was given.
+        # Tables that are computed; copies of what was given.
         if "embed_positions" not in name
         and name != "final_logits_bias"
         and model.get_parameter(name).data_ptr() not in given

@@ -10,10 +10,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from roformer.interop.bert import encoder_config, from_transformers
+from roformer.interop.trainer import IGNORED, WithLoss
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
-from roformer.models.hf import encoder_config, from_transformers
-from roformer.models.outputs import IGNORED, WithLoss
 
 CONFIG = {
     "vocab_size": 40,

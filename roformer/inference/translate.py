@@ -6,32 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 from tqdm import tqdm
 
 from roformer.config.build import build, plain
-from roformer.config.wmt import SearchConfig, Seq2SeqConfig
+from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
+from roformer.inference.open import described, open_model
+from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
-from roformer.pipelines.asking import answer, check_text
-from roformer.pipelines.descriptions import (
-    Description,
-    check_size,
-    described,
-    read_description,
-    sound_weights,
-)
-from roformer.pipelines.names import find
-from roformer.training import checkpoint
-from roformer.training.averaging import AVERAGED
 
 CHUNK = 2000
 """Lines that are read before the first is written: similar lengths are searched together."""
@@ -39,13 +29,6 @@ BATCH_TOKENS = 2048
 """Source tokens of a batch, padding included."""
 
 Ids = NDArray[np.integer]
-
-
-class TranslatorDescription(Description):
-    """What the checkpoint of a translation run says besides."""
-
-    search: dict[str, Any]
-    max_length: Annotated[int, Field(ge=1)]
 
 
 class Translation(NamedTuple):
@@ -218,38 +201,17 @@ def load_translator(
         InputError: nothing complete is there, it is no translation model, or its tokenizer is
             missing or another one.
     """
-    path = Path(find(path))
-    averaged = path / "checkpoints" / AVERAGED
-    folder = checkpoint.resolve(averaged if averaged.is_dir() else path)
-    if "languages" not in read_description(folder):
+    opened = open_model(path)
+    if opened.kind != "translation" or opened.checkpoint is None:
         raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
-    description = read_description(folder, TranslatorDescription)
-    run = folder.parent.parent
-    if not (run / "tokenizer").is_dir():
-        raise InputError(
-            f"{run} has no tokenizer/: give a whole run, not a checkpoint moved out of it"
-        )
-    tokenizer = Bpe.load(run / "tokenizer")
-    if (tokenizer.fingerprint, tokenizer.size) != (
-        description["tokenizer"],
-        description["vocab_size"],
-    ):
-        raise InputError(
-            f"{run}/tokenizer is not the one that {folder.name} was trained with (vocabulary "
-            f"{tokenizer.size:,} there, {description['vocab_size']:,} in the model): restore it, or "
-            "choose another run"
-        )
-    config = described(Seq2SeqConfig, folder, description["model"])
-    search = plain(described(SearchConfig, folder, description["search"]))
-    check_size(config, tokenizer.size, [folder / checkpoint.MODEL])
-    model = Seq2Seq(config, tokenizer.size)
-    with sound_weights(folder):
-        checkpoint.load_model(folder, model, description)
+    search = plain(described(SearchConfig, opened.checkpoint, opened.description["search"]))
+    model = opened.build()
+    assert isinstance(model, Seq2Seq) and isinstance(opened.tokenizer, Bpe)
     return Translator(
-        model.to(device).eval(),
-        tokenizer,
+        model.to(device),
+        opened.tokenizer,
         build(SearchConfig, {**search, **(changes or {})}),
         n_best=n_best,
-        max_length=description["max_length"],
+        max_length=opened.description["max_length"],
         precision=precision,
     )

@@ -1,10 +1,10 @@
-"""Weights to and from `transformers`' Marian models: the same encoder-decoder with sinusoidal positions.
+"""Export of encoder-decoders with sinusoidal positions: Marian, or Pegasus, of `transformers`.
 
-Theirs has norms after the sublayers; Pegasus, otherwise the same, has them before, and one at the end.
+Marian has norms after the sublayers; Pegasus, otherwise the same, has them before, and one at the end.
 
-Theirs keeps query, key and value apart, and has all sines in the first half of the dimensions and
-all cosines in the second, where Vaswani et al. interleave them. Hidden dimensions have no order, so
-theirs is ours with the hidden dimensions permuted, in every weight that reads or writes them.
+Both keep query, key and value apart, and have all sines in the first half of the dimensions and all
+cosines in the second, where Vaswani et al. interleave them. Hidden dimensions have no order, so the
+export permutes them, in every weight that reads or writes them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ import torch
 from torch import Tensor
 
 from roformer.config.attention import SoftmaxAttention
-from roformer.config.position import Sinusoidal
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.errors import InputError
-from roformer.models.hf_export import NoPeer, Peer, filled, table_length
+from roformer.interop.encoder import ExportedModel, NoEquivalent, filled, table_length
 
-# Ours → theirs (several: the fused projection cut into equal parts), and the axis of the hidden
-# dimensions in weights of two axes.
+# Name here → names there (several: the fused projection cut into equal parts), and the axis of the
+# hidden dimensions in weights of two axes.
 LAYER: dict[str, tuple[tuple[str, ...], int]] = {
     "attention.projection": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), 1),
     "attention.output": (("self_attn.out_proj",), 0),
@@ -38,79 +36,8 @@ LAYER: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
-def seq2seq_config(config: Any) -> Seq2SeqConfig:
-    """Return the encoder-decoder that a `transformers` Marian config describes.
-
-    Raises:
-        InputError: a variant that this encoder-decoder does not have.
-    """
-    needed = {
-        "model_type": "marian",
-        "scale_embedding": True,
-        "share_encoder_decoder_embeddings": True,
-        "encoder_ffn_dim": config.decoder_ffn_dim,
-        "encoder_attention_heads": config.decoder_attention_heads,
-        "activation_dropout": 0.0,
-    }
-    for key, value in needed.items():
-        if getattr(config, key) != value:
-            raise InputError(
-                f"a Marian model with {key}={getattr(config, key)} cannot be read: this "
-                f"encoder-decoder has {value}"
-            )
-    if config.activation_function not in ("relu", "gelu"):
-        raise InputError(
-            f"a Marian model with activation_function={config.activation_function} cannot be read: "
-            "this encoder-decoder has relu and gelu"
-        )
-    return Seq2SeqConfig(
-        name="marian",
-        size=f"{config.encoder_layers}x{config.d_model}",
-        layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        hidden_size=config.d_model,
-        heads=config.encoder_attention_heads,
-        intermediate_size=config.encoder_ffn_dim,
-        norm="post",
-        activation=config.activation_function,
-        hidden_dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        position=Sinusoidal(),
-        attention=SoftmaxAttention(),
-    )
-
-
-def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of our `Seq2Seq` for that of a `MarianMTModel`, or of Pegasus.
-
-    Raises:
-        InputError: a `final_logits_bias` that is not zero; ours has none.
-    """
-    bias = state.get("final_logits_bias")
-    if bias is not None and bool((bias != 0).any()):
-        raise InputError("a Marian model with a final_logits_bias cannot be read: ours has none")
-    shared = state["model.shared.weight"]
-    order = to_halves(shared.shape[1]).argsort().to(shared.device)
-    ours = {"tokens.weight": shared[:, order]}
-    for side, layer in _layers(state):
-        prefix = f"model.{side}.layers.{layer}."
-        for name, (theirs, axis) in LAYER.items():
-            if prefix + theirs[0] + ".weight" not in state:  # an encoder's cross-attention
-                continue
-            for kind in ("weight", "bias"):
-                parts = [
-                    _permute(state[f"{prefix}{their}.{kind}"], axis, order) for their in theirs
-                ]
-                ours[f"{side}.{layer}.{name}.{kind}"] = torch.cat(parts)
-    for side in ("encoder", "decoder"):
-        for kind in ("weight", "bias"):
-            if (final := state.get(f"model.{side}.layer_norm.{kind}")) is not None:
-                ours[f"{side}_norm.{kind}"] = final[order]
-    return ours
-
-
 def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of a `MarianMTModel` for that of our sinusoidal `Seq2Seq`.
+    """Return the state dict of a `MarianMTModel` for that of a sinusoidal `Seq2Seq`.
 
     With norms before the sublayers it is that of a `PegasusForConditionalGeneration`.
 
@@ -118,22 +45,22 @@ def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     shared = state["tokens.weight"]
     order = to_halves(shared.shape[1]).to(shared.device)
-    theirs = {"model.shared.weight": shared[:, order]}
+    converted = {"model.shared.weight": shared[:, order]}
     for name, tensor in state.items():
         if final := re.fullmatch(r"(encoder|decoder)_norm\.(weight|bias)", name):
-            theirs[f"model.{final[1]}.layer_norm.{final[2]}"] = tensor[order]
+            converted[f"model.{final[1]}.layer_norm.{final[2]}"] = tensor[order]
         match = re.fullmatch(r"(encoder|decoder)\.(\d+)\.(.+)\.(weight|bias)", name)
         if match is None:
             continue
         side, layer, part, kind = match.groups()
         names, axis = LAYER[part]
-        for their, piece in zip(names, tensor.chunk(len(names)), strict=True):
-            key = f"model.{side}.layers.{layer}.{their}.{kind}"
-            theirs[key] = _permute(piece, axis, order)
-    return theirs
+        for other, piece in zip(names, tensor.chunk(len(names)), strict=True):
+            key = f"model.{side}.layers.{layer}.{other}.{kind}"
+            converted[key] = _permute(piece, axis, order)
+    return converted
 
 
-def translation_peer(
+def exported_translation(
     config: Seq2SeqConfig,
     state: Mapping[str, Tensor],
     search: SearchConfig,
@@ -142,14 +69,14 @@ def translation_peer(
     pad_id: int,
     end_id: int,
     max_length: int,
-) -> Peer:
-    """Return the model of `transformers` that a trained encoder-decoder is: Marian, or Pegasus.
+) -> ExportedModel:
+    """Return the Marian or Pegasus model that computes the same as a trained encoder-decoder.
 
-    Its `generation_config` has the search as far as theirs can be told; the notes say what differs.
+    Its `generation_config` has the search as far as `generate` has it; the notes say what differs.
 
     Args:
         config: of the encoder-decoder.
-        state: of our `Seq2Seq`.
+        state: of the `Seq2Seq`.
         search: that of the run.
         vocab_size: V.
         pad_id: of padding, never generated.
@@ -157,7 +84,7 @@ def translation_peer(
         max_length: longest source in tokens, the end not counted.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     from transformers import (
         GenerationConfig,
@@ -169,25 +96,25 @@ def translation_peer(
 
     position = config.position
     if position.kind != "sinusoidal":
-        raise NoPeer(
+        raise NoEquivalent(
             f"marian and pegasus compute sinusoids; this model has {position.kind} positions"
         )
     if position.base != 10000.0 or position.scale not in (None, 1.0):
-        raise NoPeer(
+        raise NoEquivalent(
             "marian and pegasus have sinusoids of base 10000 and amplitude 1; this model's are of "
             f"base {position.base:g} and amplitude {position.scale or 1.0:g}"
         )
     if config.layer_norm_eps != 1e-5:
-        raise NoPeer(
+        raise NoEquivalent(
             f"marian and pegasus have layer_norm_eps=1e-5, this model {config.layer_norm_eps:g}"
         )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"marian and pegasus have no {config.attention.kind} attention")
+        raise NoEquivalent(f"marian and pegasus have no {config.attention.kind} attention")
     longest = int((max_length + 1) * search.max_length_ratio) + search.max_length_extra
     positions = table_length(max(max_length + 1, longest + 1))
     post = config.norm == "post"
     config_class: Any = MarianConfig if post else PegasusConfig
-    theirs = config_class(
+    settings = config_class(
         vocab_size=vocab_size,
         d_model=config.hidden_size,
         encoder_layers=config.layers,
@@ -209,7 +136,7 @@ def translation_peer(
         forced_eos_token_id=None,
     )
     model_class: Any = MarianMTModel if post else PegasusForConditionalGeneration
-    model = model_class(theirs)
+    model = model_class(settings)
     filled(model, to_marian(state))
     beams = {"early_stopping": True, "length_penalty": search.alpha} if search.beam > 1 else {}
     model.generation_config = GenerationConfig(
@@ -222,7 +149,7 @@ def translation_peer(
         do_sample=False,
         **beams,
     )
-    return Peer(model, max_length + 1, _search_notes(search, longest))
+    return ExportedModel(model, max_length + 1, _search_notes(search, longest))
 
 
 def _search_notes(search: SearchConfig, longest: int) -> tuple[str, ...]:
@@ -247,7 +174,7 @@ def _search_notes(search: SearchConfig, longest: int) -> tuple[str, ...]:
 
 
 def to_halves(size: int) -> Tensor:
-    """Return the interleaved dimension that stands at each of theirs: 0, 2, 4, …, 1, 3, 5, …"""
+    """Return the interleaved dimension for each dimension of the export: 0, 2, 4, …, 1, 3, 5, …"""
     return torch.arange(size).view(-1, 2).T.reshape(-1)
 
 
@@ -256,8 +183,3 @@ def _permute(tensor: Tensor, axis: int, order: Tensor) -> Tensor:
     if tensor.ndim == 2:
         return tensor.index_select(axis, order)
     return tensor[order] if axis == 0 else tensor
-
-
-def _layers(state: dict[str, Tensor]) -> list[tuple[str, int]]:
-    found = (re.match(r"model\.(encoder|decoder)\.layers\.(\d+)\.", name) for name in state)
-    return sorted({(match[1], int(match[2])) for match in found if match})

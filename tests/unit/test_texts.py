@@ -15,13 +15,14 @@ from roformer.data.tokenizers import WordPiece
 from roformer.data.vocabularies import SPECIAL_TOKENS
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
+from roformer.inference.classify import Prediction
+from roformer.inference.generate import ByteCodec, Generator
+from roformer.inference.load import TrainedModel
+from roformer.inference.translate import Translation, Translator
 from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
-from roformer.pipelines.generating import ByteCodec, Generator
-from roformer.pipelines.loading import Prediction, TrainedModel
-from roformer.pipelines.translating import Translation, Translator
 from tests.data.parallel_texts import trained as trained_bpe
 
 SIZES = {

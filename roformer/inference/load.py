@@ -1,4 +1,4 @@
-"""A trained model, ready to use: `roformer.load_model("runs/glue/…")`, or one of Hugging Face."""
+"""A trained encoder, ready to use: `roformer.load_model("runs/glue/…")`, or one of Hugging Face."""
 
 from __future__ import annotations
 
@@ -6,68 +6,44 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import nn
 
 from roformer.config.build import plain
-from roformer.config.schema import EncoderConfig
+from roformer.data.bpe import Bpe
+from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.classification import Inputs
-from roformer.data.tokenizers import MASK, WordPiece
+from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
+from roformer.inference.classify import BATCH, Prediction, Text, outputs, predictions
+from roformer.inference.fill import Filling, fill_masks
+from roformer.inference.open import open_model
+from roformer.inference.texts import answer, check_text, shown
 from roformer.json_files import check_shape
 from roformer.models.classifier import Classifier
+from roformer.models.description import KINDS
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.asking import answer, check_text, shown
-from roformer.pipelines.descriptions import (
-    TaskDescription,
-    check_size,
-    described,
-    read_description,
-    read_tokenizer,
-    sound_weights,
-)
-from roformer.pipelines.hugging_face import (
-    build_model,
-    check_folder,
-    is_hugging_face,
-    read_hugging_face,
-)
-from roformer.pipelines.names import find
 from roformer.training import checkpoint
 
-Text = str | tuple[str, str]
-BATCH = 32
-
-
-class Prediction(NamedTuple):
-    """What a classifier says of one text or pair."""
-
-    label: str | None
-    """None of a regression."""
-    score: float
-    """Probability of the label, or the score of a regression."""
-    cut: bool
-    """Whether the text was longer than the model reads, and its end was left out."""
-
-
-class Filling(NamedTuple):
-    """A token that may stand at a [MASK]."""
-
-    token: str
-    """Entry of the vocabulary; `##` begins a piece that continues a word."""
-    probability: float
+ELSEWHERE = {
+    "translation": "a translation run: open it with roformer.load_translator",
+    "causal": "a causal language model: open it with roformer.load_generator",
+    "scorer": "a model that scores pairs of documents, neither a classifier nor a language model: its "
+    "scores are in predictions/; init_from can start from it",
+}
+"""Kinds of models that are no `TrainedModel`."""
 
 
 class TrainedModel:
-    """A model with its tokenizer, as a run saved them; in evaluation mode, in fp32.
+    """A masked language model or classifier with its tokenizer, in evaluation mode, in fp32.
 
     Args:
         model: see below.
-        tokenizer: that of its training, or why it has none, in a sentence.
+        tokenizer: that of its training, or a sentence why it has none.
         description: of a classifier its `task` (a name), `labels`, `texts` (names of the one or two texts
-            of an example) and `max_length`; see `TaskDescription`.
+            of an example) and `max_length`; see `ClassifierDescription`.
         unused: see below.
 
     Attributes:
@@ -77,7 +53,7 @@ class TrainedModel:
         labels: names of its classes in the order of its outputs; None of a regression.
         texts: how many a text of the task is, 1 or 2; None where that is not known.
         max_length: tokens a text may have.
-        unused: weights of a Hugging Face model that ours does not have, by their names.
+        unused: names of weights of a Hugging Face model that are not used.
     """
 
     def __init__(
@@ -152,34 +128,9 @@ class TrainedModel:
             raise InputError("this model predicts no tokens: give a pre-training run")
         return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
 
-    @torch.no_grad()
     def _fill(self, text: str, top: int) -> list[list[Filling]]:
         assert isinstance(self.model, MaskedLM)
-        tokenizer = self.tokenizer
-        parts = tokenizer.encode_batch(text.split(MASK))
-        if len(parts) == 1:
-            raise InputError(f"there is no {MASK} in {text!r}: write one where a token is wanted")
-        if not 0 < top <= tokenizer.size:
-            raise InputError(f"top={top} must be between 1 and {tokenizer.size:,}")
-        ids = [tokenizer.cls_id, *parts[0]]
-        for part in parts[1:]:
-            ids += [tokenizer.mask_id, *part]
-        ids.append(tokenizer.sep_id)
-        longest = self.model.encoder.config.position.longest or self.max_length
-        if longest is not None and len(ids) > longest:
-            raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
-        row = torch.tensor([ids], device=self.model.bias.device)
-        predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
-        # Embeddings may have been rounded up: their last rows are no tokens.
-        logits = self.model(row, predict=predict)[0, :, : tokenizer.size].float()
-        found = logits.softmax(-1).topk(top)
-        return [
-            [
-                Filling(tokenizer.vocabulary[number], probability)
-                for number, probability in zip(*pair, strict=True)
-            ]
-            for pair in zip(found.indices.tolist(), found.values.tolist(), strict=True)
-        ]
+        return fill_masks(self.model, self.tokenizer, text, top, self.max_length)
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
@@ -188,8 +139,8 @@ class TrainedModel:
             folder: to make; not there yet, or empty.
 
         Raises:
-            InputError: the folder is not empty; the model has no head, no tokenizer of ours, or a
-                pooler of another activation than tanh, or a classifier's description says too little.
+            InputError: the folder is not empty; the model has no head, no tokenizer, or a pooler of
+                another activation than tanh, or a classifier's description is incomplete.
             OSError: the disk is full or not writable.
         """
         folder = Path(folder)
@@ -201,6 +152,7 @@ class TrainedModel:
             )
         encoder, tokenizer = self.model.encoder, self.tokenizer
         description: dict[str, Any] = {
+            "kind": "classifier" if isinstance(self.model, Classifier) else "mlm",
             "model": plain(encoder.config),
             "vocab_size": encoder.tokens.num_embeddings,
             "tokenizer": tokenizer.fingerprint,
@@ -212,7 +164,7 @@ class TrainedModel:
             description |= {key: self._description.get(key) for key in keys}
             description["head_dropout"] = self.model.dropout.p
             try:
-                check_shape(TaskDescription, description)
+                check_shape(KINDS["classifier"].description, description)
             except ValueError as error:
                 raise InputError(f"the classifier's description is incomplete: {error}") from error
         tokenizer.save(folder / "tokenizer")
@@ -221,15 +173,9 @@ class TrainedModel:
         checkpoints.save(0, weights, {}, {}, description, best=True)
         checkpoint.keep_only_best(folder / "checkpoints")
 
-    @torch.no_grad()
     def outputs(self, inputs: Inputs) -> torch.Tensor:
         """Return logits or scores of all examples, (N, C)."""
-        device = next(self.model.parameters()).device
-        rows = []
-        for first in range(0, len(inputs), BATCH):
-            batch = inputs[range(first, min(first + BATCH, len(inputs)))]
-            rows.append(self.model(**{name: t.to(device) for name, t in batch.items()}))
-        return torch.cat(rows).float().cpu()
+        return outputs(self.model, inputs)
 
     def inputs(self, texts: Sequence[Text]) -> Inputs:
         """Return texts or pairs as token ids."""
@@ -260,19 +206,8 @@ class TrainedModel:
 
     def _predictions(self, texts: Iterator[Text]) -> Iterator[Prediction]:
         while batch := list(islice(texts, BATCH)):
-            yield from self._predict(batch)
-
-    def _predict(self, texts: Sequence[Text]) -> Iterable[Prediction]:
-        inputs = self.inputs(texts)
-        outputs = self.outputs(inputs)
-        cut = inputs.too_long.tolist()
-        if self.labels is None:
-            return [Prediction(None, float(row[0]), c) for row, c in zip(outputs, cut, strict=True)]
-        probabilities, classes = outputs.softmax(-1).max(-1)
-        return [
-            Prediction(self.labels[int(number)], float(probability), c)
-            for number, probability, c in zip(classes, probabilities, cut, strict=True)
-        ]
+            inputs = self.inputs(batch)
+            yield from predictions(self.outputs(inputs), self.labels, inputs.too_long.tolist())
 
 
 def load_model(
@@ -281,8 +216,8 @@ def load_model(
     """Open a run's model, or a `transformers` model of type bert or roformer.
 
     Of a fine-tuning this is the best checkpoint, of a pre-training the last one. A Hugging Face model
-    becomes a `MaskedLM`, a `Classifier`, or where it has neither head an `Encoder`; weights of it that
-    are not used are told in a warning.
+    becomes a `MaskedLM`, a `Classifier`, or where it has neither head an `Encoder`; a warning names
+    weights of it that are not used.
 
     Args:
         path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
@@ -292,59 +227,17 @@ def load_model(
 
     Raises:
         InputError: nothing complete is there, or it has no tokenizer or another one; a Hugging Face
-            model cannot be had, is damaged, or is one that this encoder is not.
+            model cannot be had, is damaged, or has variants that are not here.
     """
-    path = find(path)
-    if is_hugging_face(path):
-        return _load_hugging_face(path, device, revision)
-    if revision is not None:
-        raise InputError(f"revision={revision} is of a Hub id, and {path} is none: leave it out")
-    check_folder(path)
-    best = Path(path) / "checkpoints" / "best"
-    folder = checkpoint.resolve(path)
-    description = read_description(folder)
-    if "languages" in description:
-        raise InputError(f"{path} is a translation run: open it with roformer.load_translator")
-    if "reads" in description:
-        raise InputError(f"{path} is a causal language model: open it with roformer.load_generator")
-    if "pair" in description:
-        raise InputError(
-            f"{path} scores pairs of documents, which is neither a classifier nor a language model: "
-            "its scores are in predictions/; init_from can start from it"
-        )
-    if "task" in description and best.exists():
-        folder = checkpoint.resolve(best)
-        description = read_description(folder, TaskDescription)
-    tokenizer = read_tokenizer(folder, description)
-    config = described(EncoderConfig, folder, description["model"])
-    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
-    model: nn.Module
-    if "task" in description:
-        outputs = len(description["labels"] or "1")
-        dropout = description["head_dropout"]
-        model = Classifier(config, description["vocab_size"], outputs, dropout=dropout)
-    else:
-        model = MaskedLM(config, description["vocab_size"])
-    with sound_weights(folder):
-        checkpoint.load_model(folder, model, description)
-    return TrainedModel(model.to(device).eval(), tokenizer, description)
-
-
-def _load_hugging_face(source: str, device: str, revision: str | None) -> TrainedModel:
-    if revision is not None and Path(source).expanduser().exists():
-        raise InputError(
-            f"revision={revision} is of a Hub id, and {source} is a folder: leave it out"
-        )
-    read = read_hugging_face(source, revision)
-    model = build_model(read)
-    description: dict[str, Any] = {"max_length": read.theirs.max_position_embeddings}
-    if read.kind == "classifier":
-        names = read.theirs.id2label
-        labels = [str(names.get(number, number)) for number in range(read.theirs.num_labels)]
-        description |= {"texts": None, "labels": labels if len(labels) > 1 else None}
-    own = {name if read.kind != "encoder" else f"encoder.{name}" for name in model.state_dict()}
-    heads = [their for name, theirs in read.names.items() if name not in own for their in theirs]
-    unused = sorted([*read.unused, *heads])
+    opened = open_model(path, revision=revision)
+    if opened.kind in ELSEWHERE:
+        raise InputError(f"{path} is {ELSEWHERE[opened.kind]}")
+    model, unused = opened.build(), []
+    if (read := opened.hugging_face) is not None:
+        own = {name if read.kind != "encoder" else f"encoder.{name}" for name in model.state_dict()}
+        heads = [part for name, parts in read.names.items() if name not in own for part in parts]
+        unused = sorted([*read.unused, *heads])
     if unused:
-        warnings.warn(f"not used of {source}: {', '.join(unused)}", stacklevel=3)
-    return TrainedModel(model.to(device), read.tokenizer, description, unused)
+        warnings.warn(f"not used of {path}: {', '.join(unused)}", stacklevel=2)
+    assert not isinstance(opened.tokenizer, (Bpe, ByteVocabulary))
+    return TrainedModel(model.to(device), opened.tokenizer, opened.description, unused)

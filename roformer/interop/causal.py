@@ -1,4 +1,4 @@
-"""The model of `transformers` that is the same function as a causal language model of ours.
+"""Export of causal language models: the model of `transformers` that computes the same, if there is one.
 
 rotary, whole heads or a part of them, any base    gpt_neox   sequential residuals, tied output
 learned                                            gpt2
@@ -18,8 +18,8 @@ from torch import Tensor
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
 from roformer.config.position import NoScaling
-from roformer.models.hf import convert_state_layout
-from roformer.models.hf_export import NoPeer, Peer, filled, fixed_table, table_length
+from roformer.interop.encoder import ExportedModel, NoEquivalent, filled, fixed_table, table_length
+from roformer.interop.layout import convert_state_layout
 
 GPT2 = {
     "tokens": "transformer.wte",
@@ -32,7 +32,7 @@ GPT2 = {
     "feed_forward.outer": "mlp.c_proj",
     "blocks": "transformer.h",
 }
-"""Ours → theirs, in every name of a weight."""
+"""Part of a parameter's name here → in `transformers`."""
 GPT_NEOX = {
     "tokens": "gpt_neox.embed_in",
     "final_norm": "gpt_neox.final_layer_norm",
@@ -46,7 +46,7 @@ GPT_NEOX = {
 }
 
 
-def causal_peer(
+def exported_causal_lm(
     config: CausalConfig,
     state: Mapping[str, Tensor],
     *,
@@ -54,12 +54,12 @@ def causal_peer(
     length: int,
     end_id: int | None,
     pad_id: int | None,
-) -> Peer:
-    """Return the model of `transformers` that a causal language model is.
+) -> ExportedModel:
+    """Return the model of `transformers` that computes the same as a causal language model.
 
     Args:
         config: of the model.
-        state: of our `CausalLM`.
+        state: of the `CausalLM`.
         vocab_size: V, rows of the embeddings.
         length: tokens that it was trained to read at once; tables that can be of any length get the
             next power of two, at least 512.
@@ -67,21 +67,23 @@ def causal_peer(
         pad_id: of the padding; None where there is none.
 
     Raises:
-        NoPeer: there is none.
+        NoEquivalent: there is none.
     """
     if config.norm != "pre":
-        raise NoPeer("its norms stand after the sublayers, those of gpt2 and gpt_neox before them")
+        raise NoEquivalent(
+            "its norms stand after the sublayers, those of gpt2 and gpt_neox before them"
+        )
     if not isinstance(config.attention, SoftmaxAttention):
-        raise NoPeer(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
+        raise NoEquivalent(f"gpt2 and gpt_neox have no {config.attention.kind} attention")
     position = config.position
     if position.kind == "rotary":
         if position.scaling != NoScaling():
-            raise NoPeer(f"its rotary positions are scaled: {position.scaling}")
-        peer = _gpt_neox
+            raise NoEquivalent(f"its rotary positions are scaled: {position.scaling}")
+        convert = _gpt_neox
     elif position.kind in ("learned", "sinusoidal", "none"):
-        peer = _gpt2
+        convert = _gpt2
     else:
-        raise NoPeer(f"neither gpt2 nor gpt_neox has {position.kind} positions")
+        raise NoEquivalent(f"neither gpt2 nor gpt_neox has {position.kind} positions")
     common = {
         "vocab_size": vocab_size,
         "initializer_range": config.init_std,
@@ -90,19 +92,19 @@ def causal_peer(
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
     }
-    return peer(config, dict(state), table_length(length), common)
+    return convert(config, dict(state), table_length(length), common)
 
 
 def _gpt_neox(
     config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
-) -> Peer:
+) -> ExportedModel:
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     rotary = config.position
     assert rotary.kind == "rotary"
     if rotary.layout == "interleaved":
         weights = convert_state_layout(weights, config.heads, "half", rotary_dim=config.rotary_dim)
-    theirs = GPTNeoXConfig(
+    settings = GPTNeoXConfig(
         **common,
         max_position_embeddings=positions,
         hidden_size=config.hidden_size,
@@ -126,12 +128,12 @@ def _gpt_neox(
         else tensor
         for name, tensor in weights.items()
     }
-    return Peer(filled(GPTNeoXForCausalLM(theirs), named), positions, ())
+    return ExportedModel(filled(GPTNeoXForCausalLM(settings), named), positions, ())
 
 
 def _gpt2(
     config: CausalConfig, weights: dict[str, Tensor], positions: int, common: dict[str, Any]
-) -> Peer:
+) -> ExportedModel:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     notes: tuple[str, ...] = ()
@@ -140,7 +142,7 @@ def _gpt2(
     else:
         table, note = fixed_table(config, positions, "gpt2")
         notes = (note,)
-    theirs = GPT2Config(
+    settings = GPT2Config(
         **common,
         n_positions=positions,
         n_embd=config.hidden_size,
@@ -153,7 +155,7 @@ def _gpt2(
         attn_pdrop=config.attention_dropout,
         layer_norm_epsilon=config.layer_norm_eps,
     )
-    # Their matrices are (in, out).
+    # Its matrices are (in, out).
     named = {
         _renamed(name, GPT2): tensor.T.contiguous()
         if name.startswith("blocks.") and tensor.ndim == 2
@@ -161,14 +163,14 @@ def _gpt2(
         for name, tensor in weights.items()
     }
     named["transformer.wpe.weight"] = table
-    model: Any = filled(GPT2LMHeadModel(theirs), named)
+    model: Any = filled(GPT2LMHeadModel(settings), named)
     model.generation_config.max_length = positions  # pipelines would write 256 tokens more
-    return Peer(model, positions, notes)
+    return ExportedModel(model, positions, notes)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:
-    for ours, theirs in names.items():
-        name = re.sub(rf"(^|\.){re.escape(ours)}\.", rf"\1{theirs}.", name)
+    for own, other in names.items():
+        name = re.sub(rf"(^|\.){re.escape(own)}\.", rf"\1{other}.", name)
     return name
 
 

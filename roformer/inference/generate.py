@@ -5,36 +5,17 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, overload
+from typing import Any, Protocol, overload
 
 import torch
-from pydantic import Field
 
-from roformer.config.lm import CausalConfig
-from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.tokenizers import WordPiece
 from roformer.data.vocabularies import CONTINUATION
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
+from roformer.inference.open import open_model
+from roformer.inference.texts import answer, check_text
 from roformer.models.causal import CausalDecoding, CausalLM
-from roformer.pipelines.asking import answer, check_text
-from roformer.pipelines.descriptions import (
-    Description,
-    check_size,
-    described,
-    read_description,
-    read_tokenizer,
-    sound_weights,
-)
-from roformer.pipelines.names import find
-from roformer.training import checkpoint
-
-
-class LanguageModelDescription(Description):
-    """What the checkpoint of a language model says besides."""
-
-    reads: Literal["bytes", "tokens"]
-    length: Annotated[int, Field(ge=1)]
 
 
 class Codec(Protocol):
@@ -176,24 +157,13 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
         InputError: nothing complete is there, it is no language model, or its tokenizer is missing or
             another one.
     """
-    folder = checkpoint.resolve(find(path))
-    if "reads" not in read_description(folder):
+    opened = open_model(path)
+    if opened.kind != "causal":
         raise InputError(
             f"{path} is no causal language model: give a run under runs/charlm/ or runs/clm/"
         )
-    description: dict[str, Any] = read_description(folder, LanguageModelDescription)
-    codec: Codec
-    if description["reads"] == "bytes":
-        codec = ByteCodec()
-        if description["vocab_size"] != ByteVocabulary.size:
-            raise InputError(
-                f"{folder} reads bytes with {description['vocab_size']} entries: damaged"
-            )
-    else:
-        codec = WordPieceCodec(read_tokenizer(folder, description))
-    config = described(CausalConfig, folder, description["model"])
-    check_size(config, description["vocab_size"], [folder / checkpoint.MODEL])
-    model = CausalLM(config, description["vocab_size"])
-    with sound_weights(folder):
-        checkpoint.load_model(folder, model, description)
-    return Generator(model.to(device).eval(), codec, description["length"])
+    tokenizer = opened.tokenizer
+    codec = WordPieceCodec(tokenizer) if isinstance(tokenizer, WordPiece) else ByteCodec()
+    model = opened.build()
+    assert isinstance(model, CausalLM)
+    return Generator(model.to(device), codec, opened.description["length"])

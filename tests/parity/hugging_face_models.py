@@ -22,10 +22,10 @@ from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Rotary
 from roformer.errors import InputError
+from roformer.inference.start import find_start
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.rotary import rotary_table
-from roformer.pipelines.start import find_start
 from tests.data.glue_tasks import TOKENIZER
 
 LAYERS, HIDDEN, HEADS, LONGEST = 2, 64, 4, 96
@@ -117,29 +117,29 @@ def prefix_of(state):
 def with_buffers(state):
     """Add what an older model saved besides: ids and the table of sines and cosines."""
     prefix, ids = prefix_of(state), torch.arange(LONGEST)[None]
-    made = rotary_table(torch.arange(1536), HIDDEN // HEADS)
+    made = rotary_table(torch.arange(LONGEST), HIDDEN // HEADS)
     table = {} if prefix == "bert." else {f"{prefix}encoder.embed_positions.weight": made}
     table = {name: torch.cat((made.sin, made.cos), dim=1) for name in table}
     ids = {f"{prefix}embeddings.position_ids": ids, f"{prefix}embeddings.token_type_ids": 0 * ids}
     return state | ids | table
 
 
-def as_pickle(folder, *, zipped=True):
+def as_pickle(folder):
+    """Store the weights as a pickle alone."""
     state = load_file(folder / "model.safetensors")
-    torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    torch.save(state, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 
-def in_shards(folder, name, write):
+def in_shards(folder):
     """Cut the weights into three files and an index."""
     state = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    stem, _, end = name.rpartition(".")
     places = {}
     for shard in range(3):
-        file = f"{stem}-{shard + 1:05d}-of-00003.{end}"
+        file = f"model-{shard + 1:05d}-of-00003.safetensors"
         part = {key: state[key] for key in sorted(state)[shard::3]}
-        write(part, folder / file)
+        save_file(part, folder / file, metadata={"format": "pt"})
         places |= dict.fromkeys(part, file)
     index = {"metadata": {"total_size": 0}, "weight_map": places}
-    (folder / f"{name}.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))

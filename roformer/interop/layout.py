@@ -1,23 +1,68 @@
-"""A run's weights in the other rotary layout: interleaved pairs (the paper) or half-split ones."""
+"""Conversion between the layouts of rotary pairs: interleaved (the paper) and half-split."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
-from roformer.config.lm import CausalConfig
-from roformer.config.schema import EncoderConfig, TransformerConfig
-from roformer.config.wmt import Seq2SeqConfig
 from roformer.errors import InputError
-from roformer.models.hf import convert_state_layout
+from roformer.models.description import KINDS
 from roformer.nn.rotary import Layout
 from roformer.training import checkpoint
-from roformer.training.averaging import AVERAGED
+from roformer.training.averaging import choose
 from roformer.training.tensors import load_tensors, save_tensors
+
+
+def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: int) -> Tensor:
+    """Permute the rows of a query or key projection so that the other rotary layout gives the same.
+
+    Interleaved pairs are rows (0, 1), (2, 3), … of a head; half-split pairs are rows (i, i + R/2).
+
+    Args:
+        projection: weight (heads·H, D) or bias (heads·H,) of the query or of the key.
+        heads: number of heads.
+        to: the layout wanted; the projection is in the other one.
+        rotary_dim: R, the rotated rows of each head; the rest stays.
+
+    Returns:
+        The permuted tensor; converting back restores it bit by bit.
+    """
+    by_head = projection.unflatten(0, (heads, -1))
+    pairs = torch.arange(rotary_dim).view(-1, 2).T.reshape(-1)  # 0, 2, 4, …, 1, 3, 5, …
+    order = pairs if to == "half" else pairs.argsort()
+    rest = torch.arange(rotary_dim, by_head.shape[1])
+    return by_head[:, torch.cat((order, rest)).to(projection.device)].flatten(0, 1)
+
+
+def convert_state_layout(
+    state: dict[str, Tensor], heads: int, to: Layout, *, rotary_dim: int
+) -> dict[str, Tensor]:
+    """Return a state dict whose queries and keys are in the other rotary layout.
+
+    It computes the same where `model.position.layout` says so; converting back restores every bit.
+
+    Args:
+        state: of an encoder, with or without a head, or of an encoder-decoder; every
+            `attention.projection` holds query, key and value.
+        heads: number of heads.
+        to: the layout wanted; the weights are in the other one.
+        rotary_dim: R, the rotated rows of each head.
+    """
+    converted = dict(state)
+    for name, tensor in state.items():
+        if re.search(r"(^|\.)attention\.projection\.(weight|bias)$", name):
+            query, key, value = tensor.chunk(3)
+            rotated = [convert_layout(t, heads, to, rotary_dim=rotary_dim) for t in (query, key)]
+            converted[name] = torch.cat((*rotated, value))
+    return converted
 
 
 def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path:
@@ -41,9 +86,9 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     output = Path(output)
     if output.exists():
         raise InputError(f"{output} exists: choose another folder")
-    source = _chosen(Path(path))
+    source = choose(Path(path))
     description = checkpoint.describe(source)
-    config = build(config_of(description), description["model"])
+    config = build(KINDS[description["kind"]].config, description["model"])
     if config.position.kind != "rotary":
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"
@@ -75,23 +120,3 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
     shutil.copytree(tokenizer, partial / "tokenizer")
     partial.rename(output)
     return output / written
-
-
-def config_of(description: dict[str, Any]) -> type[TransformerConfig]:
-    """Return the kind of model that a checkpoint describes."""
-    if "reads" in description:
-        return CausalConfig
-    return Seq2SeqConfig if "languages" in description else EncoderConfig
-
-
-def _chosen(path: Path) -> Path:
-    """Return the checkpoint that `load_model` or `load_translator` opens."""
-    for name in (AVERAGED, "best"):
-        special = path / "checkpoints" / name
-        if special.is_dir() and (name == AVERAGED or _is_classifier(path)):
-            return checkpoint.resolve(special)
-    return checkpoint.resolve(path)
-
-
-def _is_classifier(path: Path) -> bool:
-    return "task" in checkpoint.describe(checkpoint.resolve(path))

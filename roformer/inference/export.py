@@ -17,19 +17,20 @@ from omegaconf import OmegaConf
 from safetensors import SafetensorError
 
 from roformer.errors import InputError
-from roformer.models.causal_export import causal_peer
+from roformer.inference.generate import load_generator
+from roformer.inference.load import load_model
+from roformer.inference.names import EXPORT, find
+from roformer.inference.open import read_description
+from roformer.inference.translate import Translator, load_translator
+from roformer.interop.card import Record, model_card
+from roformer.interop.causal import exported_causal_lm
+from roformer.interop.encoder import ExportedModel, Head, NoEquivalent, exported_encoder
+from roformer.interop.marian import exported_translation
+from roformer.interop.tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
-from roformer.models.hf_export import Head, NoPeer, Peer, encoder_peer
-from roformer.models.marian import translation_peer
-from roformer.pipelines.export_tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
-from roformer.pipelines.generating import load_generator
-from roformer.pipelines.loading import load_model
-from roformer.pipelines.model_card import Record, model_card
-from roformer.pipelines.names import EXPORT, find
-from roformer.pipelines.translating import Translator, load_translator
 from roformer.training import checkpoint
-from roformer.training.averaging import ACCOUNT, AVERAGED
+from roformer.training.averaging import ACCOUNT, AVERAGED, choose
 from roformer.training.records import read_metrics
 from roformer.training.tensors import system_error
 
@@ -73,7 +74,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """
     run = Path(find(run))
     record = read_record(run, which)
-    if "pair" in record.description:
+    if record.kind == "scorer":
         raise InputError(
             f"{run} scores pairs of documents, of which transformers has no model: its scores are in "
             f"{run / 'predictions'}"
@@ -81,18 +82,18 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
-    convert = {"wmt": _translation, "clm": _language_model, "charlm": _language_model}
+    convert = {"translation": _translation, "causal": _causal_lm}
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         try:
-            notes = convert.get(record.pipeline, _encoder)(record, partial)
+            notes = convert.get(record.kind, _encoder)(record, partial)
             kind = json.loads((partial / "config.json").read_text())["model_type"]
-        except NoPeer as reason:
+        except NoEquivalent as reason:
             _own(record, partial)
             kind, notes = None, (f"transformers has no such model: {reason}.",)
-        (partial / "README.md").write_text(model_card(record, kind, notes), encoding="utf-8")
+        model_card(record, kind, notes).save(partial / "README.md")
         partial.replace(output)
     except SafetensorError as error:
         raise system_error(error, partial) from error
@@ -118,7 +119,7 @@ def read_record(run: Path, which: str | None) -> Record:
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    folder = find_checkpoint(run, which)
+    folder = choose(run, which)
     config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
     assert isinstance(config, dict)
     summary = run / "summary.json"
@@ -126,7 +127,7 @@ def read_record(run: Path, which: str | None) -> Record:
     return Record(
         run=run,
         checkpoint=folder,
-        description=checkpoint.describe(folder),
+        description=read_description(folder),
         config={str(key): value for key, value in config.items()},
         environment=json.loads((run / "env.json").read_text()),
         command=(run / "command.txt").read_text().strip(),
@@ -135,28 +136,7 @@ def read_record(run: Path, which: str | None) -> Record:
     )
 
 
-def find_checkpoint(run: Path, which: str | None) -> Path:
-    """Return a run's checkpoint by name, or the one that its kind of model is opened with.
-
-    Raises:
-        InputError: it is not there or not complete.
-    """
-    folders = run / "checkpoints"
-    if which is None:
-        newest = checkpoint.resolve(run)
-        description = checkpoint.describe(newest)
-        usual = AVERAGED if "languages" in description else "best" if "task" in description else ""
-        if not usual or not (folders / usual).exists():
-            return newest
-        which = usual
-    named = {path.name for path in folders.iterdir() if not path.name.startswith(".")}
-    if which not in named:
-        there = ", ".join(sorted(named)) or "none"
-        raise InputError(f"{run} has no checkpoint {which}: choose one of {there}")
-    return checkpoint.resolve(folders / which)
-
-
-# --- as transformers has it ----------------------------------------------------------------------
+# --- a folder of transformers ----------------------------------------------------------------------
 
 
 def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
@@ -167,7 +147,7 @@ def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
     length = (
         description["max_length"] if classifies else record.config["training"]["sequence_length"]
     )
-    peer = encoder_peer(
+    exported = exported_encoder(
         model.encoder.config,
         model.state_dict(),
         vocab_size=description["vocab_size"],
@@ -175,19 +155,19 @@ def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
         length=length,
         head=Head(trained.labels, description["head_dropout"]) if classifies else None,
     )
-    _save(peer, folder)
-    limit = length if classifies else peer.length
+    _save(exported, folder)
+    limit = length if classifies else exported.length
     save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
     if classifies:
-        return (*peer.notes, EMPTY_SECOND) if trained.texts == 2 else peer.notes
-    room = f"It reads at most {peer.length} tokens and was trained on {length}."
-    return (*peer.notes, room, SPELLING)
+        return (*exported.notes, EMPTY_SECOND) if trained.texts == 2 else exported.notes
+    room = f"It reads at most {exported.length} tokens and was trained on {length}."
+    return (*exported.notes, room, SPELLING)
 
 
 def _translation(record: Record, folder: Path) -> tuple[str, ...]:
     translator: Translator = load_translator(record.checkpoint)
     tokenizer = translator.tokenizer
-    peer = translation_peer(
+    exported = exported_translation(
         translator.model.config,
         translator.model.state_dict(),
         translator.search,
@@ -196,23 +176,23 @@ def _translation(record: Record, folder: Path) -> tuple[str, ...]:
         end_id=tokenizer.end_id,
         max_length=record.description["max_length"],
     )
-    _save(peer, folder)
-    save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=peer.length)
+    _save(exported, folder)
+    save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=exported.length)
     if tokenizer.words == "bytes":
-        return peer.notes
+        return exported.notes
     return (
-        *peer.notes,
+        *exported.notes,
         "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
         "sacremoses, as shown; text as it is gives other ids.",
     )
 
 
-def _language_model(record: Record, folder: Path) -> tuple[str, ...]:
+def _causal_lm(record: Record, folder: Path) -> tuple[str, ...]:
     generator = load_generator(record.checkpoint)
     tokenizer = getattr(generator.codec, "tokenizer", None)
     if tokenizer and tokenizer.words != "none":
-        raise NoPeer("no tokenizer of theirs cuts Chinese into words for a causal model")
-    peer = causal_peer(
+        raise NoEquivalent("no tokenizer of a causal model there cuts Chinese into words")
+    exported = exported_causal_lm(
         generator.model.config,
         generator.model.state_dict(),
         vocab_size=record.description["vocab_size"],
@@ -220,26 +200,30 @@ def _language_model(record: Record, folder: Path) -> tuple[str, ...]:
         end_id=generator.codec.end_id,
         pad_id=tokenizer and tokenizer.pad_id,
     )
-    _save(peer, folder)
+    _save(exported, folder)
     room = f"It was trained on texts of {generator.length} {record.description['reads']}."
     if tokenizer is None:
-        save_bytes(folder, max_length=peer.length)
-        return (*peer.notes, room)
-    save_prompts(tokenizer, folder, max_length=peer.length)
-    return (*peer.notes, room, "Its tokenizer begins a prompt with the end of the document before.")
+        save_bytes(folder, max_length=exported.length)
+        return (*exported.notes, room)
+    save_prompts(tokenizer, folder, max_length=exported.length)
+    return (
+        *exported.notes,
+        room,
+        "Its tokenizer begins a prompt with the end of the document before.",
+    )
 
 
-def _save(peer: Peer, folder: Path) -> None:
+def _save(exported: ExportedModel, folder: Path) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    peer.model.save_pretrained(folder)
+    exported.model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
         file.chmod(mode)
 
 
-# --- as roformer has it --------------------------------------------------------------------------
+# --- a folder of roformer -----------------------------------------------------------------------------
 
 
 def _own(record: Record, folder: Path) -> None:
@@ -250,7 +234,7 @@ def _own(record: Record, folder: Path) -> None:
             shutil.copyfile(record.run / name, folder / name)
     name = record.checkpoint.name
     # An average is looked for in translation alone.
-    if name == AVERAGED and "languages" not in record.description:
+    if name == AVERAGED and record.kind != "translation":
         name = json.loads((record.checkpoint / ACCOUNT).read_text())["checkpoints"][-1]
     target = folder / "checkpoints" / name
     target.mkdir(parents=True)

@@ -1,0 +1,149 @@
+"""The weights that a fine-tuning starts from: those of a trained model, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from roformer.config import schema
+from roformer.config.build import build, plain
+from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.data.word_vocabulary import train_tokenizer
+from roformer.errors import InputError
+from roformer.inference.names import find
+from roformer.inference.open import open_model
+from roformer.interop.hugging_face import is_hugging_face
+
+SCRATCH = "scratch"
+HEAD = ("pooler.", "classifier.")
+"""Beginnings of the names of weights that may be missing."""
+
+
+class Start(NamedTuple):
+    """Weights and tokenizer that a fine-tuning starts from."""
+
+    name: str
+    """For the record: a run id, a folder, a Hub id, or `scratch`."""
+    model: schema.EncoderConfig
+    vocab_size: int
+    tokenizer: WordPiece
+    weights: dict[str, Tensor]
+    """By the names of `models`; empty for random weights."""
+    fingerprint: str
+    """Equal where weights and tokenizer are."""
+    revision: str | None = None
+    """Commit of a Hub id, looked up where none was given."""
+    unused: tuple[str, ...] = ()
+    """Names of weights of a Hugging Face model that no model here has."""
+
+
+def find_start(
+    init_from: str,
+    revision: str | None,
+    model: schema.EncoderConfig,
+    tokenizer: schema.TokenizerConfig | None,
+    runs_dir: str,
+    texts: Callable[[], Iterable[str]],
+) -> Start:
+    """Open the model that `init_from` names.
+
+    Args:
+        init_from: a name that `open_model` opens, or `scratch`.
+        revision: of a Hub id.
+        model: the model for random weights; of a trained model only its dropout is used.
+        tokenizer: for random weights; of a trained model it may only confirm its tokenizer.
+        runs_dir: where runs are.
+        texts: training texts, for random weights whose tokenizer is to be trained.
+
+    Raises:
+        InputError: there is no such model, it has no encoder, or its tokenizer differs.
+    """
+    if init_from == SCRATCH:
+        chosen = tokenizer or schema.TokenizerConfig()
+        words = (
+            train_tokenizer(list(texts()), chosen)
+            if chosen.source == "train"
+            else load_wordpiece(chosen)
+        )
+        return Start(SCRATCH, model, words.size, words, {}, words.fingerprint)
+    start = _trained(init_from, revision, runs_dir)
+    if tokenizer is not None:
+        given = load_wordpiece(tokenizer) if tokenizer.source != "train" else None
+        if given is None or given.fingerprint != start.tokenizer.fingerprint:
+            raise InputError(
+                f"tokenizer.source={tokenizer.source} is not the tokenizer that {init_from} was "
+                "trained with: leave tokenizer out"
+            )
+    dropout = {"hidden_dropout": model.hidden_dropout, "attention_dropout": model.attention_dropout}
+    content = {**plain(start.model), **dropout}
+    return start._replace(model=build(schema.EncoderConfig, content))
+
+
+def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
+    path = find(init_from, runs_dir)
+    if not Path(path).expanduser().exists() and not is_hugging_face(path):
+        raise InputError(
+            f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
+            "its id, a Hugging Face model, scratch or auto"
+        )
+    of_hub = is_hugging_face(path)
+    try:
+        opened = open_model(path, revision=revision if of_hub else None, runs_dir=runs_dir)
+    except InputError as error:
+        raise InputError(f"init_from={error}") from error
+    if opened.kind in ("translation", "causal"):
+        what = "translation" if opened.kind == "translation" else "causal language"
+        raise InputError(f"init_from={init_from} is a {what} model, which has no classifier")
+    if isinstance(opened.tokenizer, str):
+        raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {opened.tokenizer}")
+    assert isinstance(opened.config, schema.EncoderConfig)
+    assert isinstance(opened.tokenizer, WordPiece)
+    weights, name, unused, commit = opened.weights, path, [], None
+    if (read := opened.hugging_face) is not None:
+        name, unused, commit = init_from, read.unused, read.commit
+        if read.activation != "tanh":  # another head than that of a fine-tuning
+            heads = [name for name in weights if name.startswith(HEAD)]
+            unused = [*unused, *(part for head in heads for part in read.names[head])]
+            weights = {name: tensor for name, tensor in weights.items() if name not in heads}
+    elif Path(path).resolve() == (run := Path(runs_dir) / "pretrain" / Path(path).name).resolve():
+        name = run.name  # an id stands for a whole run; a checkpoint of it is named by its path
+    elif Path(init_from).expanduser().exists():
+        name = init_from
+    return Start(
+        name=name,
+        model=opened.config,
+        vocab_size=opened.vocab_size,
+        tokenizer=opened.tokenizer,
+        weights=weights,
+        fingerprint=opened.fingerprint,
+        revision=commit,
+        unused=tuple(unused),
+    )
+
+
+def load_start(start: Start, model: nn.Module) -> str:
+    """Load the weights of a start into `model`; return a line on what was new and what was not used.
+
+    Raises:
+        InputError: a weight of the encoder is missing.
+    """
+    if start.name == SCRATCH:
+        return "all weights are new (init_from=scratch)"
+    own = model.state_dict()
+    fitting = {
+        name: tensor
+        for name, tensor in start.weights.items()
+        if name in own and (tensor.shape == own[name].shape or not name.startswith(HEAD))
+    }
+    missing = [name for name in own if name not in fitting]
+    if lost := [name for name in missing if not name.startswith(HEAD)]:
+        raise InputError(f"{start.name} lacks weights of the encoder: {', '.join(lost[:4])}")
+    model.load_state_dict(fitting, strict=False)
+    unused = [*(name for name in start.weights if name not in fitting), *start.unused]
+    return (
+        f"{len(fitting)} weights from {start.name}; new: {', '.join(missing) or 'none'}; "
+        f"not used: {', '.join(unused) or 'none'}"
+    )

@@ -1,0 +1,204 @@
+"""Tokenizers in the files of `transformers`: read beside a model, and written with the same ids."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from roformer.config.schema import Words
+from roformer.data.bpe import SPECIAL_TOKENS, Bpe
+from roformer.data.tokenizers import WordPiece
+from roformer.data.vocabularies import CLASSES, CONTINUATION, PAD, SEP, UNK, has_words
+from roformer.errors import InputError
+
+TOKENIZERS: dict[str, Words] = {
+    f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
+}
+"""Class of a tokenizer → how it cuts words."""
+PADDING = 128
+"""Embeddings may have fewer spare rows than this behind the vocabulary: rounded up for speed."""
+
+
+def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
+    """Return the tokenizer of a folder, or why its texts cannot be read.
+
+    Raises:
+        InputError: a vocabulary that is damaged or of another model.
+    """
+    if not any((folder / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
+        return "it comes without a tokenizer (vocab.txt or tokenizer.json)"
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    named = stated.get("tokenizer_class") or getattr(settings, "tokenizer_class", None)
+    if named is not None and named not in TOKENIZERS:
+        return f"its tokenizer is {named}, and only BERT's and RoFormer's are read"
+    read = WordPiece.load(folder)
+    if named is None:
+        named = CLASSES["jieba" if has_words(read.vocabulary) else "none"]
+    words = TOKENIZERS[named]
+    tokenizer = WordPiece(read.vocabulary, read.lowercase, words)
+    if words == "none" and has_words(tokenizer.vocabulary):
+        return (
+            f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
+            f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
+        )
+    if reason := _difference(folder, stated, tokenizer):
+        return f"its tokenizer is {named} with {reason}, which is not built here"
+    spare = settings.vocab_size - tokenizer.size
+    if not 0 <= spare < PADDING:
+        raise InputError(
+            f"its tokenizer has {tokenizer.size:,} entries, its embeddings {settings.vocab_size:,}: they "
+            "are not of one model"
+        )
+    return tokenizer
+
+
+def _difference(folder: Path, stated: dict[str, Any], tokenizer: WordPiece) -> str | None:
+    """Return the setting by which a tokenizer cuts texts otherwise than `WordPiece`."""
+    whole = folder / "tokenizer.json"
+    content = read_json(whole) if whole.is_file() else {}
+    normalizer = content.get("normalizer") or {}
+    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
+    if accents is not None and accents != tokenizer.lowercase:
+        return f"strip_accents={accents}"
+    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    # RoFormer's tokenizer reads neither key.
+    if not apart and tokenizer.words == "none":
+        return "tokenize_chinese_chars=false"
+    if not stated.get("do_basic_tokenize", True) and tokenizer.words == "none":
+        return "do_basic_tokenize=false"
+    added = [str(entry.get("content")) for entry in content.get("added_tokens") or []]
+    if (file := folder / "added_tokens.json").is_file():
+        added += read_json(file)
+    known = set(tokenizer.vocabulary)
+    new = [entry for entry in added if entry not in known]
+    return f"added tokens ({', '.join(new[:3])})" if new else None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        InputError: the file is not one.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file.name} is not JSON: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{file.name} is not a JSON object")
+    return content
+
+
+def save_wordpiece(
+    tokenizer: WordPiece, folder: Path, *, max_length: int, special_as_text: bool
+) -> None:
+    """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
+
+    Args:
+        tokenizer: to be written.
+        folder: of the model.
+        max_length: what `truncation=True` cuts to.
+        special_as_text: whether the spelling of a special token inside a text is text, as it is here;
+            a masked-language model must be given its [MASK] in the text.
+    """
+    from transformers import BertTokenizer, RoFormerTokenizer
+
+    tokenizer.save(folder)
+    kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
+    written = kind.from_pretrained(folder)
+    written.save_pretrained(folder)
+    _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
+    _write(folder / "special_tokens_map.json", written.special_tokens_map)
+
+
+def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
+    """Write a byte-pair encoding as `transformers` does; it ends each text with `</s>`.
+
+    Args:
+        source: what `Bpe.save` wrote.
+        tokenizer: the same, read.
+        folder: of the model.
+        max_length: what `truncation=True` cuts to, the end included.
+    """
+    pad, end, unknown = SPECIAL_TOKENS
+    library = Tokenizer.from_file(str(source / "tokenizer.json"))
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
+    )
+    _save(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
+
+
+def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None:
+    """Write a WordPiece tokenizer for a causal model: a text begins where a document has ended.
+
+    Args:
+        tokenizer: of characters.
+        folder: of the model.
+        max_length: what `truncation=True` cuts to.
+    """
+    tokenizer.save(folder)
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    # the library's leaves out the space before the first word, where a continuation needs it
+    library.decoder = decoders.Sequence(
+        [
+            decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
+            decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
+            decoders.Fuse(),
+        ]
+    )
+    library.post_processor = processors.TemplateProcessing(
+        single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
+    )
+    (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
+    _save(library, folder, max_length, bos_token=SEP, eos_token=SEP, pad_token=PAD, unk_token=UNK)
+
+
+def save_bytes(folder: Path, *, max_length: int) -> None:
+    """Write a tokenizer whose ids are the bytes of the text in UTF-8.
+
+    Args:
+        folder: of the model.
+        max_length: what `truncation=True` cuts to.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    library = Tokenizer(models.BPE(vocab=ids, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.decoder = decoders.ByteLevel()
+    _save(library, folder, max_length)
+
+
+def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:
+    """Write a tokenizer of `tokenizers` for `AutoTokenizer`: text is text, even spelt as a special token."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["input_ids", "attention_mask"]
+    written = PreTrainedTokenizerFast(
+        tokenizer_object=library,
+        model_max_length=max_length,
+        model_input_names=names,
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+        **special,
+    )
+    written.save_pretrained(folder)
+    _amend(folder, model_input_names=names)
+    _write(folder / "special_tokens_map.json", written.special_tokens_map)
+
+
+def _amend(folder: Path, **changes: Any) -> None:
+    """Settle what `save_pretrained` writes of tokenizer_config.json in some versions and not others."""
+    file = folder / "tokenizer_config.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for machine in ("is_local", "local_files_only", "name_or_path"):
+        content.pop(machine, None)
+    _write(file, content | changes)
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

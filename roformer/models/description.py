@@ -1,0 +1,125 @@
+"""The description of a trained model that lies beside its weights (`model.json`), by kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+from torch import nn
+from typing_extensions import TypedDict
+
+from roformer.config.build import build, plain
+from roformer.config.lm import CausalConfig
+from roformer.config.schema import EncoderConfig, TransformerConfig
+from roformer.config.scm import PairConfig
+from roformer.config.wmt import Seq2SeqConfig
+from roformer.errors import InputError
+from roformer.models.causal import CausalLM
+from roformer.models.classifier import Classifier
+from roformer.models.encoder import MaskedLM
+from roformer.models.scorer import PairScorer
+from roformer.models.seq2seq import Seq2Seq
+
+Kind = Literal["mlm", "classifier", "scorer", "causal", "translation"]
+Length = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Description(TypedDict):
+    """Keys of every description; all that a masked language model has."""
+
+    kind: Kind
+    model: dict[str, Any]
+    vocab_size: Annotated[int, Field(ge=1)]
+    tokenizer: str
+    """Fingerprint."""
+
+
+class ClassifierDescription(Description):
+    """A classifier or regression of one text or a pair."""
+
+    task: str
+    labels: Annotated[list[str], Field(min_length=1)] | None
+    texts: Annotated[list[str], Field(min_length=1, max_length=2)]
+    max_length: Annotated[int, Field(ge=4)]
+    head_dropout: Share
+
+
+class ScorerDescription(Description):
+    """A score of a pair of documents."""
+
+    pair: dict[str, Any]
+    max_length: Length
+    head_dropout: Share
+
+
+class CausalDescription(Description):
+    """A causal language model."""
+
+    reads: Literal["bytes", "tokens"]
+    length: Length
+
+
+class TranslationDescription(Description):
+    """An encoder-decoder with its search."""
+
+    languages: Annotated[list[str], Field(min_length=2, max_length=2)]
+    search: dict[str, Any]
+    max_length: Length
+
+
+class Shape(NamedTuple):
+    """Keys of a kind's description, and the class of its `model`."""
+
+    description: type
+    config: type[TransformerConfig]
+
+
+KINDS: dict[Kind, Shape] = {
+    "mlm": Shape(Description, EncoderConfig),
+    "classifier": Shape(ClassifierDescription, EncoderConfig),
+    "scorer": Shape(ScorerDescription, EncoderConfig),
+    "causal": Shape(CausalDescription, CausalConfig),
+    "translation": Shape(TranslationDescription, Seq2SeqConfig),
+}
+
+
+def build_model(description: dict[str, Any], config: Any) -> nn.Module:
+    """Return the model that is described, with fresh weights.
+
+    Args:
+        description: as `KINDS` says for its kind.
+        config: its `model`, built.
+    """
+    kind, vocab_size = description["kind"], description["vocab_size"]
+    if kind == "classifier":
+        outputs = len(description["labels"] or "1")
+        return Classifier(config, vocab_size, outputs, dropout=description["head_dropout"])
+    if kind == "scorer":
+        pair = build(PairConfig, description["pair"])
+        return PairScorer(config, vocab_size, pair, dropout=description["head_dropout"])
+    if kind == "causal":
+        return CausalLM(config, vocab_size)
+    if kind == "translation":
+        return Seq2Seq(config, vocab_size)
+    return MaskedLM(config, vocab_size)
+
+
+def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
+    """Check, before a model is built, that files of weights can hold it: it may not fit in memory.
+
+    Raises:
+        InputError: the model has more parameters than the files have bytes.
+    """
+    wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
+    tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim
+    fewest = wide * (vocab_size + layers * (4 * wide + 2 * config.intermediate_size)) + tables
+    known = [file for file in files if file.is_file()]
+    if fewest > sum(file.stat().st_size for file in known):
+        where = known[0].parent if known else "the folder"
+        raise InputError(
+            f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
+            "bytes: they are damaged, or not of one model"
+        )
