@@ -26,10 +26,11 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from roformer.config.build import build
 from roformer.config.composing import CONF as CONF
-from roformer.config.composing import Composer, without_hydra
+from roformer.config.composing import Composer, groups_of, without_hydra
 from roformer.config.composing import compose as compose
 from roformer.config.describe import describe, plain_in_full
 from roformer.errors import Diverged, InputError, PeerLost
+from roformer.pipelines import registry
 from roformer.stdout import outlive_reader
 
 C = TypeVar("C")
@@ -65,9 +66,10 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
     typed = " ".join([shlex.quote(os.path.relpath(sys.argv[0])), typed]).strip()
     flags: list[str] = []
     with one_line_errors():
+        home = str(registry.get(pipeline).conf or CONF)
         arguments = read_flags(sys.argv[1:])
         if not (arguments.shell_completion or arguments.hydra_help):
-            composer = composer_of(pipeline, schema, arguments, script)
+            composer = composer_of(pipeline, arguments, script)
             opened = [composer.open_key(word) for word in arguments.overrides]
             config = check(composer, schema, opened, multirun=arguments.multirun)
             if arguments.help:
@@ -97,7 +99,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             action(built)
         leave_process_group()
 
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name=pipeline)(main)()
+    with groups_of(pipeline, arguments.config_path):
+        hydra.main(version_base="1.3", config_path=home, config_name=pipeline)(main)()
 
 
 def let_threads_sleep() -> None:
@@ -138,9 +141,7 @@ def read_flags(words: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def composer_of(
-    pipeline: str, schema: type[Any], arguments: argparse.Namespace, script: Path
-) -> Composer:
+def composer_of(pipeline: str, arguments: argparse.Namespace, script: Path) -> Composer:
     """Return what composes the config files that the flags name.
 
     Raises:
@@ -151,7 +152,6 @@ def composer_of(
         path = arguments.config_path = str(script.parent / path)
     return Composer(
         pipeline,
-        schema,
         config_name=arguments.config_name,
         config_path=path,
         config_dir=arguments.config_dir,
@@ -240,7 +240,7 @@ def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) ->
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
         options.append(f"  {group:<{width}}  {listed}")
     recipes = composer.options("recipe")
-    smallest = next((one for one in recipes if one.endswith("smoke")), recipes[0])
+    smallest = "smoke" if "smoke" in recipes else recipes[0]
     examples = [
         f"{command} recipe={smallest} tracker=none",
         f"{command} training.precision=bf16 runtime.micro_batch_size=8",

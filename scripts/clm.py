@@ -1,4 +1,4 @@
-"""Train a causal language model: `python scripts/clm.py model/position=learned recipe=clm_mini`."""
+"""Train a causal language model: `python scripts/clm.py model/position=learned recipe=mini`."""
 
 from roformer.cli import run
 from roformer.config.lm import CausalLMConfig

@@ -1,4 +1,4 @@
-"""Print what a training would cost: `python scripts/plan.py pipeline=wmt recipe=wmt_paper devices=8`."""
+"""Print what a training would cost: `python scripts/plan.py pipeline=wmt recipe=paper devices=8`."""
 
 import sys
 from collections.abc import Callable

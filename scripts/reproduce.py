@@ -240,9 +240,8 @@ def outcome(stage: Stage, folders: list[Path]) -> str:
 
 
 def overrides_of(stage: Stage, recipe: str) -> list[str]:
-    """Return the overrides of a stage: recipe `mini` is `glue_mini` to fine-tuning."""
-    prefix = "" if stage.pipeline == "pretrain" else f"{stage.pipeline}_"
-    return [*stage.arm, f"recipe={prefix}{recipe}"]
+    """Return the overrides of a stage."""
+    return [*stage.arm, f"recipe={recipe}"]
 
 
 def name_of(stage: Stage) -> str:

@@ -1,4 +1,4 @@
-"""Fine-tune on triplets of documents: `python scripts/scm.py preset=roformer_1024 recipe=scm_mini`."""
+"""Fine-tune on triplets of documents: `python scripts/scm.py preset=roformer_1024 recipe=mini`."""
 
 from roformer.cli import compose, run
 from roformer.config.build import build

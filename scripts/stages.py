@@ -1,4 +1,4 @@
-"""Pre-train in stages, as the paper's Table 4: `python scripts/stages.py recipe=stages_mini`."""
+"""Pre-train in stages, as the paper's Table 4: `python scripts/stages.py recipe=mini`."""
 
 from roformer.cli import CONF, run
 from roformer.config.stages import StagesConfig

@@ -1,4 +1,4 @@
-"""Train a translation model and score it: `python scripts/wmt.py model=transformer recipe=wmt_mini`."""
+"""Train a translation model and score it: `python scripts/wmt.py model=transformer recipe=mini`."""
 
 from roformer.cli import run
 from roformer.config.wmt import WmtConfig

@@ -120,7 +120,7 @@ class StagesConfig:
                 schedule = build(ScheduleConfig, {**plain(self.schedule), **place})
             micro = stage.micro_batch_size or self.runtime.micro_batch_size
             return PretrainConfig(
-                recipe=f"{self.recipe}_{number}",
+                recipe=f"stages_{self.recipe}_{number}",
                 seed=self.seed,
                 model=self.model,
                 data=self.data,

@@ -37,7 +37,7 @@ def test_a_trained_run_and_what_was_measured_of_it(arguments, tmp_path, model):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     overrides = [
-        *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
+        *("recipe=smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
         *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
         *("training.max_length=32", "training.epochs=2", f"init_from={run}"),
         *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),

@@ -24,7 +24,7 @@ from tests.e2e.conftest import assert_same, small_run
 from tests.unit import glue_tasks
 
 SMALL = [
-    *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc"),
+    *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.max_length=48", "training.epochs=2"),
     *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),

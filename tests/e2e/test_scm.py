@@ -24,7 +24,7 @@ from roformer.training.loop import Loop
 from tests.e2e.conftest import assert_same, small_run, weights
 
 TINY = [
-    *("recipe=scm_smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
+    *("recipe=smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
     *("preset=roformer_512", "training.max_length=64", "model.hidden_size=32"),
     *("model.intermediate_size=64", "runtime.device=cpu", "runtime.progress=false"),
     "runtime.tune_process=false",
@@ -142,7 +142,7 @@ def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
     accuracies = []
     for label in "BC":
         write_triplets(tmp_path / label, {"train": "B", "valid": label})
-        given = ["data=scm_files", f"data.path={tmp_path / label}", "tokenizer.words=none"]
+        given = ["data=files", f"data.path={tmp_path / label}", "tokenizer.words=none"]
         given += ["data.max_held_out_triplets=null"]
         summary, folder = run([*TINY, *places(tmp_path)], *given)
         accuracies.append(summary["metrics"]["valid/accuracy"])
