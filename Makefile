@@ -81,8 +81,8 @@ clm: $(STAMP) $(GPUS_THERE)  ## causal language model on the text of pre-trainin
 scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRESET=roformer_512 [smoke, mini, real, paper]
 	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=$(RECIPE) $(ARGS)
 
-prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
-	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
+	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(STUDY) $(ARGS)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -48,6 +48,57 @@ REMEDIES = {
     errno.EPERM: "allow it or choose another folder",
 }
 """What to do about a system's error."""
+
+
+def main(name: str) -> None:
+    """Train with a pipeline of the registry, told by the command line; see `run`."""
+    with one_line_errors():
+        pipeline = registry.get(name)
+
+    def train(config: Any) -> None:
+        done = registry.load(pipeline.train)(config)
+        if pipeline.tell and os.environ.get("RANK", "0") == "0":
+            from roformer.report.records import RecordError
+
+            try:
+                print(registry.load(pipeline.tell)(done))
+            except RecordError as error:
+                raise InputError(str(error)) from error
+
+    run(name, registry.load(pipeline.config), train)
+
+
+def main_of(part: Literal["prepare", "plan"]) -> None:
+    """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
+    with one_line_errors():
+        pipeline = named_pipeline(sys.argv, part)
+    schema, action = pipeline.config, pipeline.prepare
+    if part == "plan":
+        assert pipeline.plan is not None
+        schema, action = pipeline.plan
+    run(pipeline.name, registry.load(schema), lambda config: registry.load(action)(config))
+
+
+def named_pipeline(words: list[str], part: str) -> registry.Pipeline:
+    """Take `pipeline=` out of a command line; return its entry, that of pretrain without one.
+
+    Raises:
+        InputError: there is no such pipeline, or it has not this part; or it is to be done for the
+            jobs of a multirun, which are trainings.
+    """
+    given = [word for word in words if word.startswith("pipeline=")]
+    for word in given:
+        words.remove(word)
+    name = given[-1].partition("=")[2] if given else "pretrain"
+    able = [name for name, pipeline in registry.pipelines().items() if getattr(pipeline, part)]
+    if name not in able:
+        raise InputError(
+            f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
+            "their texts as the weights do that they start from)"
+        )
+    if {"-m", "--multirun"} & set(words):
+        raise InputError(f"a {part} is of one config: leave --multirun out")
+    return registry.get(name)
 
 
 def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:

@@ -1,27 +1,6 @@
 """Fine-tune on GLUE: `python scripts/glue.py task=[mrpc,stsb] optimizer.learning_rate=[2e-5,5e-5]`."""
 
-from roformer.cli import compose, run
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
-from roformer.errors import InputError
-
-
-def main(config: GlueConfig) -> None:
-    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-
-    from roformer.pipelines.glue import glue  # takes seconds: torch
-    from roformer.pipelines.run import first_process
-    from roformer.report.glue import glue_tables
-    from roformer.report.records import RecordError
-
-    cells = glue(config, pretraining)
-    if first_process():
-        try:
-            print(glue_tables(cells))
-        except RecordError as error:
-            raise InputError(str(error)) from error
-
+from roformer.cli import main
 
 if __name__ == "__main__":
-    run("glue", GlueConfig, main)
+    main("glue")

@@ -66,6 +66,7 @@ def groups_of(pipeline: str, config_path: str | None = None) -> Iterator[None]:
     entry = registry.get(pipeline)
     home = Path(config_path or entry.conf or CONF).absolute()
     found = [home / "pipelines" / name for name in (pipeline, *entry.groups)]
+    found += [CONF / "pipelines" / group for group in entry.groups] if entry.conf else []
     PipelineGroups.before = [folder for folder in found if folder.is_dir()]
     PipelineGroups.after = [CONF] if entry.conf and not config_path else []
     try:

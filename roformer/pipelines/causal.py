@@ -90,6 +90,7 @@ class CausalTask:
         self.entropy = unigram_entropy(np.stack(labels))
         """In nats, of the validation sample: what knowing frequencies alone is worth."""
         self.description: dict[str, Any] = {
+            "kind": "causal",
             "model": plain(config.model),
             "vocab_size": size,
             "tokenizer": vocabulary.fingerprint,

@@ -11,7 +11,8 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.config.build import plain
+from roformer.config.build import build, plain
+from roformer.config.composing import compose
 from roformer.config.schema import PretrainConfig
 from roformer.data.mlm import (
     IGNORED,
@@ -25,7 +26,7 @@ from roformer.errors import InputError
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.pipelines.names import find
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, not_learnt, tokens_in
 from roformer.training.updates import share_of
@@ -53,6 +54,7 @@ class MaskedLMTask:
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
         self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
         self.description = {
+            "kind": "mlm",
             "model": plain(config.model),
             "vocab_size": size,
             "tokenizer": shards.tokenizer.fingerprint,
@@ -163,6 +165,31 @@ def start_from(config: PretrainConfig, task: MaskedLMTask) -> Path | None:
     if config.keep_moments:
         checkpoint.check_moments(source)
     return source if config.keep_moments else None
+
+
+def open_task(config: PretrainConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    shards = prepare(config)
+    task = MaskedLMTask(config, shards)
+    return Opened(
+        config, task, config.training, shards.fingerprint, lambda: start_from(config, task)
+    )
+
+
+def pretraining_of(config: Any) -> PretrainConfig:
+    """Return what `init_from=auto` of a fine-tuning stands for.
+
+    That is `pretraining`, the overrides of its config, with the model of the fine-tuning but its own
+    dropout, and where and as the fine-tuning runs.
+
+    Raises:
+        InputError: a mistake in the overrides.
+    """
+    ours = plain(config)
+    theirs = plain(build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
+    theirs["model"] = ours["model"] | dropout
+    return build(PretrainConfig, theirs | {"runtime": ours["runtime"], "tracker": ours["tracker"]})
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:

@@ -78,9 +78,11 @@ class Pipeline:
     loss: Loss | None = None
     """What its curves are of; None: it is judged by scores."""
     prepare: str = ""
-    """Function of the config that prepares the data alone."""
+    """Function of the config that prepares the data alone; "": it needs the weights to start from."""
     task: str = ""
-    """Function of a run's config: `roformer.pipelines.run.Opened`, for a replay."""
+    """Function of a run's resolved config: `roformer.pipelines.run.Opened`, for a replay."""
+    folders: str = ""
+    """Function of the config: the run folders that `train` will fill, where not one of its own id."""
     plan: Plan | None = None
     tell: str = ""
     """Function of what `train` returned: the text that is printed at the end."""
@@ -96,6 +98,11 @@ class Pipeline:
     """Folders of config groups that it shares with some pipelines, under `conf/pipelines/`."""
     conf: Path | None = None
     """Where `<name>.yaml` and `pipelines/<name>/` are; None: `conf/` of this repository."""
+
+    @property
+    def config_of_run(self) -> str:
+        """The config class whose YAML a run's record has."""
+        return self.run_config or self.config
 
     @property
     def command(self) -> str:
@@ -178,6 +185,7 @@ register(
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         prepare="roformer.pipelines.pretrain:prepare",
         plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
+        folders="roformer.pipelines.stages:folders_of",
         tell="roformer.report.stages:stages_text",
         run_config="roformer.config.schema:PretrainConfig",
         runs="pretrain",
@@ -192,6 +200,7 @@ register(
         kind="classifier",
         headline=None,
         task="roformer.pipelines.finetune:open_task",
+        folders="roformer.pipelines.glue:folders_of",
         tell="roformer.report.glue:glue_tables",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,

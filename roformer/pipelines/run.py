@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -23,6 +23,19 @@ from roformer.training.sharding import open_accelerator
 from roformer.training.state import State, restore
 from roformer.training.task import Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
+
+
+class Opened(NamedTuple):
+    """A run's parts, made from its config: what `Run.train` would begin with."""
+
+    config: Any
+    task: Task
+    training: schema.LoopConfig
+    data: str
+    """Fingerprint of what the result depends on besides the config."""
+    start: Callable[[], Path | None] = lambda: None
+    """Loads the weights that a new run begins with, if others than the task's own; returns the
+    checkpoint whose moments it begins with as well."""
 
 
 class RunConfig(Protocol):

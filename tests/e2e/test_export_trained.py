@@ -12,7 +12,6 @@ import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.data.bpe import split_words
 from roformer.pipelines.export import export
 from roformer.pipelines.glue import glue
@@ -44,8 +43,7 @@ def test_a_trained_run_and_what_was_measured_of_it(arguments, tmp_path, model):
         *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
     ]
     config = build(GlueConfig, compose("glue", overrides))
-    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-    (cell,) = glue(config, pretraining)
+    (cell,) = glue(config)
     written = export(cell)
     assert written.kind == {"roformer": "jina_embeddings_v3", "bert": "bert"}[model]
     best = json.loads((cell / "summary.json").read_text())["best"]

@@ -12,7 +12,6 @@ import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.pipelines import epochs
@@ -46,7 +45,7 @@ def run(arguments, *overrides):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = build(GlueConfig, compose("glue", [*arguments, *overrides]))
-    return glue(config, build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    return glue(config)
 
 
 def summary_of(folder):

@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 import roformer
 from roformer.cli import compose
 from roformer.config.build import build
-from roformer.config.schema import PretrainConfig
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
@@ -52,7 +51,7 @@ def run(arguments, *overrides):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = config_of(arguments, *overrides)
-    made = scm(config, build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    made = scm(config)
     return made, Path(config.runtime.runs_dir) / "scm" / made["run_id"]
 
 

@@ -18,7 +18,7 @@ ALLOWED = {
     "evaluation": {"config"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation"},
     "report": {"config"},
-    "cli": {"config", "training", "stdout"},
+    "cli": {"config", "training", "report", "stdout"},
     "commands": set(),
     "errors": set(),
     "json_files": set(),
