@@ -56,7 +56,7 @@ class BackwardsConfig(PretrainConfig):
 class BackwardsPlan(Devices, BackwardsConfig):
     """Of the toy."""
 '''
-TASK = '''
+TASK = """
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.pipelines.run import Opened, Run, resolve, say
 
@@ -88,13 +88,13 @@ def train(config):
     task = BackwardsTask(config, shards)
     say(f"reading from the end, {config.chunk} tokens at once")
     return run.train(task, config.training, shards.tokenizer)
-'''
-SCRIPT = '''
+"""
+SCRIPT = """
 from roformer.cli import main
 
 if __name__ == "__main__":
     main("backwards")
-'''
+"""
 RECIPE = """# @package _global_
 defaults:
   - override /model/size: tiny
