@@ -38,29 +38,6 @@ class Opened(NamedTuple):
     checkpoint whose moments it begins with as well."""
 
 
-class RunConfig(Protocol):
-    """What every pipeline's config has."""
-
-    @property
-    def recipe(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def model(self) -> schema.TransformerConfig: ...
-    @property
-    def data(self) -> Any: ...
-    @property
-    def optimizer(self) -> schema.OptimizerConfig: ...
-    @property
-    def schedule(self) -> schema.ScheduleConfig: ...
-    @property
-    def runtime(self) -> schema.RuntimeConfig: ...
-    @property
-    def resume(self) -> bool | str: ...
-    @property
-    def tracker(self) -> schema.TrackerConfig: ...
-
-
 class Tokenizer(Protocol):
     """What is kept beside a run's weights."""
 
@@ -113,7 +90,7 @@ class Run:
         InputError: the run was begun on other data, or there is nothing to resume.
     """
 
-    def __init__(self, pipeline: str, config: RunConfig, data: str):
+    def __init__(self, pipeline: str, config: schema.RunConfig, data: str):
         self.pipeline, self.config, self.data = pipeline, config, data
         self.id = run_id(config)
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)

@@ -7,9 +7,18 @@ import sys
 import pytest
 import yaml
 
-from roformer.cli import CONF, DIVERGED, InputError, read_flags, replaced, require_gpus
+from roformer.cli import (
+    CONF,
+    DIVERGED,
+    InputError,
+    compose,
+    read_flags,
+    replaced,
+    require_gpus,
+)
+from roformer.config.build import build
 from roformer.config.composing import Composer
-from roformer.pipelines.registry import pipelines
+from roformer.pipelines.registry import get, load, pipelines
 from tests.conftest import REPOSITORY
 
 PIPELINES = [*pipelines()]
@@ -159,6 +168,13 @@ def test_a_pipeline_s_options_are_its_own_and_each_has_a_recipe_of_minutes(pipel
     for recipe in own:
         text = (CONF / "pipelines" / pipeline / "recipe" / f"{recipe}.yaml").read_text()
         assert f"\nrecipe: {recipe}\n" in text
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pipeline_refuses_a_precision_that_its_device_has_not(name):
+    words = compose(name, ["recipe=smoke", "training.precision=fp16", "runtime.device=cpu"])
+    with pytest.raises(InputError, match="fp16 needs a GPU"):
+        build(load(get(name).config), words)
 
 
 def test_tab_completion_lists_the_pipeline_s_recipes_alone():
