@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from roformer.config.build import build, from_yaml, plain
+from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.errors import InputError
 from roformer.pipelines import registry
 from roformer.pipelines.run import Opened, resolve, say
@@ -103,16 +103,20 @@ def open_run(folder: Path) -> Opened:
     file = folder / "config.yaml"
     if not file.is_file():
         raise InputError(f"{folder} has no config.yaml: give the folder of a run, runs/…/…")
-    summary = RunFolder(folder).summary()
-    name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
-    pipeline = registry.get(name)
-    if not pipeline.task:
-        raise InputError(f"{folder} is a run of {name}, whose steps cannot be made again")
     try:
-        cls = registry.load(pipeline.config_of_run)
-        config = from_yaml(cls, file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        read_yaml(text)
     except (UnicodeDecodeError, InputError) as error:
         raise InputError(f"{file} is damaged ({error}): give the folder of a run") from error
+    summary = RunFolder(folder).summary()
+    name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
+    pipeline = registry.pipelines().get(name)
+    if pipeline is None or not pipeline.task:
+        raise InputError(
+            f"{folder} is of {name}, no pipeline whose steps can be made again: give the folder of a "
+            "run, runs/<pipeline>/…"
+        )
+    config = from_yaml(registry.load(pipeline.config_of_run), text)
     opened: Opened = registry.load(pipeline.task)(resolve(alone(config)))
     return opened
 
