@@ -56,7 +56,7 @@ reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causa
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(if $(filter-out pretrain,$(PIPELINE)),$(PIPELINE)_$(RECIPE:$(PIPELINE)_%=%),$(RECIPE)) devices=$(or $(GPUS),1) $(ARGS)
+	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) devices=$(or $(GPUS),1) $(ARGS)
 
 ##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …"; all options and keys: python scripts/<target>.py --help)
 
@@ -64,25 +64,25 @@ pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, 
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper, paper_warmstart]
-	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=stages_$(RECIPE:stages_%=%) $(ARGS)
+	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
-	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=glue_$(RECIPE:glue_%=%) $(ARGS)
+	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 wmt: $(STAMP) $(GPUS_THERE)  ## translation: BPE, training, averaging, beam search, BLEU [smoke, mini, multi30k, small, paper, paper_enfr, paper_big]
-	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=wmt_$(RECIPE:wmt_%=%) $(ARGS)
+	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 charlm: $(STAMP) $(GPUS_THERE)  ## byte-level language model: make charlm ARGS="model/position=none" [smoke, mini, paper]
-	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=charlm_$(RECIPE:charlm_%=%) $(ARGS)
+	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 clm: $(STAMP) $(GPUS_THERE)  ## causal language model on the text of pre-training [smoke, mini, small, base]
-	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=clm_$(RECIPE:clm_%=%) $(ARGS)
+	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRESET=roformer_512 [smoke, mini, real, paper]
-	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=scm_$(RECIPE:scm_%=%) $(ARGS)
+	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=$(RECIPE) $(ARGS)
 
-prepare: $(STAMP)  ## tokenise the corpus alone (pretrain does it when needed)
-	$(BIN)/python scripts/prepare.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
+	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(STUDY) $(ARGS)

@@ -44,8 +44,8 @@ from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
 OURS = {
-    "fp32": "no dropout (recipe glue_mini)",
-    "bf16": "bf16 autocast, no dropout (recipe glue_mini)",
+    "fp32": "no dropout (recipe mini of glue)",
+    "bf16": "bf16 autocast, no dropout (recipe mini of glue)",
 }
 COMPARISONS = [
     ("fixed fp32", "ours fp32", "padding to 512, fp32 on both sides", 15.0),

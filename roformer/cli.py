@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -26,10 +26,11 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from roformer.config.build import build
 from roformer.config.composing import CONF as CONF
-from roformer.config.composing import Composer, without_hydra
+from roformer.config.composing import Composer, groups_of, without_hydra
 from roformer.config.composing import compose as compose
 from roformer.config.describe import describe, plain_in_full
 from roformer.errors import Diverged, InputError, PeerLost
+from roformer.pipelines import registry
 from roformer.stdout import outlive_reader
 
 C = TypeVar("C")
@@ -49,6 +50,57 @@ REMEDIES = {
 """What to do about a system's error."""
 
 
+def main(name: str) -> None:
+    """Train with a pipeline of the registry, told by the command line; see `run`."""
+    with one_line_errors():
+        pipeline = registry.get(name)
+
+    def train(config: Any) -> None:
+        done = registry.load(pipeline.train)(config)
+        if pipeline.tell and os.environ.get("RANK", "0") == "0":
+            from roformer.report.records import RecordError
+
+            try:
+                print(registry.load(pipeline.tell)(done))
+            except RecordError as error:
+                raise InputError(str(error)) from error
+
+    run(name, registry.load(pipeline.config), train)
+
+
+def main_of(part: Literal["prepare", "plan"]) -> None:
+    """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
+    with one_line_errors():
+        pipeline = named_pipeline(sys.argv, part)
+    schema, action = pipeline.config, pipeline.prepare
+    if part == "plan":
+        assert pipeline.plan is not None
+        schema, action = pipeline.plan
+    run(pipeline.name, registry.load(schema), lambda config: registry.load(action)(config))
+
+
+def named_pipeline(words: list[str], part: str) -> registry.Pipeline:
+    """Take `pipeline=` out of a command line; return its entry, that of pretrain without one.
+
+    Raises:
+        InputError: there is no such pipeline, or it has not this part; or it is to be done for the
+            jobs of a multirun, which are trainings.
+    """
+    given = [word for word in words if word.startswith("pipeline=")]
+    for word in given:
+        words.remove(word)
+    name = given[-1].partition("=")[2] if given else "pretrain"
+    able = [name for name, pipeline in registry.pipelines().items() if getattr(pipeline, part)]
+    if name not in able:
+        raise InputError(
+            f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
+            "their texts as the weights do that they start from)"
+        )
+    if {"-m", "--multirun"} & set(words):
+        raise InputError(f"a {part} is of one config: leave --multirun out")
+    return registry.get(name)
+
+
 def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """Compose `conf/<pipeline>.yaml` with the command line and call `action` with the result.
 
@@ -65,9 +117,10 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
     typed = " ".join([shlex.quote(os.path.relpath(sys.argv[0])), typed]).strip()
     flags: list[str] = []
     with one_line_errors():
+        home = str(registry.get(pipeline).conf or CONF)
         arguments = read_flags(sys.argv[1:])
         if not (arguments.shell_completion or arguments.hydra_help):
-            composer = composer_of(pipeline, schema, arguments, script)
+            composer = composer_of(pipeline, arguments, script)
             opened = [composer.open_key(word) for word in arguments.overrides]
             config = check(composer, schema, opened, multirun=arguments.multirun)
             if arguments.help:
@@ -97,7 +150,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             action(built)
         leave_process_group()
 
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name=pipeline)(main)()
+    with groups_of(pipeline, arguments.config_path):
+        hydra.main(version_base="1.3", config_path=home, config_name=pipeline)(main)()
 
 
 def let_threads_sleep() -> None:
@@ -138,9 +192,7 @@ def read_flags(words: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def composer_of(
-    pipeline: str, schema: type[Any], arguments: argparse.Namespace, script: Path
-) -> Composer:
+def composer_of(pipeline: str, arguments: argparse.Namespace, script: Path) -> Composer:
     """Return what composes the config files that the flags name.
 
     Raises:
@@ -151,7 +203,6 @@ def composer_of(
         path = arguments.config_path = str(script.parent / path)
     return Composer(
         pipeline,
-        schema,
         config_name=arguments.config_name,
         config_path=path,
         config_dir=arguments.config_dir,
@@ -240,7 +291,7 @@ def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) ->
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
         options.append(f"  {group:<{width}}  {listed}")
     recipes = composer.options("recipe")
-    smallest = next((one for one in recipes if one.endswith("smoke")), recipes[0])
+    smallest = "smoke" if "smoke" in recipes else recipes[0]
     examples = [
         f"{command} recipe={smallest} tracker=none",
         f"{command} training.precision=bf16 runtime.micro_batch_size=8",

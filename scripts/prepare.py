@@ -1,14 +1,6 @@
-"""Tokenise a corpus into shards: `python scripts/prepare.py data=files data.path=corpus/`."""
+"""Prepare a pipeline's data alone: `python scripts/prepare.py pipeline=clm data=files data.path=corpus/`."""
 
-from roformer.cli import run
-from roformer.config.schema import PretrainConfig
-
-
-def main(config: PretrainConfig) -> None:
-    from roformer.pipelines.pretrain import prepare  # takes seconds: torch
-
-    prepare(config)
-
+from roformer.cli import main_of
 
 if __name__ == "__main__":
-    run("pretrain", PretrainConfig, main)
+    main_of("prepare")

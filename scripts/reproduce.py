@@ -18,45 +18,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from roformer.cli import CONF, compose, leave_on_signal, one_line_errors
 from roformer.commands import Command, Running, run_commands
 from roformer.config.build import build, run_id
-from roformer.config.glue import GlueConfig
-from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.schema import PretrainConfig
-from roformer.config.scm import ScmConfig
-from roformer.config.stages import StagesConfig
-from roformer.config.wmt import WmtConfig
-from roformer.pipelines.glue import AUTO, cells_of, changed, pretraining_of
+from roformer.pipelines import registry
 from roformer.pipelines.run import resolve
-from roformer.pipelines.stages import stages_of
 from roformer.stdout import outlive_reader
 from roformer.training.process import usable_cores
 
-CONFIGS: dict[str, type[Any]] = {
-    "pretrain": PretrainConfig,
-    "glue": GlueConfig,
-    "wmt": WmtConfig,
-    "charlm": CharLMConfig,
-    "clm": CausalLMConfig,
-    "stages": StagesConfig,
-    "scm": ScmConfig,
-}
-HEADLINES = {
-    "pretrain": ("valid/mlm_loss",),
-    "wmt": ("test/sacrebleu",),
-    "charlm": ("valid/bits_per_byte_whole",),
-    "clm": ("valid/loss",),
-    "stages": ("valid/mlm_loss",),
-    "scm": ("test/accuracy",),
-}
-"""Pipeline → the metrics that its line ends with; fine-tuning has one a task."""
-FILLS_THE_CORES = "glue"
-"""The pipeline whose stages run one by one, because each runs its own tasks side by side."""
 LAST_LINES = 12
 """Of a failed stage's output, shown on the terminal."""
 
@@ -124,7 +97,7 @@ def main() -> None:
         outcomes = {}
         for number, stage in group:
             title = f"[{number}/{total}] {pipeline} {' '.join(overrides_of(stage, recipe))}"
-            command = (*launcher, f"scripts/{pipeline}.py", *share, *words[stage])
+            command = (*launcher, registry.get(pipeline).command, *share, *words[stage])
             log = logs / f"{number}-{name_of(stage)}.log"
             outcomes[Command(title, command, log)] = partial(outcome, stage, folders[stage])
         run_stages(outcomes, beside)
@@ -144,7 +117,7 @@ def default_jobs(launcher: list[str]) -> int:
 
 def side_by_side(pipeline: str, stages: int, jobs: int) -> tuple[int, list[str]]:
     """Return how many of a pipeline's stages run at once, and the override that shares the cores."""
-    beside = 1 if pipeline == FILLS_THE_CORES else min(jobs, stages)
+    beside = 1 if registry.get(pipeline).grid else min(jobs, stages)
     threads = max(1, len(usable_cores()) // beside)
     return beside, [f"runtime.threads={threads}"] if beside > 1 else []
 
@@ -155,17 +128,11 @@ def folders_of(stage: Stage, overrides: list[str]) -> list[Path]:
     Raises:
         InputError: the overrides do not fit.
     """
-    config = resolve(build(CONFIGS[stage.pipeline], compose(stage.pipeline, overrides)))
-    root = Path(config.runtime.runs_dir)
-    if stage.pipeline == "stages":
-        return [root / "pretrain" / run_id(one) for one in stages_of(config)]
-    if stage.pipeline != "glue":
-        return [root / stage.pipeline / run_id(config)]
-    if config.init_from == AUTO:
-        pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-        start = run_id(resolve(pretraining_of(config, pretraining)))
-        config = changed(config, init_from=start)
-    return sorted(root / "glue" / run_id(cell) for cell in cells_of(config))
+    pipeline = registry.get(stage.pipeline)
+    config = build(registry.load(pipeline.config), compose(stage.pipeline, overrides))
+    if pipeline.folders:
+        return list(registry.load(pipeline.folders)(config))
+    return [Path(config.runtime.runs_dir) / stage.pipeline / run_id(resolve(config))]
 
 
 class Screen:
@@ -229,20 +196,20 @@ def run_stages(outcomes: Mapping[Command, Callable[[], str]], jobs: int) -> None
 
 def outcome(stage: Stage, folders: list[Path]) -> str:
     """Return the headline metrics of a stage's runs, and what is wrong with them."""
+    headline = registry.get(stage.pipeline).headline
     words = []
     for folder in folders:
         summary = json.loads((folder / "summary.json").read_text())
-        for name in HEADLINES.get(stage.pipeline, (summary.get("headline"),)):
-            value = summary["metrics"].get(name)
-            status = "" if summary["status"] == "done" else f" [{summary['status']}]"
-            words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}{status}")
+        name = headline.name if headline else summary.get("headline")
+        value = summary["metrics"].get(name)
+        status = "" if summary["status"] == "done" else f" [{summary['status']}]"
+        words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}{status}")
     return ", ".join(words)
 
 
 def overrides_of(stage: Stage, recipe: str) -> list[str]:
-    """Return the overrides of a stage: recipe `mini` is `glue_mini` to fine-tuning."""
-    prefix = "" if stage.pipeline == "pretrain" else f"{stage.pipeline}_"
-    return [*stage.arm, f"recipe={prefix}{recipe}"]
+    """Return the overrides of a stage."""
+    return [*stage.arm, f"recipe={recipe}"]
 
 
 def name_of(stage: Stage) -> str:

@@ -204,11 +204,6 @@ def near_first(word: str, choices: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*near, *choices]))
 
 
-def kinds(cls: type, key: str) -> set[str]:
-    """Return the kinds that a section of a config can be of, as `rotary`; empty where it has none."""
-    return {str(kind) for m in _members(_hint(cls, key)) if (kind := _fields(m).get("kind"))}
-
-
 def _hint(cls: type, key: str) -> Any:
     """Return the type of a dataclass's field, named by the last word of a key."""
     return typing.get_type_hints(cls).get(key.rpartition(".")[2])

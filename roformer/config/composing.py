@@ -1,35 +1,78 @@
 """What Hydra makes of a command line, and what is told where it can make nothing of it.
 
-A pipeline shares `conf/` with the others, but not all options of a group are its own: recipes, sizes
-and data of one pipeline begin with its name (`glue_mini`), those of pre-training with none.
+A pipeline's options are in Hydra's search path: those of its own folder, `conf/pipelines/<pipeline>/`
+with its recipes; of the folders that its registry entry shares with others; and of `conf/` itself.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from roformer.config.build import kinds, near_first
+from roformer.config.build import near_first
 from roformer.errors import InputError
+from roformer.pipelines import registry
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-PIPELINES = sorted(path.stem for path in CONF.glob("*.yaml"))
+
+
+class PipelineGroups(SearchPathPlugin):
+    """Hydra's own hook for more folders of config groups: those of the pipeline that is composed."""
+
+    before: ClassVar[list[Path]] = []
+    after: ClassVar[list[Path]] = []
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Put folders before and after the one that has the pipeline's YAML."""
+        for folder in self.before:
+            search_path.prepend("pipeline", f"file://{folder}", "main")
+        for folder in self.after:
+            search_path.append("pipeline", f"file://{folder}")
+
+
+Plugins.instance().register(PipelineGroups)
+
+
+@contextmanager
+def groups_of(pipeline: str, config_path: str | None = None) -> Iterator[None]:
+    """Let Hydra look for a pipeline's own config groups while it makes a search path.
+
+    Args:
+        pipeline: its name.
+        config_path: stands in for `conf/`.
+
+    Raises:
+        InputError: there is no such pipeline.
+    """
+    entry = registry.get(pipeline)
+    home = Path(config_path or entry.conf or CONF).absolute()
+    found = [home / "pipelines" / name for name in (pipeline, *entry.groups)]
+    found += [CONF / "pipelines" / group for group in entry.groups] if entry.conf else []
+    PipelineGroups.before = [folder for folder in found if folder.is_dir()]
+    PipelineGroups.after = [CONF] if entry.conf and not config_path else []
+    try:
+        yield
+    finally:
+        PipelineGroups.before = PipelineGroups.after = []
 
 
 def compose(config_name: str, overrides: Sequence[str]) -> DictConfig:
@@ -55,7 +98,6 @@ class Composer:
     def __init__(
         self,
         pipeline: str,
-        schema: type[Any] | None = None,
         *,
         config_name: str | None = None,
         config_path: str | None = None,
@@ -64,18 +106,19 @@ class Composer:
         """Open the folders.
 
         Args:
-            pipeline: whose groups and options are its own.
-            schema: its config's dataclass; tells what data it can read.
+            pipeline: its name in the registry.
             config_name: the file to start from; None: the pipeline's.
             config_path: replaces `conf/`.
             config_dir: a folder more.
 
         Raises:
-            InputError: there is no such folder.
+            InputError: there is no such folder or pipeline.
         """
-        self.pipeline, self.schema = pipeline, schema
+        self.pipeline = pipeline
         self.config_name = config_name or pipeline
-        search_path = create_config_search_path(config_path or str(CONF))
+        self.home = Path(config_path or registry.get(pipeline).conf or CONF)
+        with groups_of(pipeline, config_path):
+            search_path = create_config_search_path(config_path or str(self.home))
         for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
             if folder and "://" not in folder and not Path(folder).is_dir():
                 raise InputError(f"{flag}={folder} is no folder: give one with config files")
@@ -89,16 +132,12 @@ class Composer:
         """Return the config with Hydra's own part.
 
         Raises:
-            InputError: see the function `compose`; or an option that is another pipeline's.
+            InputError: see the function `compose`.
         """
         try:
-            config = self._load(overrides, mode)
+            return self._load(overrides, mode)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
             raise InputError(self._explain(overrides, error)) from error
-        for group, option in config.hydra.runtime.choices.items():
-            if isinstance(option, str) and not self._fits(str(group), option):
-                raise InputError(self._no_option(str(group), option))
-        return config
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
         """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed.
@@ -123,14 +162,16 @@ class Composer:
         choices = self._load([], RunMode.RUN).hydra.runtime.choices
         own = {str(group): option for group, option in choices.items()}
         # Hydra does not list a group of which several options are chosen.
-        for default in yaml.safe_load((CONF / f"{self.pipeline}.yaml").read_text())["defaults"]:
+        for default in yaml.safe_load((self.home / f"{self.pipeline}.yaml").read_text())[
+            "defaults"
+        ]:
             if isinstance(default, dict):
                 own |= {group: many for group, many in default.items() if isinstance(many, list)}
         return {group: option for group, option in own.items() if not group.startswith("hydra/")}
 
     def options(self, group: str) -> list[str]:
-        """Return the options of a config group, the pipeline's own."""
-        return [one for one in self._all_options(group) if self._fits(group, one)]
+        """Return the options of a config group; none where the name is no group."""
+        return sorted(self.loader.get_group_options(group, ObjectType.CONFIG))
 
     def open_key(self, override: str) -> str:
         """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
@@ -148,10 +189,10 @@ class Composer:
                 f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
             )
         group = key.lstrip("+~").replace(".", "/")
-        if equals and "/" in group and group not in override and self._is_group(group):
+        if equals and "/" in group and group not in override and self.options(group):
             listed = ", ".join(near_first(value, self.options(group)))
             raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
-        if not equals or not key[:1].isalpha() or key.startswith("hydra") or self._is_group(key):
+        if not equals or not key[:1].isalpha() or key.startswith("hydra") or self.options(key):
             return override
         if "/" in key or "@" in key:  # a group that does not exist: Hydra says so
             return override
@@ -162,25 +203,6 @@ class Composer:
             self.config_name, list(overrides), mode, from_shell=False
         )
 
-    def _is_group(self, name: str) -> bool:
-        """Tell whether options of this name can be chosen, here or in another pipeline."""
-        return bool(self._all_options(name))
-
-    def _all_options(self, group: str) -> list[str]:
-        return sorted(self.loader.get_group_options(group, ObjectType.CONFIG))
-
-    def _fits(self, group: str, option: str) -> bool:
-        """Tell whether an option is the pipeline's own; what the user adds is."""
-        path = CONF / group / f"{option}.yaml"
-        owner = next((name for name in PIPELINES if option.startswith(f"{name}_")), None)
-        if not path.is_file() or owner == self.pipeline:
-            return True
-        if owner is not None or group == "recipe":
-            return owner is None and self.pipeline == "pretrain"
-        if self.schema is None or group != "data":
-            return True
-        return yaml.safe_load(path.read_text()).get("kind") in kinds(self.schema, group)
-
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
         """Return what is wrong with the overrides; what Hydra says of it, where that is not known."""
         for override in overrides:
@@ -188,7 +210,7 @@ class Composer:
             if not equals and not key.startswith("~"):
                 return f"{override}: what is set is written key=value or group=option"
             group = key.lstrip("+").partition("@")[0]
-            if not equals or not (self._is_group(group) or "/" in group):
+            if not equals or not (self.options(group) or "/" in group):
                 continue
             try:
                 own = list(self.groups())
@@ -197,7 +219,7 @@ class Composer:
             if group not in own:
                 listed = ", ".join(near_first(group, own))
                 return f"{override.lstrip('+')}: {self.pipeline} has no config group {group}; it has {listed}"
-            options = self._all_options(group)
+            options = self.options(group)
             for one in value.strip("[]").split(","):
                 if one.strip() not in (*options, "null"):
                     return self._no_option(group, one.strip())

@@ -18,18 +18,15 @@ from pydantic import (
 )
 
 from roformer.config.schema import (
+    CommandConfig,
     EncoderConfig,
     Label,
     Name,
     OptimizerConfig,
     Resume,
-    Runtime,
-    RuntimeConfig,
-    ScheduleConfig,
+    RunConfig,
     Seed,
     TokenizerConfig,
-    Tracker,
-    TrackerConfig,
 )
 from roformer.config.typed import schema
 
@@ -165,10 +162,9 @@ class EpochsConfig:
 
 
 @schema
-class _Finetuning:
+class _Finetuning(CommandConfig):
     """What a grid and its cells share."""
 
-    recipe: Label
     task: Annotated[dict[Label, TaskConfig], Field(min_length=1)]
     model: EncoderConfig
     """Of a fresh model; weights that are read bring their own, all but the dropout."""
@@ -182,25 +178,13 @@ class _Finetuning:
     init_revision: str | None = None
     """Pinned revision of a Hub id."""
     training: EpochsConfig
-    schedule: ScheduleConfig
     resume: Resume = "auto"
     """`auto`: finished cells are kept and an unfinished one goes on; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
-
-    @model_validator(mode="after")
-    def _combinations(self) -> _Finetuning:
-        if self.training.precision == "fp16" and self.runtime.device == "cpu":
-            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
-        return self
 
 
 @schema
-class FinetuneConfig(_Finetuning):
+class FinetuneConfig(_Finetuning, RunConfig):
     """One cell: one task, one learning rate, one seed."""
-
-    seed: Seed = 0
-    optimizer: OptimizerConfig
 
     @property
     def task_name(self) -> str:

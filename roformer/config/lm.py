@@ -7,24 +7,16 @@ tokens of pre-training.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from roformer.config.schema import (
     Fraction,
-    Label,
     LoopConfig,
     Name,
-    OptimizerConfig,
-    Resume,
-    Runtime,
-    RuntimeConfig,
-    ScheduleConfig,
-    Seed,
+    RunConfig,
     Text,
-    Tracker,
-    TrackerConfig,
     TransformerConfig,
     check_loop,
 )
@@ -135,20 +127,11 @@ class CausalTraining(LoopConfig):
 
 
 @schema
-class LanguageModelConfig:
+class LanguageModelConfig(RunConfig):
     """What both pipelines share."""
 
-    recipe: Label
-    seed: Seed = 0
     model: CausalConfig
-    data: Any
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
     training: CausalTraining
-    resume: Resume = "auto"
-    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> LanguageModelConfig:
@@ -167,7 +150,7 @@ class LanguageModelConfig:
                 f"training.valid_sequences={training.valid_sequences} blocks do not hold one of "
                 f"{longest} times the length (training.longer): raise it"
             )
-        check_loop(training, self.schedule, self.runtime)
+        check_loop(training, self.schedule)
         return self
 
 

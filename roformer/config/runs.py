@@ -6,20 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from roformer.config.build import arm, free_keys
-from roformer.config.glue import FinetuneConfig
-from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.schema import PretrainConfig
-from roformer.config.scm import ScmConfig
-from roformer.config.wmt import WmtConfig
+from roformer.pipelines import registry
 
 RUNS: dict[str, type] = {
-    "pretrain": PretrainConfig,
-    "glue": FinetuneConfig,
-    "scm": ScmConfig,
-    "wmt": WmtConfig,
-    "charlm": CharLMConfig,
-    "clm": CausalLMConfig,
+    name: registry.load(pipeline.config_of_run)
+    for name, pipeline in registry.pipelines().items()
+    if not pipeline.runs
 }
+"""Pipeline → config class of its runs."""
 
 
 def arm_settings(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ The YAML files under `conf/` hold the values; a key without a default here must 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -273,10 +273,37 @@ Tracker = Annotated[TrackerConfig, NOT_IN_RESULT]
 # --- pipelines -----------------------------------------------------------------------------------
 
 
-def check_loop(training: LoopConfig, schedule: ScheduleConfig, runtime: RuntimeConfig) -> None:
-    """Raise ValueError where precision and device, or warm-up and steps, do not go together."""
-    if training.precision == "fp16" and runtime.device == "cpu":
-        raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+@schema
+class CommandConfig:
+    """What the config of every training command has; `model`, `data` and `training` are its own."""
+
+    recipe: Label
+    model: TransformerConfig
+    data: Any
+    training: Any
+    schedule: ScheduleConfig
+    resume: Resume = "auto"
+    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
+    runtime: Runtime = RuntimeConfig()
+    tracker: Tracker = TrackerConfig()
+
+    @model_validator(mode="after")
+    def _precision(self) -> CommandConfig:
+        if self.training.precision == "fp16" and self.runtime.device == "cpu":
+            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        return self
+
+
+@schema
+class RunConfig(CommandConfig):
+    """What the config of every run has: one seed, one optimizer."""
+
+    seed: Seed = 0
+    optimizer: OptimizerConfig
+
+
+def check_loop(training: LoopConfig, schedule: ScheduleConfig) -> None:
+    """Raise ValueError where warm-up and steps do not go together."""
     if (schedule.warmup_steps or 0) >= (schedule.total_steps or training.steps):
         raise ValueError(
             f"schedule.warmup_steps={schedule.warmup_steps} leaves nothing of "
@@ -291,25 +318,17 @@ def check_loop(training: LoopConfig, schedule: ScheduleConfig, runtime: RuntimeC
 
 
 @schema
-class PretrainConfig:
+class PretrainConfig(RunConfig):
     """Masked-language-model pre-training (paper, section 4.2)."""
 
-    recipe: Label
-    seed: Seed = 0
     model: EncoderConfig
     data: Text
     masking: MaskingConfig = MaskingConfig()
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
     training: TrainingConfig
     init_from: str | None = None
     """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
     keep_moments: bool = False
     """Take AdamW's moments from there too; false: they begin at zero."""
-    resume: Resume = "auto"
-    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> PretrainConfig:
@@ -320,5 +339,5 @@ class PretrainConfig:
         check_documents(self.model.attention, self.training.documents)
         if self.keep_moments and self.init_from is None:
             raise ValueError("keep_moments=true needs the run that has them: set init_from")
-        check_loop(self.training, self.schedule, self.runtime)
+        check_loop(self.training, self.schedule)
         return self

@@ -11,17 +11,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from roformer.config.schema import (
     EncoderConfig,
-    Label,
     Name,
-    OptimizerConfig,
-    Resume,
-    Runtime,
-    RuntimeConfig,
-    ScheduleConfig,
+    RunConfig,
     Seed,
     TokenizerConfig,
-    Tracker,
-    TrackerConfig,
 )
 from roformer.config.typed import schema
 
@@ -107,11 +100,9 @@ class TripletTraining:
 
 
 @schema
-class ScmConfig:
+class ScmConfig(RunConfig):
     """Is A closer to B or to C? Each pair is scored, and the higher score is the answer."""
 
-    recipe: Label
-    seed: Seed = 0
     model: EncoderConfig
     """Of a fresh model; weights that are read bring their own, all but the dropout."""
     data: Triplets
@@ -128,12 +119,6 @@ class ScmConfig:
     """Overrides of the pre-training that init_from=auto starts from."""
     pair: PairConfig = PairConfig()
     training: TripletTraining
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    resume: Resume = "auto"
-    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> ScmConfig:
@@ -141,8 +126,6 @@ class ScmConfig:
         self.model.position.check_length(
             length, f"training.max_length={length}", "shorten the pairs, raise the table"
         )
-        if self.training.precision == "fp16" and self.runtime.device == "cpu":
-            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
         if self.pair.token_types == "segments" and self.model.token_types < 2:
             raise ValueError(
                 f"pair.token_types=segments needs two types, and model.token_types="

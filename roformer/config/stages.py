@@ -19,18 +19,14 @@ from roformer.config.build import build, plain
 from roformer.config.schema import (
     EncoderConfig,
     Interval,
-    Label,
     MaskingConfig,
     OptimizerConfig,
     PretrainConfig,
     Resume,
-    Runtime,
+    RunConfig,
     RuntimeConfig,
     ScheduleConfig,
-    Seed,
     Text,
-    Tracker,
-    TrackerConfig,
     TrainingConfig,
 )
 from roformer.config.typed import schema
@@ -74,15 +70,12 @@ class StagesTraining:
 
 
 @schema
-class StagesConfig:
+class StagesConfig(RunConfig):
     """A list of stages over one text (paper, section 4.5)."""
 
-    recipe: Label
-    seed: Seed = 0
     model: EncoderConfig
     data: Text
     masking: MaskingConfig = MaskingConfig()
-    optimizer: OptimizerConfig
     schedule: ScheduleConfig
     """Of the stages that continue it; their updates are counted over all stages."""
     training: StagesTraining
@@ -91,8 +84,6 @@ class StagesConfig:
     """What the first stage starts from: a run (its folder or id) or checkpoint; null: random weights."""
     resume: Resume = "auto"
     """`auto`: finished stages are kept and an unfinished one goes on; false: start all over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
 
     def pretraining(self, number: int, init_from: str | None) -> PretrainConfig:
         """Return stage 1, 2, … as the pre-training that it is.
@@ -120,7 +111,7 @@ class StagesConfig:
                 schedule = build(ScheduleConfig, {**plain(self.schedule), **place})
             micro = stage.micro_batch_size or self.runtime.micro_batch_size
             return PretrainConfig(
-                recipe=f"{self.recipe}_{number}",
+                recipe=f"stages_{self.recipe}_{number}",
                 seed=self.seed,
                 model=self.model,
                 data=self.data,

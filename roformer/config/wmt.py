@@ -17,15 +17,8 @@ from roformer.config.schema import (
     Label,
     LoopConfig,
     Name,
-    OptimizerConfig,
     Probability,
-    Resume,
-    Runtime,
-    RuntimeConfig,
-    ScheduleConfig,
-    Seed,
-    Tracker,
-    TrackerConfig,
+    RunConfig,
     TransformerConfig,
     check_loop,
 )
@@ -183,21 +176,13 @@ class TranslationTraining(LoopConfig):
 
 
 @schema
-class WmtConfig:
+class WmtConfig(RunConfig):
     """Translation from parallel text to a score (paper, section 4.1)."""
 
-    recipe: Label
-    seed: Seed = 0
     model: Seq2SeqConfig
     data: Parallel
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
     training: TranslationTraining
     search: SearchConfig = SearchConfig()
-    resume: Resume = "auto"
-    """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
 
     @model_validator(mode="after")
     def _combinations(self) -> WmtConfig:
@@ -214,5 +199,5 @@ class WmtConfig:
                 f"one pair of data.filter.max_length={longest - 1} tokens and the end: raise them, or "
                 "lower the limit"
             )
-        check_loop(self.training, self.schedule, self.runtime)
+        check_loop(self.training, self.schedule)
         return self

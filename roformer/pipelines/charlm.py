@@ -15,7 +15,7 @@ from roformer.pipelines.causal import (
     train_language_model,
     write_positions,
 )
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training.task import Batch
 
 
@@ -43,6 +43,12 @@ def prepare(config: CharLMConfig) -> PreparedBytes:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
+
+
+def open_task(config: CharLMConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    text = prepare(config)
+    return Opened(config, ByteTask(config, text), config.training, text.fingerprint)
 
 
 def charlm(config: CharLMConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from roformer.pipelines.causal import (
     train_language_model,
     write_positions,
 )
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training.task import Batch
 
 
@@ -44,6 +44,12 @@ def prepare(config: CausalLMConfig) -> PreparedText:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
+
+
+def open_task(config: CausalLMConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    shards = prepare(config)
+    return Opened(config, TokenTask(config, shards), config.training, shards.fingerprint)
 
 
 def clm(config: CausalLMConfig) -> dict[str, Any]:

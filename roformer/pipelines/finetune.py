@@ -26,7 +26,7 @@ from roformer.inference.start import Start, find_start, load_start
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.pipelines.epochs import Epochs, Scores, checked
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, tokens_in
 
@@ -281,6 +281,14 @@ def prepare(config: FinetuneConfig, start: Start) -> PreparedExamples:
 def begun_on(data: PreparedExamples, start: Start) -> str:
     """Return the fingerprint of what a cell's result depends on besides its config."""
     return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()
+
+
+def open_task(config: FinetuneConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    start = start_of(config)
+    data = prepare(config, start)
+    task = ClassificationTask(config, data, start)
+    return Opened(config, task, task.training(), begun_on(data, start))
 
 
 def finetune(config: FinetuneConfig, start: Start | None = None) -> dict[str, Any]:

@@ -28,12 +28,11 @@ from tqdm import tqdm
 
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
 from roformer.pipelines.finetune import finetune, remove_weights, start_of
-from roformer.pipelines.pretrain import pretrain
+from roformer.pipelines.pretrain import pretrain, pretraining_of
 from roformer.pipelines.run import first_process, resolve, say
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
@@ -45,19 +44,15 @@ Cell = FinetuneConfig
 Outcome = dict[str, Any]
 
 
-def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
+def glue(config: GlueConfig) -> list[Path]:
     """Run the grid; return the folders of its cells, those of failed ones too.
-
-    Args:
-        config: the grid.
-        pretraining: what `config.pretraining` says; its model is replaced by the grid's.
 
     Raises:
         InputError: a mistake in the input. What is done is kept.
     """
     config = resolve(config)
     if config.init_from == AUTO:
-        config = changed(config, init_from=pretrained(config, pretraining))
+        config = changed(config, init_from=pretrain(pretraining_of(config))["run_id"])
     cells = list(cells_of(config))
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -91,17 +86,13 @@ def glue(config: GlueConfig, pretraining: PretrainConfig) -> list[Path]:
     return sorted(folders)
 
 
-def pretrained(config: GlueConfig, pretraining: PretrainConfig) -> str:
-    """Make the pre-training run of the grid's model, unless it is there; return its id."""
-    return str(pretrain(pretraining_of(config, pretraining))["run_id"])
-
-
-def pretraining_of(config: GlueConfig, pretraining: PretrainConfig) -> PretrainConfig:
-    """Return what the grid's `init_from=auto` stands for: its own model, where and as it runs."""
-    ours, theirs = plain(config), plain(pretraining)
-    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
-    theirs["model"] = ours["model"] | dropout
-    return build(PretrainConfig, theirs | {"runtime": ours["runtime"], "tracker": ours["tracker"]})
+def folders_of(config: GlueConfig) -> list[Path]:
+    """Return the run folders that a grid fills."""
+    config = resolve(config)
+    if config.init_from == AUTO:
+        config = changed(config, init_from=run_id(resolve(pretraining_of(config))))
+    root = Path(config.runtime.runs_dir) / "glue"
+    return sorted(root / run_id(cell) for cell in cells_of(config))
 
 
 def cells_of(config: GlueConfig) -> Iterator[Cell]:

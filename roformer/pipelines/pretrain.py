@@ -11,7 +11,8 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.config.build import plain
+from roformer.config.build import build, plain
+from roformer.config.composing import compose
 from roformer.config.schema import PretrainConfig
 from roformer.data.mlm import MaskedBatches, training_batches, validation_batches
 from roformer.data.random import IGNORED, unigram_entropy
@@ -20,7 +21,7 @@ from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch, not_learnt, tokens_in
 from roformer.training.updates import share_of
@@ -159,6 +160,31 @@ def start_from(config: PretrainConfig, task: MaskedLMTask) -> Path | None:
     if config.keep_moments:
         checkpoint.check_moments(source)
     return source if config.keep_moments else None
+
+
+def open_task(config: PretrainConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    shards = prepare(config)
+    task = MaskedLMTask(config, shards)
+    return Opened(
+        config, task, config.training, shards.fingerprint, lambda: start_from(config, task)
+    )
+
+
+def pretraining_of(config: Any) -> PretrainConfig:
+    """Return what `init_from=auto` of a fine-tuning stands for.
+
+    That is `pretraining`, the overrides of its config, with the model of the fine-tuning but its own
+    dropout, and where and as the fine-tuning runs.
+
+    Raises:
+        InputError: a mistake in the overrides.
+    """
+    ours = plain(config)
+    theirs = plain(build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
+    theirs["model"] = ours["model"] | dropout
+    return build(PretrainConfig, theirs | {"runtime": ours["runtime"], "tracker": ours["tracker"]})
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:

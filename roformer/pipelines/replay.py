@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from roformer.config.build import build, from_yaml, plain, read_yaml
-from roformer.config.glue import FinetuneConfig
-from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.schema import PretrainConfig
-from roformer.config.scm import ScmConfig
-from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
-from roformer.pipelines import charlm, clm, finetune, pretrain, scm, wmt
-from roformer.pipelines.run import resolve, say
+from roformer.pipelines import registry
+from roformer.pipelines.run import Opened, resolve, say
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
@@ -64,9 +59,7 @@ def replay(folder: Path, step: int) -> Replayed:
     Raises:
         InputError: no such run or update, or the data is not what the run was begun on.
     """
-    config, task, data = open_task(folder)
-    by_epochs = (finetune.ClassificationTask, scm.TripletTask)
-    training = task.training() if isinstance(task, by_epochs) else config.training
+    config, task, training, data, start = open_run(folder)
     if not 1 <= step <= training.steps:
         raise InputError(f"{folder} has updates 1 to {training.steps}, not {step}")
     if data != (begun_on := RunFolder(folder).data()):
@@ -81,9 +74,7 @@ def replay(folder: Path, step: int) -> Replayed:
             f"{nearer} has no moments of AdamW, so the replay begins earlier: a finished run keeps them "
             "with runtime.keep_optimizer=true alone"
         )
-    moments = None
-    if found is None and isinstance(task, pretrain.MaskedLMTask):
-        moments = pretrain.start_from(config, task)
+    moments = start() if found is None else None
     state = restore(task, found)
     began = state.step
     if config.runtime.tune_process:
@@ -103,57 +94,35 @@ def replay(folder: Path, step: int) -> Replayed:
     return Replayed(step, began, float(loop.last_loss), float(loop.norm), samples)
 
 
-def open_task(folder: Path) -> tuple[Any, Task, str]:
-    """Return a run's config, its task with fresh weights, and the fingerprint of its data.
+def open_run(folder: Path) -> Opened:
+    """Return a run's parts, its task with fresh weights.
 
     Raises:
-        InputError: the folder is no run.
+        InputError: the folder is no run, or of no pipeline that there is.
     """
     file = folder / "config.yaml"
     if not file.is_file():
         raise InputError(f"{folder} has no config.yaml: give the folder of a run, runs/…/…")
     try:
         text = file.read_text(encoding="utf-8")
-        keys = read_yaml(text).keys()
+        read_yaml(text)
     except (UnicodeDecodeError, InputError) as error:
         raise InputError(f"{file} is damaged ({error}): give the folder of a run") from error
-    # A replay runs on the processes that there are: one.
-    if "masking" in keys:
-        pretraining = resolve(alone(from_yaml(PretrainConfig, text)))
-        shards = pretrain.prepare(pretraining)
-        return pretraining, pretrain.MaskedLMTask(pretraining, shards), shards.fingerprint
-    if "task" in keys:
-        cell = resolve(alone(from_yaml(FinetuneConfig, text)))
-        start = finetune.start_of(cell)
-        data = finetune.prepare(cell, start)
-        task = finetune.ClassificationTask(cell, data, start)
-        return cell, task, finetune.begun_on(data, start)
-    if "pair" in keys:
-        matching = resolve(alone(from_yaml(ScmConfig, text)))
-        start = scm.start_of(matching)
-        triplets = scm.prepare(matching, start)
-        ranking = scm.TripletTask(matching, triplets, start)
-        return matching, ranking, scm.begun_on(triplets, start)
-    if "search" not in keys:
-        return open_language_model(text)
-    translation = resolve(alone(from_yaml(WmtConfig, text)))
-    parallel = wmt.prepare(translation)
-    return translation, wmt.TranslationTask(translation, parallel), parallel.fingerprint
-
-
-def open_language_model(text: str) -> tuple[Any, Task, str]:
-    """Return what `open_task` does of a language model; its data says which kind it is."""
-    if str(read_yaml(text).get("data", {}).get("kind", "")).startswith("bytes"):
-        of_bytes = resolve(alone(from_yaml(CharLMConfig, text)))
-        prepared = charlm.prepare(of_bytes)
-        return of_bytes, charlm.ByteTask(of_bytes, prepared), prepared.fingerprint
-    of_tokens = resolve(alone(from_yaml(CausalLMConfig, text)))
-    shards = clm.prepare(of_tokens)
-    return of_tokens, clm.TokenTask(of_tokens, shards), shards.fingerprint
+    summary = RunFolder(folder).summary()
+    name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
+    pipeline = registry.pipelines().get(name)
+    if pipeline is None or not pipeline.task:
+        raise InputError(
+            f"{folder} is of {name}, no pipeline whose steps can be made again: give the folder of a "
+            "run, runs/<pipeline>/…"
+        )
+    config = from_yaml(registry.load(pipeline.config_of_run), text)
+    opened: Opened = registry.load(pipeline.task)(resolve(alone(config)))
+    return opened
 
 
 def alone(config: Any) -> Any:
-    """Return the config for one process, which cannot shard."""
+    """Return the config for one process, that of a replay, which cannot shard."""
     content = plain(config)
     content["runtime"]["fsdp"] = False
     return build(type(config), content)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -25,27 +25,17 @@ from roformer.training.task import Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
 
 
-class RunConfig(Protocol):
-    """What every pipeline's config has."""
+class Opened(NamedTuple):
+    """A run's parts, made from its config: what `Run.train` would begin with."""
 
-    @property
-    def recipe(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def model(self) -> schema.TransformerConfig: ...
-    @property
-    def data(self) -> Any: ...
-    @property
-    def optimizer(self) -> schema.OptimizerConfig: ...
-    @property
-    def schedule(self) -> schema.ScheduleConfig: ...
-    @property
-    def runtime(self) -> schema.RuntimeConfig: ...
-    @property
-    def resume(self) -> bool | str: ...
-    @property
-    def tracker(self) -> schema.TrackerConfig: ...
+    config: Any
+    task: Task
+    training: schema.LoopConfig
+    data: str
+    """Fingerprint of what the result depends on besides the config."""
+    start: Callable[[], Path | None] = lambda: None
+    """Loads the weights that a new run begins with, if others than the task's own; returns the
+    checkpoint whose moments it begins with as well."""
 
 
 class Tokenizer(Protocol):
@@ -100,7 +90,7 @@ class Run:
         InputError: the run was begun on other data, or there is nothing to resume.
     """
 
-    def __init__(self, pipeline: str, config: RunConfig, data: str):
+    def __init__(self, pipeline: str, config: schema.RunConfig, data: str):
         self.pipeline, self.config, self.data = pipeline, config, data
         self.id = run_id(config)
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)

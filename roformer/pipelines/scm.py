@@ -36,8 +36,8 @@ from roformer.inference.start import SCRATCH, Start, find_start, load_start
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.pipelines.epochs import Epochs, Scores, checked
-from roformer.pipelines.pretrain import pretrain
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.pretrain import pretrain, pretraining_of
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.task import Batch
 
@@ -48,19 +48,23 @@ LOGS_AN_EPOCH = 20
 MOST_UPDATES_UNSAVED = 500
 
 
-def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
-    """Fine-tune on triplets, unless that is done; return the summary.
+def open_task(config: ScmConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    start = start_of(config)
+    data = prepare(config, start)
+    task = TripletTask(config, data, start)
+    return Opened(config, task, task.training(), begun_on(data, start))
 
-    Args:
-        config: of the run.
-        pretraining: what `config.pretraining` says; model and tokenizer are replaced by this run's.
+
+def scm(config: ScmConfig) -> dict[str, Any]:
+    """Fine-tune on triplets, unless that is done; return the summary.
 
     Raises:
         InputError: a mistake in the input; see `Run`, `find_start`, `prepare_triplets`.
     """
     config = resolve(config)
     if config.init_from == AUTO:
-        made = pretrain(pretraining_of(config, pretraining))
+        made = pretrain(tokenized_alike(pretraining_of(config), config))
         config = changed(config, init_from=made["run_id"])
     start = start_of(config)
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -87,17 +91,30 @@ def scm(config: ScmConfig, pretraining: PretrainConfig) -> dict[str, Any]:
             checkpoint.load_model(best.resolve(), task.model, task.description)
         return {"metrics": task.conclude(run.folder.path / "predictions")}
 
-    return run.train(task, task.training(), start.tokenizer, facts, conclude)
+    summary = run.train(task, task.training(), start.tokenizer, facts, conclude)
+    tell_result(summary, run)
+    return summary
 
 
-def pretraining_of(config: ScmConfig, pretraining: PretrainConfig) -> PretrainConfig:
-    """Return what `init_from=auto` stands for: this model and tokenizer, where and as it runs."""
-    ours, theirs = plain(config), plain(pretraining)
-    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
-    theirs["model"] = ours["model"] | dropout
+def tokenized_alike(pretraining: PretrainConfig, config: ScmConfig) -> PretrainConfig:
+    """Return the pre-training with the tokenizer that this run asks for, if it asks for one."""
+    content = plain(pretraining)
     if config.tokenizer is not None:
-        theirs["data"]["tokenizer"] = ours["tokenizer"]
-    return build(PretrainConfig, theirs | {"runtime": ours["runtime"], "tracker": ours["tracker"]})
+        content["data"]["tokenizer"] = plain(config)["tokenizer"]
+    return build(PretrainConfig, content)
+
+
+def tell_result(summary: dict[str, Any], run: Run) -> None:
+    """Say what came out."""
+    metrics = summary["best"]["metrics"] | {
+        name: value for name, value in summary["metrics"].items() if name.startswith("test/")
+    }
+    told = [f"{name} {value:.1%}" for name, value in metrics.items() if "/accuracy" in name]
+    say(
+        f"{', '.join(told)} after {summary['steps']:,} updates, {summary['tokens']:,} tokens, "
+        f"{summary['wall_seconds']:.0f} s [{summary['status']}]"
+    )
+    say(f"run: {run.folder.path}")
 
 
 def start_of(config: ScmConfig) -> Start:

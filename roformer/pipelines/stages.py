@@ -50,6 +50,12 @@ def train_stages(config: StagesConfig) -> list[Path]:
     return folders
 
 
+def folders_of(config: StagesConfig) -> list[Path]:
+    """Return the run folders that the stages fill."""
+    root = Path(config.runtime.runs_dir) / "pretrain"
+    return [root / run_id(stage) for stage in stages_of(config)]
+
+
 def plan(config: StagesConfig) -> list[str]:
     """Return a line for each stage: its size, its moments, and its learning rate over its updates."""
     lines = []

@@ -35,7 +35,7 @@ from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.pipelines.bleu_record import SCORES, fingerprint, write_bleu_statistics
-from roformer.pipelines.run import Run, first_process, resolve, say
+from roformer.pipelines.run import Opened, Run, first_process, resolve, say
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from roformer.training.task import Batch
@@ -162,6 +162,12 @@ def prepare(config: WmtConfig) -> PreparedPairs:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
+
+
+def open_task(config: WmtConfig) -> Opened:
+    """Return the parts of a run, see `Opened`."""
+    text = prepare(config)
+    return Opened(config, TranslationTask(config, text), config.training, text.fingerprint)
 
 
 def wmt(config: WmtConfig) -> dict[str, Any]:

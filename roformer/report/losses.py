@@ -3,45 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from roformer.pipelines import registry
+from roformer.pipelines.registry import Loss
 from roformer.report.records import Folder, RecordError, read_summary
 
-
-class Loss(NamedTuple):
-    """The metric that a pipeline is judged by while it trains; lower is better."""
-
-    metric: str
-    """As in metrics.jsonl."""
-    words: str
-    """As axes and the tables of paper.yaml call it."""
-    unit: str
-    entropy: str
-    """The metric that says what knowing the frequencies alone is worth."""
-    read: str = "tokens"
-    """What a model reads."""
-    whole: str = ""
-    """The metric of the whole validation text after the last update, where there is one: what the
-    others are of is a sample."""
-
-    @property
-    def axis(self) -> str:
-        """As an axis is labelled."""
-        return self.words if self.unit in self.words else f"{self.words} ({self.unit})"
-
-
-LOSSES = {
-    "pretrain": Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
-    "charlm": Loss(
-        "valid/bits_per_byte",
-        "bits per byte",
-        "bits",
-        "valid/unigram_bits_per_byte",
-        "bytes",
-        "valid/bits_per_byte_whole",
-    ),
-    "clm": Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
-}
+LOSSES = {name: one.loss for name, one in registry.pipelines().items() if one.loss is not None}
 """Pipeline → what its curves are of."""
 
 

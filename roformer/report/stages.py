@@ -33,6 +33,18 @@ class _Config(TypedDict):
     training: _Training
 
 
+PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
+
+
+def stages_text(folders: Iterable[Folder]) -> str:
+    """Return Table 4 with the stages of these runs below it, as Markdown.
+
+    Raises:
+        RecordError: see `stages_table`.
+    """
+    return stages_table(PAPER, folders).markdown()
+
+
 def stages_table(paper: Path, folders: Iterable[Folder]) -> Table:
     """Return Table 4 with ours below it.
 

@@ -7,22 +7,22 @@ which of them are there, and a test checks that two arms differ in the claimed k
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.pipelines import registry
 from roformer.report.recorded import read_recorded
 from roformer.report.records import RecordedRun, RecordError, check, read_summary, read_yaml
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-PipelineName = Literal["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
 
 
 class _Arm(TypedDict):
     overrides: list[str]
     seeds: NotRequired[list[int]]
-    pipeline: NotRequired[PipelineName]
+    pipeline: NotRequired[str]
 
 
 class _Study(TypedDict):
@@ -32,7 +32,7 @@ class _Study(TypedDict):
     outcome: str
     data: NotRequired[str]
     baseline: NotRequired[str]
-    pipeline: NotRequired[PipelineName]
+    pipeline: NotRequired[str]
     common: NotRequired[list[str]]
     arms: NotRequired[dict[Name, _Arm]]
     seeds: NotRequired[list[int]]
@@ -77,15 +77,15 @@ class Study(NamedTuple):
     def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
         """Return (arm, seed, words of the command line) of every run, seeds outermost.
 
-        So that a study that is cut short has the same seeds for all arms. A fine-tuning's grid takes
-        all seeds in one command, with seed None.
+        So that a study that is cut short has the same seeds for all arms. A grid takes all seeds in
+        one command, with seed None.
         """
         found: list[tuple[Arm, int | None, list[str]]] = []
         for arm in self.arms:
-            if arm.pipeline == "glue":
+            if registry.get(arm.pipeline).grid:
                 seeds = f"seed=[{','.join(map(str, arm.seeds))}]"
                 found.append((arm, None, [*command(arm), seeds]))
-        single = [arm for arm in self.arms if arm.pipeline != "glue"]
+        single = [arm for arm in self.arms if not registry.get(arm.pipeline).grid]
         for seed in sorted({seed for arm in single for seed in arm.seeds}):
             found += [
                 (arm, seed, [*command(arm), f"seed={seed}"]) for arm in single if seed in arm.seeds
@@ -95,7 +95,7 @@ class Study(NamedTuple):
 
 def command(arm: Arm) -> list[str]:
     """Return the words that start an arm's runs, without the seed."""
-    return ["python", f"scripts/{arm.pipeline}.py", *arm.overrides]
+    return ["python", registry.get(arm.pipeline).command, *arm.overrides]
 
 
 def read_study(folder: Path) -> Study:
@@ -147,4 +147,6 @@ def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:
     )
     if pipeline is None or not seeds:
         raise ValueError(f"arms.{name}: needs a pipeline and seeds, its own or the study's")
+    if pipeline not in (known := registry.pipelines()):
+        raise ValueError(f"arms.{name}.pipeline: {pipeline} is none of {', '.join(known)}")
     return Arm(name, pipeline, (*study.get("common", ()), *arm["overrides"]), tuple(seeds))

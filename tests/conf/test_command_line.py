@@ -7,10 +7,21 @@ import sys
 import pytest
 import yaml
 
-from roformer.cli import CONF, DIVERGED, InputError, read_flags, replaced, require_gpus
-from roformer.config.composing import PIPELINES, Composer
-from roformer.config.scm import ScmConfig
+from roformer.cli import (
+    CONF,
+    DIVERGED,
+    InputError,
+    compose,
+    read_flags,
+    replaced,
+    require_gpus,
+)
+from roformer.config.build import build
+from roformer.config.composing import Composer
+from roformer.pipelines.registry import get, load, pipelines
 from tests.conftest import REPOSITORY
+
+PIPELINES = [*pipelines()]
 
 HEAVY = ("torch", "transformers", "accelerate", "datasets", "pandas", "pyarrow", "wandb", "plotly")
 
@@ -65,10 +76,9 @@ def test_flags_and_groups_are_refused_in_a_line(words, message):
     assert message in refused("pretrain", *words)
 
 
-def test_another_pipeline_s_recipe_is_refused_with_one_s_own_first():
-    error = refused("glue", "recipe=smoke")
-    assert "recipe=smoke: glue has no such option; choose one of glue_smoke, glue_" in error
-    assert len(error) < 150
+def test_another_pipeline_s_recipe_is_refused_with_one_s_own_alone():
+    error = refused("glue", "recipe=multi30k")
+    assert error.endswith("glue has no such option; choose one of mini, paper, smoke, stable\n")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,11 @@ def test_tab_completion_is_hydra_s():
 
 def test_own_options_are_found_in_a_folder_of_the_user_s(tmp_path):
     (tmp_path / "recipe").mkdir()
-    text = (CONF / "recipe" / "smoke.yaml").read_text().replace("recipe: smoke", "recipe: own")
+    text = (
+        (CONF / "pipelines" / "pretrain" / "recipe" / "smoke.yaml")
+        .read_text()
+        .replace("recipe: smoke", "recipe: own")
+    )
     (tmp_path / "recipe" / "own.yaml").write_text(text)
     done = script("pretrain", "-cd", str(tmp_path), "recipe=own", "--cfg", "job")
     assert yaml.safe_load(done.stdout)["recipe"] == "own", done.stderr
@@ -140,16 +154,33 @@ def test_help_has_the_pipeline_s_own_options_and_every_key():
     shown = script("scm", "--help").stdout
     assert shown.startswith("Is A closer to B or to C?")
     recipes = next(line for line in shown.splitlines() if line.startswith("  recipe  "))
-    assert recipes.split()[1:] == ["*scm_mini,", "scm_paper,", "scm_real,", "scm_smoke"]
-    assert "accelerate" not in shown and "glue_" not in shown and "powered by" not in shown
+    assert recipes.split()[1:] == ["*mini,", "paper,", "real,", "smoke"]
+    assert "accelerate" not in shown and "multi30k" not in shown and "powered by" not in shown
     assert "  training.batch_size  integer > 0 = " in shown
     assert "Examples:" in shown
 
 
-@pytest.mark.parametrize("group", ["data", "recipe"])
-def test_options_are_those_that_the_schema_takes(group):
-    listed = Composer("scm", ScmConfig).options(group)
-    assert listed and all(option.startswith("scm_") for option in listed)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_pipeline_s_options_are_its_own_and_each_has_a_recipe_of_minutes(pipeline):
+    listed = Composer(pipeline).options("recipe")
+    own = {path.stem for path in (CONF / "pipelines" / pipeline / "recipe").glob("*.yaml")}
+    assert own == {*listed} and {"smoke", "mini"} <= own
+    for recipe in own:
+        text = (CONF / "pipelines" / pipeline / "recipe" / f"{recipe}.yaml").read_text()
+        assert f"\nrecipe: {recipe}\n" in text
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pipeline_refuses_a_precision_that_its_device_has_not(name):
+    words = compose(name, ["recipe=smoke", "training.precision=fp16", "runtime.device=cpu"])
+    with pytest.raises(InputError, match="fp16 needs a GPU"):
+        build(load(get(name).config), words)
+
+
+def test_tab_completion_lists_the_pipeline_s_recipes_alone():
+    line = {"COMP_LINE": "python scripts/scm.py recipe="}
+    asked = script("scm", "-sc", "query=bash", environment=line).stdout.split()
+    assert asked == ["recipe=mini", "recipe=paper", "recipe=real", "recipe=smoke"]
 
 
 def test_flags_keep_their_places_when_overrides_change():

@@ -4,20 +4,18 @@ import itertools
 
 import pytest
 
-from roformer.cli import CONF, compose
+from roformer.cli import compose
 from roformer.config.build import build, from_yaml, plain, run_id, to_yaml
+from roformer.config.composing import Composer
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.errors import InputError
 from tests.conf.test_compose import options
 
 KINDS = {"charlm": CharLMConfig, "clm": CausalLMConfig}
 RECIPES = [
-    (pipeline, recipe)
-    for pipeline in KINDS
-    for recipe in options("recipe")
-    if recipe.startswith(f"{pipeline}_")
+    (pipeline, recipe) for pipeline in KINDS for recipe in Composer(pipeline).options("recipe")
 ]
-TABLE = {"charlm_paper": 1024, "clm_base": 1024}
+TABLE = {"paper": 1024, "base": 1024}
 """Recipes whose texts are longer than a learned table is at first."""
 
 
@@ -49,17 +47,17 @@ def test_every_recipe_composes_with_every_model(pipeline, recipe, model):
     assert (built.recipe, built.model.name) == (recipe, model)
 
 
-@pytest.mark.parametrize("option", [o for o in options("data") if o.startswith("bytes_")])
+@pytest.mark.parametrize("option", ["builtin", "files", "enwik8"])
 def test_every_source_of_bytes_composes(option):
-    given = ["data.path=x"] if option == "bytes_files" else []
-    assert config("charlm", f"data={option}", *given).data.kind == option
+    given = ["data.path=x"] if option == "files" else []
+    assert config("charlm", f"data={option}", *given).data.kind == f"bytes_{option}"
 
 
 @pytest.mark.parametrize("option", ["builtin", "files", "hub"])
 def test_a_token_model_reads_what_pre_training_reads(option):
     """Key for key, so that both find the same prepared shards."""
     given = [f"data={option}", *(["data.path=x"] if option == "files" else [])]
-    ours = plain(config("clm", *given, "recipe=clm_mini"))["data"]
+    ours = plain(config("clm", *given, "recipe=mini"))["data"]
     from tests.conf.test_compose import config as of_pre_training
 
     assert ours == plain(of_pre_training(*given, "recipe=mini"))["data"]
@@ -67,7 +65,7 @@ def test_a_token_model_reads_what_pre_training_reads(option):
 
 def test_the_paper_recipe_is_the_paper():
     """Section 4.4: Performer, 12 layers, 768, 12 heads, learning rate 1e-4, batch 128, length 1024."""
-    built = config("charlm", "recipe=charlm_paper", "data=bytes_enwik8")
+    built = config("charlm", "recipe=paper", "data=enwik8")
     model, training = built.model, built.training
     assert (model.layers, model.hidden_size, model.heads) == (12, 768, 12)
     assert (training.batch_size, training.sequence_length) == (128, 1024)
@@ -113,12 +111,12 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
             "dynamic_ntk rotates all keys anew as a text grows",
         ),
         ("clm", ["masking.probability=0.1"], "masking: unknown key; valid keys here: data, model"),
-        ("clm", ["data=bytes_builtin"], "data: .*'builtin', 'chinese_builtin', 'files', 'hub'"),
-        ("charlm", ["data=builtin"], "data: .*'bytes_builtin', 'bytes_files', 'bytes_enwik8'"),
-        ("charlm", ["data=bytes_files"], "data.path has no value: give data.path="),
+        ("clm", ["data=enwik8"], "clm has no such option; choose one of builtin, chinese_builtin"),
+        ("charlm", ["data=hub"], "charlm has no such option; choose one of builtin, enwik8, files"),
+        ("charlm", ["data=files"], "data.path has no value: give data.path="),
         ("charlm", ["data.valid_fraction=0.6", "data.test_fraction=0.4"], "leave nothing to train"),
-        ("charlm", ["data=bytes_enwik8", "data.sha256=00"], "data.sha256: .*match pattern"),
-        ("charlm", ["data=bytes_enwik8", "data.url=file:///etc"], "data.url: .*match pattern"),
+        ("charlm", ["data=enwik8", "data.sha256=00"], "data.sha256: .*match pattern"),
+        ("charlm", ["data=enwik8", "data.url=file:///etc"], "data.url: .*match pattern"),
         (
             "charlm",
             ["schedule.warmup_fraction=null", "schedule.warmup_steps=9999"],
@@ -135,7 +133,7 @@ def test_impossible_combinations_are_one_line(pipeline, overrides, message):
 
 
 def test_there_is_a_recipe_of_every_size():
-    assert {recipe for _, recipe in RECIPES} >= {
-        f"{pipeline}_{size}" for pipeline in KINDS for size in ("smoke", "mini")
+    assert {*RECIPES} >= {
+        *((pipeline, size) for pipeline in KINDS for size in ("smoke", "mini")),
+        ("charlm", "paper"),
     }
-    assert (CONF / "recipe" / "charlm_paper.yaml").is_file()

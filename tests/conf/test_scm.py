@@ -6,12 +6,13 @@ import pytest
 
 from roformer.cli import CONF, compose
 from roformer.config.build import build, from_yaml, plain, run_id, to_yaml
+from roformer.config.composing import Composer
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 
-RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("scm_*.yaml"))
+RECIPES = Composer("scm").options("recipe")
 PRESETS = sorted(path.stem for path in (CONF / "preset").glob("*.yaml"))
-START = {"scm_paper": ["init_from=x"]}
+START = {"paper": ["init_from=x"]}
 
 
 def config(*overrides: str) -> ScmConfig:
@@ -51,7 +52,7 @@ def test_presets_differ_in_model_level_and_length_alone():
 
 
 def test_the_paper_recipe_is_the_authors_script():
-    built = config("recipe=scm_paper", "init_from=x", "data=scm_files", "data.path=x")
+    built = config("recipe=paper", "init_from=x", "data=files", "data.path=x")
     training, optimizer = built.training, built.optimizer
     assert (training.loss, training.batch_size, training.max_length) == ("bce", 2, 1024)
     assert (optimizer.learning_rate, built.schedule.kind) == (6e-6, "constant")
@@ -72,7 +73,7 @@ def test_the_command_line_beats_preset_and_recipe():
 
 def test_run_id_names_what_changes_the_result():
     base = run_id(config())
-    assert base.startswith("roformer-rotary-scm_mini-")
+    assert base.startswith("roformer-rotary-mini-")
     for same in ("tracker=none", "runtime.micro_batch_size=2", "resume=true"):
         assert run_id(config(same)) == base, same
     for other in ("pair.pooling=cls", "training.loss=bce", "data.train_triplets=8"):
@@ -81,9 +82,9 @@ def test_run_id_names_what_changes_the_result():
 
 MISTAKES = {
     "preset=wobert_1024": "choose one of wobert_512, ",
-    "data=builtin": "data: Input tag 'builtin' .* 'scm_builtin', 'scm_files'",
-    "data=scm_files": "data.path has no value: give data.path=",
-    "recipe=scm_paper": "init_from has no value: give init_from=",
+    "data=hub": "scm has no such option; choose one of builtin, files$",
+    "data=files": "data.path has no value: give data.path=",
+    "recipe=paper": "init_from has no value: give init_from=",
     "pair.pooling=max": "'mean' or 'cls'",
     "training.steps=3": "valid keys here: batch_size, epochs",
     "training.loss=mse": "'bce' or 'ranking'",

@@ -2,8 +2,9 @@
 
 import pytest
 
-from roformer.cli import CONF, compose
+from roformer.cli import compose
 from roformer.config.build import build, plain
+from roformer.config.composing import Composer
 from roformer.config.schema import PretrainConfig
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
@@ -11,8 +12,8 @@ from roformer.pipelines.stages import plan, stages_of
 from roformer.report.paper import read_paper
 from tests.conftest import REPOSITORY
 
-RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("stages_*.yaml"))
-FILLED = {"stages_paper_warmstart": ["init_from=x"]}
+RECIPES = Composer("stages").options("recipe")
+FILLED = {"paper_warmstart": ["init_from=x"]}
 STAGE = "sequence_length:32,batch_size:8,steps:6"
 RESTART = f"{{{STAGE},optimizer:restart,schedule:continue}}"
 
@@ -22,7 +23,7 @@ def config(*overrides):
 
 
 def stages(*given):
-    return config("recipe=stages_smoke", f"stages=[{','.join(given)}]")
+    return config("recipe=smoke", f"stages=[{','.join(given)}]")
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -39,7 +40,7 @@ def test_both_chinese_corpora_compose(data):
     assert config(f"data={data}").data.tokenizer.words == "jieba"
 
 
-@pytest.mark.parametrize("recipe", ["stages_paper", "stages_paper_warmstart"])
+@pytest.mark.parametrize("recipe", ["paper", "paper_warmstart"])
 def test_the_paper_recipes_are_table_4(recipe):
     """Lengths, batches and steps as experiments/paper.yaml has them from the paper."""
     table = read_paper(REPOSITORY / "experiments" / "paper.yaml")["tables"]["table_4"]
@@ -56,7 +57,7 @@ def test_the_paper_recipes_are_table_4(recipe):
 
 def test_the_literal_stages_are_the_authors_script():
     """Each from the weights before it: a warm-up of 5,000 steps, then constant 1e-5."""
-    found = stages_of(config("recipe=stages_paper_warmstart", "init_from=wobert"))
+    found = stages_of(config("recipe=paper_warmstart", "init_from=wobert"))
     assert found[0].init_from == "wobert" and not any(stage.keep_moments for stage in found)
     for stage in found:
         schedule = stage.schedule
@@ -67,12 +68,12 @@ def test_the_literal_stages_are_the_authors_script():
         )
         assert (stage.optimizer.learning_rate, stage.optimizer.weight_decay) == (1e-5, 0.01)
     with pytest.raises(InputError, match="init_from has no value"):
-        config("recipe=stages_paper_warmstart")
+        config("recipe=paper_warmstart")
 
 
 def test_each_stage_is_its_own_pretraining_after_the_one_before():
     """Recipe, id, length and place in the one schedule; all else is shared."""
-    one, two, three = stages_of(config("recipe=stages_mini", "training.precision=fp32"))
+    one, two, three = stages_of(config("recipe=mini", "training.precision=fp32"))
     assert [stage.recipe for stage in (one, two, three)] == [f"stages_mini_{n}" for n in (1, 2, 3)]
     assert (one.init_from, one.keep_moments, two.keep_moments) == (None, False, True)
     assert two.init_from.startswith("roformer-rotary-stages_mini_1-")
@@ -114,5 +115,5 @@ def test_a_stage_that_cannot_be_is_told_in_one_line(given, message):
 def test_a_stage_beyond_a_learned_table_is_refused():
     """At composition, before the stages in front of it are trained for days."""
     with pytest.raises(InputError, match=r"^stage 2: training.sequence_length=1536 is beyond the"):
-        config("recipe=stages_paper", "model=wobert")
-    assert config("recipe=stages_paper", "model=wobert", "model.position.max_positions=1536")
+        config("recipe=paper", "model=wobert")
+    assert config("recipe=paper", "model=wobert", "model.position.max_positions=1536")

@@ -6,15 +6,16 @@ import pytest
 
 from roformer.cli import CONF, compose
 from roformer.config.build import build, from_yaml, plain, run_id, to_yaml
+from roformer.config.composing import Composer
 from roformer.config.wmt import WmtConfig
 from roformer.errors import InputError
 
-RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("wmt_*.yaml"))
-SIZES = sorted(path.stem for path in (CONF / "model" / "size").glob("wmt_*.yaml"))
+RECIPES = Composer("wmt").options("recipe")
+SIZES = ["tiny", "mini", "base", "big"]
 POSITIONS = sorted(path.stem for path in (CONF / "model" / "position").glob("*.yaml"))
 DATA = {
-    "wmt_multi30k": ["data=files", "data.path=x"],
-    "wmt_paper_enfr": ["data=wmt_hub"],
+    "multi30k": ["data=files", "data.path=x"],
+    "paper_enfr": ["data=hub"],
 }
 
 
@@ -33,10 +34,10 @@ def test_every_recipe_composes_with_every_model(recipe, model):
 @pytest.mark.parametrize(("position", "size"), itertools.product(POSITIONS, SIZES))
 def test_every_position_composes_with_every_size(position, size):
     built = config(f"model/position={position}", f"model/size={size}")
-    assert (built.model.position.kind, f"wmt_{built.model.size}") == (position, size)
+    assert (built.model.position.kind, built.model.size) == (position, size)
 
 
-@pytest.mark.parametrize("option", ["builtin", "files", "wmt_hub"])
+@pytest.mark.parametrize("option", ["builtin", "files", "hub"])
 def test_every_source_composes(option):
     assert config(f"data={option}", *(["data.path=x"] if option == "files" else []))
 
@@ -51,7 +52,7 @@ def test_the_baseline_differs_in_the_position_encoding_alone():
 
 def test_the_paper_recipe_is_the_paper():
     """Section 4.1 and what it takes from Vaswani et al. 2017, section 5 and table 3."""
-    built = config("recipe=wmt_paper", "data=wmt_hub")
+    built = config("recipe=paper", "data=hub")
     model, training, schedule = built.model, built.training, built.schedule
     sizes = (model.layers, model.hidden_size, model.heads, model.intermediate_size)
     assert sizes == (6, 512, 8, 2048) and model.decoder.layers == 6
@@ -73,7 +74,7 @@ def test_the_paper_recipe_is_the_paper():
 
 def test_the_english_french_recipe_is_the_base_model_of_shaw():
     """Shaw et al. 2018, section 4.1: the base model that has 38.2 and 38.7 BLEU on EN-FR."""
-    built = config("recipe=wmt_paper_enfr", "data=wmt_hub", "model/position=shaw")
+    built = config("recipe=paper_enfr", "data=hub", "model/position=shaw")
     model, training = built.model, built.training
     sizes = (model.layers, model.hidden_size, model.heads, model.intermediate_size)
     assert sizes == (6, 512, 8, 1024) and (model.hidden_dropout, model.position.clip) == (0.1, 16)
@@ -88,7 +89,7 @@ def test_the_english_french_recipe_is_the_base_model_of_shaw():
     assert built.optimizer.learning_rate == pytest.approx((512 * 4000) ** -0.5, rel=1e-6)
     assert (built.search.beam, built.search.length_penalty, built.search.alpha) == (4, "gnmt", 0.6)
     paper, french = (
-        plain(config(f"recipe={name}", "data=wmt_hub")) for name in ("wmt_paper", "wmt_paper_enfr")
+        plain(config(f"recipe={name}", "data=hub")) for name in ("paper", "paper_enfr")
     )
     differing = {key for key in paper if paper[key] != french[key]}
     assert differing == {"recipe", "model", "data", "training", "optimizer", "schedule", "search"}
@@ -96,23 +97,23 @@ def test_the_english_french_recipe_is_the_base_model_of_shaw():
 
 def test_ten_minutes_of_vaswani_are_the_checkpoints_of_base_and_big():
     """0.4 s a step in base, 1.0 s in big; the mean of 20 spans 12,000 steps of big."""
-    base, big = (
-        config(f"recipe={name}", "data=wmt_hub") for name in ("wmt_paper", "wmt_paper_big")
-    )
+    base, big = (config(f"recipe={name}", "data=hub") for name in ("paper", "paper_big"))
     assert base.training.checkpoint_every * 0.4 == 600
     assert big.training.checkpoint_every * 1.0 == 600
     assert big.training.average * big.training.checkpoint_every == 12_000
 
 
 def test_big_differs_from_base_where_it_should():
-    paper = plain(config("recipe=wmt_paper", "data=wmt_hub"))
-    big = plain(config("recipe=wmt_paper_big", "data=wmt_hub"))
+    paper = plain(config("recipe=paper", "data=hub"))
+    big = plain(config("recipe=paper_big", "data=hub"))
     assert {k for k in paper if paper[k] != big[k]} == {"recipe", "model", "training"}
     assert (big["model"]["hidden_size"], big["model"]["heads"]) == (1024, 16)
     assert (big["model"]["hidden_dropout"], big["training"]["steps"]) == (0.3, 300_000)
     shaw = ["model=transformer", "model/position=shaw", "model.position.clip=8"]
-    assert config("recipe=wmt_paper_big", "data=wmt_hub", *shaw).model.position.clip == 8
-    comment = (CONF / "recipe" / "wmt_paper_big.yaml").read_text().replace("\n# ", " ")
+    assert config("recipe=paper_big", "data=hub", *shaw).model.position.clip == 8
+    comment = (
+        (CONF / "pipelines" / "wmt" / "recipe" / "paper_big.yaml").read_text().replace("\n# ", " ")
+    )
     assert f"add {' '.join(shaw)}." in comment
 
 
@@ -149,8 +150,8 @@ DYNAMIC = ["kind=dynamic_ntk", "factor=2", "trained_length=100"]
         (["schedule.warmup_steps=400"], r"warmup_steps=400 leaves nothing of training\.steps=400"),
         (["training.precision=fp16", "runtime.device=cpu"], "fp16 needs a GPU"),
         (["search.length_penalty=marian"], r"search\.length_penalty"),
-        (["data=hub"], r"data: .*'builtin', 'files', 'wmt_hub'"),
-        (["data=wmt_hub", "data.revision=main"], r"data\.revision"),
+        (["data=enwik8"], "wmt has no such option; choose one of builtin, files, hub"),
+        (["data=hub", "data.revision=main"], r"data\.revision"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

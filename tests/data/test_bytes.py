@@ -220,7 +220,7 @@ def test_a_download_is_checked_kept_and_not_fetched_again(site, tmp_path):
     [
         (lambda site: setattr(site, "content", b"other"), "is not the file that data.sha256 names"),
         (lambda site: setattr(site, "status", 404), "cannot be had: HTTPError, HTTP Error 404"),
-        (lambda site: site.stop(), "cannot be had: URLError, .*data=bytes_files data.path="),
+        (lambda site: site.stop(), "cannot be had: URLError, .*data=files data.path="),
     ],
     ids=["other", "404", "offline"],
 )

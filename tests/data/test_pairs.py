@@ -250,7 +250,7 @@ def test_no_network_is_one_line_with_a_way_out(monkeypatch):
 
 
 def test_the_pinned_hub_config_is_a_valid_one():
-    config = build(HubParallel, OmegaConf.load(REPOSITORY / "conf/data/wmt_hub.yaml"))
+    config = build(HubParallel, OmegaConf.load(REPOSITORY / "conf/pipelines/wmt/data/hub.yaml"))
     assert (config.path, config.name, config.test_lines) == ("wmt/wmt14", "de-en", 3003)
     assert re.fullmatch("[0-9a-f]{40}", config.revision)
 

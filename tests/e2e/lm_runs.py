@@ -27,15 +27,15 @@ COMMON = [
 ]
 SMALL = {
     "charlm": [
-        "recipe=charlm_smoke",
-        "data=bytes_files",
+        "recipe=smoke",
+        "data=files",
         "data.max_bytes=40000",
         "model.attention.features=32",
         "model.attention.redraw_interval=10",
         *COMMON,
     ],
     "clm": [
-        "recipe=clm_smoke",
+        "recipe=smoke",
         "data=files",
         "data.max_documents=null",
         "data.tokenizer.vocab_size=200",

@@ -30,7 +30,7 @@ from tests.e2e.conftest import SMALL, assert_same, small_run, write_corpus
 
 pytestmark = pytest.mark.slow
 GLUE = [
-    *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc", "keep_weights=all", "seed=[0]"),
+    *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc", "keep_weights=all", "seed=[0]"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.max_length=48", "training.epochs=3", "optimizer.learning_rate=[1e-3]"),
     *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),

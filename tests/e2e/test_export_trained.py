@@ -12,7 +12,6 @@ import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.data.bpe import split_words
 from roformer.inference.export import export
 from roformer.pipelines.glue import glue
@@ -37,15 +36,14 @@ def test_a_trained_run_and_what_was_measured_of_it(arguments, tmp_path, model):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     overrides = [
-        *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
+        *("recipe=smoke", "tracker=none", "jobs=1", "task=mnli", f"model={model}"),
         *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
         *("training.max_length=32", "training.epochs=2", f"init_from={run}"),
         *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
         *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
     ]
     config = build(GlueConfig, compose("glue", overrides))
-    pretraining = build(PretrainConfig, compose("pretrain", list(config.pretraining)))
-    (cell,) = glue(config, pretraining)
+    (cell,) = glue(config)
     written = export(cell)
     assert written.kind == {"roformer": "jina_embeddings_v3", "bert": "bert"}[model]
     best = json.loads((cell / "summary.json").read_text())["best"]

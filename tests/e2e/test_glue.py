@@ -12,7 +12,6 @@ import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.inference.submission import missing, write_submission
@@ -24,7 +23,7 @@ from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same, small_run
 
 SMALL = [
-    *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc"),
+    *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.max_length=48", "training.epochs=2"),
     *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
@@ -46,7 +45,7 @@ def run(arguments, *overrides):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = build(GlueConfig, compose("glue", [*arguments, *overrides]))
-    return glue(config, build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    return glue(config)
 
 
 def summary_of(folder):

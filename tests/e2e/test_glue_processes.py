@@ -18,7 +18,7 @@ from tests.e2e.test_processes import launcher
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")
 SMALL = [
-    *("recipe=glue_smoke", "tracker=none", "task=mrpc", "jobs=1", "training.max_length=48"),
+    *("recipe=smoke", "tracker=none", "task=mrpc", "jobs=1", "training.max_length=48"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.epochs=2", "runtime.device=cpu", "runtime.threads=1", "keep_weights=all"),
 ]
@@ -133,7 +133,7 @@ def test_lines_are_classified_and_mistakes_told(tmp_path):
     for override, message in {
         "task=nope": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
         "task=[mrpc,nope]": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",
-        "data=hub": "'builtin', 'files', 'glue_hub'",
+        "data=enwik8": "choose one of builtin, files, hub",
         "task=rte": "rte",
     }.items():
         process = start(tmp_path, override)

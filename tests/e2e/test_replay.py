@@ -160,6 +160,15 @@ def test_the_script_and_its_mistakes(recorded, tmp_path):
     )
 
 
+def test_a_folder_of_no_pipeline_is_one_line(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    message = (
+        r"no pipeline whose steps can be made again: give the folder of a run, runs/<pipeline>/…$"
+    )
+    with pytest.raises(InputError, match=message):
+        replay(tmp_path, 1)
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"5", b"a: &a [1]\nb: *a\n", b"[" * 100_000])
 def test_a_damaged_config_is_one_line(tmp_path, content):
     (tmp_path / "config.yaml").write_bytes(content)

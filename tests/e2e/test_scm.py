@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 import roformer
 from roformer.cli import compose
 from roformer.config.build import build
-from roformer.config.schema import PretrainConfig
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
@@ -24,7 +23,7 @@ from roformer.training.loop import Loop
 from tests.e2e.conftest import assert_same, small_run, weights
 
 TINY = [
-    *("recipe=scm_smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
+    *("recipe=smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
     *("preset=roformer_512", "training.max_length=64", "model.hidden_size=32"),
     *("model.intermediate_size=64", "runtime.device=cpu", "runtime.progress=false"),
     "runtime.tune_process=false",
@@ -52,7 +51,7 @@ def run(arguments, *overrides):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = config_of(arguments, *overrides)
-    made = scm(config, build(PretrainConfig, compose("pretrain", list(config.pretraining))))
+    made = scm(config)
     return made, Path(config.runtime.runs_dir) / "scm" / made["run_id"]
 
 
@@ -142,7 +141,7 @@ def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
     accuracies = []
     for label in "BC":
         write_triplets(tmp_path / label, {"train": "B", "valid": label})
-        given = ["data=scm_files", f"data.path={tmp_path / label}", "tokenizer.words=none"]
+        given = ["data=files", f"data.path={tmp_path / label}", "tokenizer.words=none"]
         given += ["data.max_held_out_triplets=null"]
         summary, folder = run([*TINY, *places(tmp_path)], *given)
         accuracies.append(summary["metrics"]["valid/accuracy"])

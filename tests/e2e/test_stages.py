@@ -22,7 +22,7 @@ from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_same, results, weights
 
 SMALL = [
-    "recipe=stages_smoke",
+    "recipe=smoke",
     "tracker=none",
     "data=files",
     "data.tokenizer.vocab_size=200",

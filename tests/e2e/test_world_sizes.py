@@ -25,7 +25,7 @@ PRETRAIN = [
     *(*SMALL, "training.batch_size=9", "training.log_every=1", "optimizer.learning_rate=1e-3"),
 ]
 GLUE = [
-    *("recipe=glue_smoke", "tracker=none", "jobs=1", "task=mrpc", "keep_weights=all"),
+    *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc", "keep_weights=all"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.max_length=48", "training.epochs=2", "training.batch_size=15"),
     *("optimizer.learning_rate=[1e-4]", "runtime.device=cpu", "runtime.progress=false"),

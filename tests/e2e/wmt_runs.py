@@ -11,7 +11,7 @@ from roformer.config.wmt import WmtConfig
 from roformer.pipelines.wmt import wmt
 
 SMALL = [
-    "recipe=wmt_smoke",
+    "recipe=smoke",
     "tracker=none",
     "data=files",
     "data.tokenizer.words=bytes",

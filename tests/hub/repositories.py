@@ -20,11 +20,11 @@ from tests.conftest import REPOSITORY
 from tests.e2e.wmt_runs import ENGLISH, GERMAN
 
 Rows = dict[str, list[Any]]
-CONF = REPOSITORY / "conf" / "data"
-GLUE = OmegaConf.load(CONF / "glue_hub.yaml").revision
-WMT = OmegaConf.load(CONF / "wmt_hub.yaml").revision
-WIKIPEDIA = OmegaConf.load(CONF / "hub.yaml").sources[0].revision
-VOCABULARY = OmegaConf.load(CONF / "hub.yaml").tokenizer.revision
+CONF = REPOSITORY / "conf" / "pipelines"
+GLUE = OmegaConf.load(CONF / "glue" / "data" / "hub.yaml").revision
+WMT = OmegaConf.load(CONF / "wmt" / "data" / "hub.yaml").revision
+WIKIPEDIA = OmegaConf.load(CONF / "text" / "data" / "hub.yaml").sources[0].revision
+VOCABULARY = OmegaConf.load(CONF / "text" / "data" / "hub.yaml").tokenizer.revision
 """Commits that the project pins."""
 TINY_BERT = "org/tiny-bert"
 WORDS = "org/words"

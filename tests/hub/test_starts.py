@@ -16,9 +16,9 @@ BERT = "google-bert/bert-base-uncased"
 BOOKS = "rojagtap/bookcorpus"
 FEW = ["training.steps=4", "training.log_every=2", "training.evaluate_every=4"]
 SMALL = {
-    "glue": [*HERE, "recipe=glue_smoke", "data=glue_hub", "task=[mrpc,stsb]", "jobs=1"],
+    "glue": [*HERE, "recipe=smoke", "data=hub", "task=[mrpc,stsb]", "jobs=1"],
     "wmt": [
-        *(*HERE, *FEW, "recipe=wmt_smoke", "data=wmt_hub", "data.test_lines=15"),
+        *(*HERE, *FEW, "recipe=smoke", "data=hub", "data.test_lines=15"),
         *(
             "data.tokenizer.merges=50",
             "schedule.warmup_steps=2",

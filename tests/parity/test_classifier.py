@@ -69,7 +69,7 @@ def test_weights_go_back_unchanged():
 
 def cell(tmp_path, task: str) -> FinetuneConfig:
     overrides = [
-        *("recipe=glue_smoke", "tracker=none", "model=bert", f"task={task}", "runtime.device=cpu"),
+        *("recipe=smoke", "tracker=none", "model=bert", f"task={task}", "runtime.device=cpu"),
         *("data.train_examples=320", "data.max_train_examples=null", "data.validation_examples=48"),
         *("training.max_length=48", "runtime.progress=false", "runtime.tune_process=false"),
         *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),

@@ -153,7 +153,7 @@ def test_every_task_tells_how_it_depends_on_order():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cola", "train", 10), "data=files or data=glue_hub"),
+        (("cola", "train", 10), "data=files or data=hub"),
         (("mnli", "validation", 10), "validation_mismatched"),
         (("sst2", "test", 10), "train, validation"),
         (("mnli", "train", 2), "a group has 3"),

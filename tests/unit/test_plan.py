@@ -139,7 +139,7 @@ def test_a_pretraining_is_added_up(capsys):
 
 
 def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(capsys):
-    plan_translation(build(WmtPlan, compose("wmt", ["recipe=wmt_smoke"])))
+    plan_translation(build(WmtPlan, compose("wmt", ["recipe=smoke"])))
     _, lines = told(capsys)
     times = [line.split()[1:3] for line in lines if line.startswith("  ") and "3090" not in line]
     assert "h" not in {unit for _, unit in times}
@@ -183,7 +183,7 @@ def test_fsdp_cuts_weights_and_moments(capsys):
 @pytest.mark.parametrize(("devices", "held"), [(1, "3,572"), (2, "3,572"), (8, "3,125")])
 def test_buckets_are_cut_where_there_are_more_devices(devices, held, capsys):
     """25,000 tokens in buckets of at most 3,584 are seven."""
-    overrides = ["recipe=wmt_paper", f"devices={devices}"]
+    overrides = ["recipe=paper", f"devices={devices}"]
     plan_translation(build(WmtPlan, compose("wmt", overrides)))
     found, _ = told(capsys)
     assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
@@ -191,7 +191,7 @@ def test_buckets_are_cut_where_there_are_more_devices(devices, held, capsys):
 
 
 def test_stages_are_added_up_and_the_largest_must_fit(capsys):
-    config = build(StagesPlan, compose("stages", ["recipe=stages_paper"]))
+    config = build(StagesPlan, compose("stages", ["recipe=paper"]))
     plan_stages(config)
     _, lines = told(capsys)
     tokens = [stage.steps * stage.batch_size * stage.sequence_length for stage in config.stages]

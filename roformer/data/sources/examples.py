@@ -118,9 +118,7 @@ class BuiltinExamples:
             yield example
 
     def test_rows(self, part: str | None) -> Iterator[TestRow]:
-        raise InputError(
-            f"the built-in {self.name} has no test split: take data=glue_hub or data=files"
-        )
+        raise InputError(f"the built-in {self.name} has no test split: take data=hub or data=files")
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "builtin", "grammar": GRAMMAR}

@@ -240,7 +240,7 @@ class Downloaded:
                 raise
             raise InputError(
                 f"{url} cannot be had: {type(error).__name__}, {first_line(error)}; fetch it where "
-                "there is a network and give data=bytes_files data.path=enwik8.zip"
+                "there is a network and give data=files data.path=enwik8.zip"
             ) from error
         if digest.hexdigest() != self.config.sha256:
             raise InputError(

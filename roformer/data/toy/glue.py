@@ -315,7 +315,7 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
     if task not in TASKS:
         raise InputError(
             f"data=builtin has no {task!r}: its grammars make {', '.join(TASKS)}; "
-            f"for other tasks use data=files or data=glue_hub"
+            f"for other tasks use data=files or data=hub"
         )
     parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
     splits = ("train", *(f"validation{part}" for part in parts))

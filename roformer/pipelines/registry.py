@@ -1,0 +1,266 @@
+"""The pipelines: what each is called, what it trains and where its parts are.
+
+This is the one place that names a pipeline; the command line, plans, replays, studies and the report
+read it. Parts are written "module:name" and imported when they are asked for, so reading the registry
+imports nothing. A pipeline of another package is one `register` call, in a module that the environment
+variable ROFORMER_PIPELINES names (several with commas between).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from roformer.errors import InputError
+
+VARIABLE = "ROFORMER_PIPELINES"
+Kind = Literal["mlm", "causal", "classifier", "scorer", "translation"]
+"""What a trained model can do, as its checkpoint's description says."""
+
+
+class Metric(NamedTuple):
+    """A headline metric, as summary.json names it."""
+
+    name: str
+    higher_is_better: bool
+
+
+class Loss(NamedTuple):
+    """The metric that a pipeline is judged by while it trains; lower is better."""
+
+    metric: str
+    """As in metrics.jsonl."""
+    words: str
+    """As axes and the tables of paper.yaml call it."""
+    unit: str
+    entropy: str
+    """The metric that says what knowing the frequencies alone is worth."""
+    read: str = "tokens"
+    """What a model reads."""
+    whole: str = ""
+    """The metric of the whole validation text after the last update, where there is one: what the
+    others are of is a sample."""
+
+    @property
+    def axis(self) -> str:
+        """As an axis is labelled."""
+        return self.words if self.unit in self.words else f"{self.words} ({self.unit})"
+
+
+class Plan(NamedTuple):
+    """How a training's cost is estimated."""
+
+    config: str
+    """The pipeline's config class with `roformer.config.plan.Devices`."""
+    show: str
+    """Prints the estimate of such a config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """One entry; parts are "module:name"."""
+
+    name: str
+    """Of `conf/<name>.yaml`, of the folder `conf/pipelines/<name>/` with recipes and other groups of its own,
+    and of the folder under `runs/`."""
+    config: str
+    """Config class; its docstring is what `--help` says."""
+    train: str
+    """Function of the config: prepares the data, trains, and returns what `tell` takes."""
+    kind: Kind
+    """Of its models."""
+    headline: Metric | None
+    """None where each run's summary names its own, as those of several tasks do."""
+    loss: Loss | None = None
+    """What its curves are of; None: it is judged by scores."""
+    prepare: str = ""
+    """Function of the config that prepares the data alone; "": it needs the weights to start from."""
+    task: str = ""
+    """Function of a run's resolved config: `roformer.pipelines.run.Opened`, for a replay."""
+    folders: str = ""
+    """Function of the config: the run folders that `train` will fill, where not one of its own id."""
+    plan: Plan | None = None
+    tell: str = ""
+    """Function of what `train` returned: the text that is printed at the end."""
+    run_config: str = ""
+    """Config class of its runs, where one command makes several."""
+    runs: str = ""
+    """The pipeline that its runs are of, where not its own."""
+    grid: bool = False
+    """Whether one command takes lists of seeds and fills the machine by itself."""
+    script: str = ""
+    """What starts it; default: `scripts/<name>.py`."""
+    groups: tuple[str, ...] = ()
+    """Folders of config groups that it shares with some pipelines, under `conf/pipelines/`."""
+    conf: Path | None = None
+    """Where `<name>.yaml` and `pipelines/<name>/` are; None: `conf/` of this repository."""
+
+    @property
+    def config_of_run(self) -> str:
+        """The config class whose YAML a run's record has."""
+        return self.run_config or self.config
+
+    @property
+    def command(self) -> str:
+        """The script that starts it."""
+        return self.script or f"scripts/{self.name}.py"
+
+
+_PIPELINES: dict[str, Pipeline] = {}
+
+
+def register(pipeline: Pipeline) -> None:
+    """Add a pipeline.
+
+    Raises:
+        ValueError: the name is taken by another one.
+    """
+    if _PIPELINES.setdefault(pipeline.name, pipeline) != pipeline:
+        raise ValueError(f"there is a pipeline {pipeline.name} already")
+
+
+def pipelines() -> dict[str, Pipeline]:
+    """Return all pipelines by name, those of ROFORMER_PIPELINES last.
+
+    Raises:
+        InputError: the variable names a module that cannot be imported.
+    """
+    _import_others()
+    return dict(_PIPELINES)
+
+
+def get(name: str) -> Pipeline:
+    """Return a pipeline.
+
+    Raises:
+        InputError: there is none of this name; or see `pipelines`.
+    """
+    known = pipelines()
+    if name not in known:
+        raise InputError(f"there is no pipeline {name}: choose of {', '.join(known)}")
+    return known[name]
+
+
+def load(part: str) -> Any:
+    """Return what "module:name" names."""
+    module, _, name = part.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@cache
+def _import_others() -> None:
+    for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
+        try:
+            importlib.import_module(module.strip())
+        except ImportError as error:
+            raise InputError(
+                f"{VARIABLE}: {module.strip()} cannot be imported ({error})"
+            ) from error
+
+
+register(
+    Pipeline(
+        name="pretrain",
+        config="roformer.config.schema:PretrainConfig",
+        train="roformer.pipelines.pretrain:pretrain",
+        kind="mlm",
+        headline=Metric("valid/mlm_loss", higher_is_better=False),
+        loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
+        prepare="roformer.pipelines.pretrain:prepare",
+        task="roformer.pipelines.pretrain:open_task",
+        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.pipelines.plan:plan_pretraining"),
+        groups=("text",),
+    )
+)
+register(
+    Pipeline(
+        name="stages",
+        config="roformer.config.stages:StagesConfig",
+        train="roformer.pipelines.stages:train_stages",
+        kind="mlm",
+        headline=Metric("valid/mlm_loss", higher_is_better=False),
+        prepare="roformer.pipelines.pretrain:prepare",
+        plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
+        folders="roformer.pipelines.stages:folders_of",
+        tell="roformer.report.stages:stages_text",
+        run_config="roformer.config.schema:PretrainConfig",
+        runs="pretrain",
+        groups=("text",),
+    )
+)
+register(
+    Pipeline(
+        name="glue",
+        config="roformer.config.glue:GlueConfig",
+        train="roformer.pipelines.glue:glue",
+        kind="classifier",
+        headline=None,
+        task="roformer.pipelines.finetune:open_task",
+        folders="roformer.pipelines.glue:folders_of",
+        tell="roformer.report.glue:glue_tables",
+        run_config="roformer.config.glue:FinetuneConfig",
+        grid=True,
+    )
+)
+register(
+    Pipeline(
+        name="wmt",
+        config="roformer.config.wmt:WmtConfig",
+        train="roformer.pipelines.wmt:wmt",
+        kind="translation",
+        headline=Metric("test/sacrebleu", higher_is_better=True),
+        prepare="roformer.pipelines.wmt:prepare",
+        task="roformer.pipelines.wmt:open_task",
+        plan=Plan("roformer.config.plan:WmtPlan", "roformer.pipelines.plan:plan_translation"),
+    )
+)
+register(
+    Pipeline(
+        name="charlm",
+        config="roformer.config.lm:CharLMConfig",
+        train="roformer.pipelines.charlm:charlm",
+        kind="causal",
+        headline=Metric("valid/bits_per_byte_whole", higher_is_better=False),
+        loss=Loss(
+            "valid/bits_per_byte",
+            "bits per byte",
+            "bits",
+            "valid/unigram_bits_per_byte",
+            "bytes",
+            "valid/bits_per_byte_whole",
+        ),
+        prepare="roformer.pipelines.charlm:prepare",
+        task="roformer.pipelines.charlm:open_task",
+        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.pipelines.plan:plan_language_model"),
+    )
+)
+register(
+    Pipeline(
+        name="clm",
+        config="roformer.config.lm:CausalLMConfig",
+        train="roformer.pipelines.clm:clm",
+        kind="causal",
+        headline=Metric("valid/loss", higher_is_better=False),
+        loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
+        prepare="roformer.pipelines.clm:prepare",
+        task="roformer.pipelines.clm:open_task",
+        plan=Plan(
+            "roformer.config.plan:CausalLMPlan", "roformer.pipelines.plan:plan_language_model"
+        ),
+        groups=("text",),
+    )
+)
+register(
+    Pipeline(
+        name="scm",
+        config="roformer.config.scm:ScmConfig",
+        train="roformer.pipelines.scm:scm",
+        kind="scorer",
+        headline=Metric("test/accuracy", higher_is_better=True),
+        task="roformer.pipelines.scm:open_task",
+    )
+)

@@ -1,0 +1,230 @@
+"""A pipeline of another package is a task, a config class, its YAML and one entry; the rest reads these."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import roformer
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import results, write_corpus
+
+ENTRY = '''
+"""Registers the pipeline; imports nothing heavy."""
+
+from pathlib import Path
+
+from roformer.pipelines.registry import Loss, Metric, Pipeline, Plan, register
+
+register(
+    Pipeline(
+        name="backwards",
+        config="toy.config:BackwardsConfig",
+        train="toy.task:train",
+        kind="mlm",
+        headline=Metric("valid/backwards_loss", higher_is_better=False),
+        loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
+        prepare="toy.task:prepare",
+        task="toy.task:open_task",
+        plan=Plan("toy.config:BackwardsPlan", "roformer.pipelines.plan:plan_pretraining"),
+        script="toy/train.py",
+        groups=("text",),
+        conf=Path(__file__).parent / "conf",
+    )
+)
+'''
+CONFIG = '''
+from pydantic import PositiveInt
+
+from roformer.config.plan import Devices
+from roformer.config.schema import PretrainConfig
+from roformer.config.typed import schema
+
+
+@schema
+class BackwardsConfig(PretrainConfig):
+    """Masked words of texts that are read from their end."""
+
+    chunk: PositiveInt = 1000
+    """Tokens that are turned round at once."""
+
+
+@schema
+class BackwardsPlan(Devices, BackwardsConfig):
+    """Of the toy."""
+'''
+TASK = """
+from roformer.pipelines.pretrain import MaskedLMTask, prepare
+from roformer.pipelines.run import Opened, Run, resolve, say
+
+
+class BackwardsTask(MaskedLMTask):
+    monitor = "valid/backwards_loss"
+
+    def loss(self, model, batch):
+        return super().loss(model, {name: tensor.flip(1) for name, tensor in batch.items()})
+
+    def evaluate(self, model, accelerator):
+        metrics = super().evaluate(model, accelerator)
+        return {"valid/backwards_loss": metrics.pop("valid/mlm_loss"), **metrics}
+
+    def degenerate(self, metrics):
+        return False
+
+
+def open_task(config):
+    shards = prepare(config)
+    return Opened(config, BackwardsTask(config, shards), config.training, shards.fingerprint)
+
+
+def train(config):
+    config, shards = resolve(config), prepare(config)
+    run = Run("backwards", config, shards.fingerprint)
+    if run.summary is not None:
+        return run.summary
+    task = BackwardsTask(config, shards)
+    say(f"reading from the end, {config.chunk} tokens at once")
+    return run.train(task, config.training, shards.tokenizer)
+"""
+SCRIPT = """
+from roformer.cli import main
+
+if __name__ == "__main__":
+    main("backwards")
+"""
+RECIPE = """# @package _global_
+defaults:
+  - override /model/size: tiny
+
+recipe: tiny
+data: {tokenizer: {vocab_size: 200}}
+training:
+  steps: 12
+  batch_size: 8
+  sequence_length: 32
+  precision: fp32
+  log_every: 4
+  evaluate_every: 6
+  checkpoint_every: 4
+  valid_sequences: 16
+optimizer: {learning_rate: 3e-3}
+schedule: {kind: constant}
+runtime: {device: cpu, progress: false, keep_optimizer: true, keep_checkpoints: 10}
+"""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Return a folder with the package, its text, and a function that runs a script."""
+    folder = tmp_path_factory.mktemp("other")
+    recipes = folder / "toy" / "conf" / "pipelines" / "backwards" / "recipe"
+    recipes.mkdir(parents=True)
+    (recipes / "tiny.yaml").write_text(RECIPE)
+    main = (REPOSITORY / "conf" / "pretrain.yaml").read_text()
+    yaml = main.replace("recipe: mini", "recipe: tiny") + "\nchunk: 500\n"
+    (folder / "toy" / "conf" / "backwards.yaml").write_text(yaml)
+    sources = {"__init__": "", "entry": ENTRY, "config": CONFIG, "task": TASK, "train": SCRIPT}
+    for name, source in sources.items():
+        (folder / "toy" / f"{name}.py").write_text(source)
+    write_corpus(folder / "text.jsonl")
+
+    def call(script, *words, expected=0):
+        place = os.environ | {"PYTHONPATH": str(folder), "ROFORMER_PIPELINES": "toy.entry"}
+        done = subprocess.run(
+            [sys.executable, str(script), *map(str, words)],
+            cwd=folder,
+            env=place,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == expected, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return folder, call
+
+
+DATA = ["data=files", "data.path=text.jsonl", "tracker=none", "runtime.tune_process=false"]
+
+
+@pytest.fixture(scope="module")
+def trained(toy):
+    folder, call = toy
+    assert "reading from the end, 500 tokens at once" in call("toy/train.py", *DATA)
+    (run,) = folder.glob("runs/backwards/*")
+    return run
+
+
+def test_it_trains_and_its_record_is_a_run_like_others(trained):
+    summary = json.loads((trained / "summary.json").read_text())
+    assert (summary["pipeline"], summary["recipe"]) == ("backwards", "tiny")
+    assert summary["status"] == "done" and "valid/backwards_loss" in summary["metrics"]
+
+
+def test_it_goes_on_from_a_checkpoint_to_the_same_weights(toy, trained):
+    folder, call = toy
+    other = folder / "resumed" / "backwards" / trained.name
+    shutil.copytree(trained, other, symlinks=True)
+    (other / "summary.json").unlink()
+    for name in ("step_00000012", "best"):
+        found = other / "checkpoints" / name
+        found.unlink() if found.is_symlink() else shutil.rmtree(found)
+    told = call("toy/train.py", *DATA, "runtime.runs_dir=resumed")
+    assert "resuming at step 8" in told
+    assert results(other) == results(trained)
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "told"),
+    [
+        ("toy/train.py", ["recipe=smoke"], "backwards has no such option; choose one of tiny"),
+        ("toy/train.py", ["chunk=0"], "chunk: Input should be greater than 0"),
+    ],
+)
+def test_its_mistakes_are_told_as_those_of_others(toy, script, words, told):
+    assert told in toy[1](script, *DATA, *words, expected=2)
+
+
+def test_help_and_completion_know_it(toy):
+    shown = toy[1]("toy/train.py", "--help")
+    assert shown.startswith("Masked words of texts that are read from their end.")
+    assert "  recipe  " in shown and "*tiny\n" in shown and "chunk  integer > 0 = 500" in shown
+
+
+def test_scripts_read_it_from_the_registry(toy, trained):
+    call, scripts = toy[1], REPOSITORY / "scripts"
+    assert "12 steps x 8 sequences x 32" in call(scripts / "plan.py", "pipeline=backwards", *DATA)
+    call(scripts / "prepare.py", "pipeline=backwards", *DATA)
+    replayed = call(scripts / "replay_batch.py", trained, 6)
+    assert "step 6, replayed from step 4: loss" in replayed
+    loss = json.loads((trained / "summary.json").read_text())["metrics"]["valid/backwards_loss"]
+    assert f"{loss:.3f}" in call(scripts / "compare.py", trained)
+
+
+def test_a_study_starts_it(toy):
+    folder, call = toy
+    (folder / "study").mkdir()
+    plan = {"title": "Toy", "claim": "none", "scale": "tiny", "outcome": "none", "seeds": [0, 1]}
+    plan |= {"pipeline": "backwards", "arms": {"a": {"overrides": ["chunk=3"]}}}
+    (folder / "study" / "study.yaml").write_text(json.dumps(plan))
+    shown = call(REPOSITORY / "scripts" / "sweep.py", "study", "--dry-run")
+    assert shown.splitlines() == [f"python toy/train.py chunk=3 seed={seed}" for seed in (0, 1)]
+
+
+def test_its_model_is_loaded_by_what_its_description_says(trained):
+    assert roformer.load_model(trained).fill_mask("bel [MASK] bin")
+    (kind,) = {json.loads(f.read_text())["kind"] for f in trained.glob("checkpoints/*/model.json")}
+    assert kind == "mlm"
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(toy):
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "scripts" / "pretrain.py"],
+        env=os.environ | {"ROFORMER_PIPELINES": "toy.nothing"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ROFORMER_PIPELINES: toy.nothing cannot be imported (")
