@@ -154,7 +154,7 @@ NEITHER = [
     True,
     b"the film",
     {"text": "the film"},
-    {"the film", "good"},
+    {"good"},
     OrderedDict(a="b"),
     np.array([["the film", "good"]]),
     np.array("the film"),
