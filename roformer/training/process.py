@@ -25,7 +25,7 @@ import torch
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 """Parameter numbers of mallopt(3)."""
 PRIMITIVES = 32
-"""That oneDNN keeps, by their shapes: more than an update of one shape makes."""
+"""That oneDNN keeps; each is made for the shapes of one product."""
 SLACK = 1.5
 """Memory kept, as a multiple of what an update needs, above which it is given back."""
 
