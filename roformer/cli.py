@@ -58,12 +58,7 @@ def main(name: str) -> None:
     def train(config: Any) -> None:
         done = registry.load(pipeline.train)(config)
         if pipeline.tell and os.environ.get("RANK", "0") == "0":
-            from roformer.report.records import RecordError
-
-            try:
-                print(registry.load(pipeline.tell)(done))
-            except RecordError as error:
-                raise InputError(str(error)) from error
+            print(registry.load(pipeline.tell)(done))
 
     run(name, registry.load(pipeline.config), train)
 

@@ -23,6 +23,7 @@ from tests.e2e.test_processes import launcher
 pytestmark = pytest.mark.slow
 PRETRAIN = [
     *(*SMALL, "training.batch_size=9", "training.log_every=1", "optimizer.learning_rate=1e-3"),
+    "runtime.keep_optimizer=true",  # a finished run is taken back to half way
 ]
 GLUE = [
     *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc", "keep_weights=all"),

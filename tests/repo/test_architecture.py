@@ -20,7 +20,7 @@ ALLOWED = {
     "inference": {"config", "models", "data", "training", "evaluation", "interop"},
     "pipelines": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
     "report": {"config", "errors"},
-    "cli": {"config", "training", "report", "stdout"},
+    "cli": {"config", "training", "stdout"},
     "commands": set(),
     "errors": set(),
     "json_files": set(),
