@@ -29,7 +29,7 @@ register(
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
         prepare="toy.task:prepare",
         task="toy.task:open_task",
-        plan=Plan("toy.config:BackwardsPlan", "roformer.pipelines.plan:plan_pretraining"),
+        plan=Plan("toy.config:BackwardsPlan", "roformer.analysis.plan:plan_pretraining"),
         script="toy/train.py",
         groups=("text",),
         conf=Path(__file__).parent / "conf",

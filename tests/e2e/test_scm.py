@@ -11,13 +11,13 @@ from accelerate.state import AcceleratorState, PartialState
 from omegaconf import OmegaConf
 
 import roformer
+from roformer.analysis.replay import replay
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
 from roformer.pipelines import scm as pipeline
-from roformer.pipelines.replay import replay
 from roformer.pipelines.scm import TripletTask, prepare, scm, start_of
 from roformer.training.loop import Loop
 from tests.e2e.conftest import assert_same, small_run, weights
