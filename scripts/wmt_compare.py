@@ -13,6 +13,17 @@ from roformer.report.wmt_bootstrap import bleu_table
 from roformer.script import Arguments, script
 
 
+def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
+    """Return the table of the runs, that of the first run the baseline."""
+    from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
+
+    runs = find_runs(paths)
+    for run in runs:
+        if isinstance(run, Path):
+            add_bleu_statistics(run)
+    return bleu_table(runs, samples=samples, seed=seed, each_run=not seeds).markdown()
+
+
 @script(prints=True)
 def main() -> None:
     parser = Arguments(__doc__)
@@ -21,14 +32,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=12345)
     arguments = parser.parse_args()
-    from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
-
-    runs = find_runs(arguments.runs)
-    for run in runs:
-        if isinstance(run, Path):
-            add_bleu_statistics(run)
-    samples, seed = arguments.samples, arguments.seed
-    print(bleu_table(runs, samples=samples, seed=seed, each_run=not arguments.seeds).markdown())
+    print(compare(arguments.runs, arguments.samples, arguments.seed, seeds=arguments.seeds))
 
 
 if __name__ == "__main__":
