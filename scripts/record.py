@@ -10,7 +10,6 @@ language models the loss by position; of triplets the scores.
 from pathlib import Path
 
 from roformer.errors import InputError
-from roformer.pipelines.bleu_record import add_bleu_statistics
 from roformer.report.recorded import write_recorded
 from roformer.script import Arguments, script
 from roformer.training.records import RunFolder, read_metrics
@@ -33,7 +32,6 @@ def main() -> None:
         RunFolder(run).summary()
         RunFolder(run).data()
         read_metrics(run / "metrics.jsonl")
-        add_bleu_statistics(run)
     for name in write_recorded(arguments.study, arguments.runs):
         print(f"{arguments.study}: {name}")
 

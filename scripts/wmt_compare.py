@@ -15,13 +15,7 @@ from roformer.script import Arguments, script
 
 def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
     """Return the table of the runs, that of the first run the baseline."""
-    from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
-
-    runs = find_runs(paths)
-    for run in runs:
-        if isinstance(run, Path):
-            add_bleu_statistics(run)
-    return bleu_table(runs, samples=samples, seed=seed, each_run=not seeds).markdown()
+    return bleu_table(find_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
 
 
 @script(prints=True)

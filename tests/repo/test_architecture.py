@@ -18,8 +18,14 @@ ALLOWED = {
     "evaluation": {"config"},
     "interop": {"config", "nn", "models", "data", "training"},
     "inference": {"config", "models", "data", "training", "evaluation", "interop"},
-    "pipelines": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
-    "analysis": {"config", "nn", "models", "data", "training", "inference", "pipelines"},
+    "tasks": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
+    "pipelines": {
+        *{"config", "nn", "models", "data", "training", "evaluation", "inference"},
+        "tasks",
+    },
+    "analysis": {
+        *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
+    },
     "report": {"config", "errors"},
     "cli": {"config", "training", "script"},
     "errors": set(),
