@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
-from roformer.inference.classify import Text
-from roformer.inference.load import load_model
+from roformer.inference.load import Text, load_model
 from roformer.inference.names import named
 from roformer.stdout import end_with_reader
 from roformer.training.hardware import default_device
