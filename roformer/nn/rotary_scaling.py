@@ -62,8 +62,8 @@ class ScaledRotaryEmbedding(RotaryEmbedding):
     @property
     def amplitude(self) -> float:
         """The factor of rotated queries and keys, above 1 in YaRN alone."""
-        yarn = isinstance(self.scaling, encodings.YarnScaling)
-        return yarn_amplitude(self.scaling.factor) if yarn else 1.0
+        scaling = self.scaling
+        return yarn_amplitude(scaling.factor) if isinstance(scaling, encodings.YarnScaling) else 1.0
 
     def _table(self, positions: Tensor) -> RotaryTable:
         angles = positions.to(torch.float32)[..., None] * self.frequencies(positions)
