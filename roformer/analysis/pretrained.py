@@ -11,7 +11,6 @@ from roformer.config.schema import PretrainConfig
 from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
 from roformer.inference.load import load_model
-from roformer.inference.open import read_description
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
@@ -67,7 +66,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
         InputError: it is no pre-training, or its config is damaged; its attention has no scores; its
             documents were isolated, so that whole sequences have no meaning; its text has changed.
     """
-    if not (run / "config.yaml").is_file() or read_description(choose(run))["kind"] != "mlm":
+    if not (run / "config.yaml").is_file() or checkpoint.describe(choose(run))["kind"] != "mlm":
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
     config = read_config(run, PretrainConfig)
     attention, runtime = config.model.attention.kind, config.runtime

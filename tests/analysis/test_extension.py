@@ -61,11 +61,10 @@ def test_at_the_trained_length_pieces_are_the_frozen_validation_blocks(text):
     config, shards = text
     found = windows(text, TRAINED, 4 * TRAINED)
     frozen = validation_batches(shards.valid, shards.tokenizer, config.masking, config.training)
-    indices = [4 * number + chunk for number in found.numbers for chunk in range(4)]
-    expected = [frozen._mask(frozen.blocks[index], 0, index) for index in indices]
+    numbers = {frozen.block_of(number): number for number in range(len(frozen.blocks))}
+    expected = frozen[[numbers[4 * n + chunk] for n in found.numbers for chunk in range(4)]]
     for field in ("input_ids", "predict", "labels"):
-        theirs = np.stack([getattr(block, field) for block in expected])
-        assert np.array_equal(flat(found, TRAINED, field), theirs), field
+        assert np.array_equal(flat(found, TRAINED, field), expected[field].numpy()), field
 
 
 @pytest.mark.parametrize("whole_word", ["false", "true"])
