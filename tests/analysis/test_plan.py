@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from roformer.analysis.plan import duration, plan_sequences, plan_stages, plan_translation
+from roformer.analysis.plan import duration
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.plan import PretrainPlan, StagesPlan, WmtPlan
+from roformer.config.plan import StagesPlan
 from roformer.config.schema import PretrainConfig
 from roformer.config.wmt import WmtConfig
 from roformer.models.causal import CausalLM
@@ -26,6 +26,7 @@ from roformer.models.cost import (
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.pipelines.registry import get, load
 from roformer.training.hardware import GPUS
 from tests.conftest import REPOSITORY
 
@@ -116,21 +117,26 @@ def test_activations_are_about_what_the_backward_pass_keeps(name, half):
     assert memory_bytes(config, VOCABULARY, **settings, checkpointing=True)[1] < told / 2
 
 
+@pytest.fixture
 def told(capsys):
-    """Return the printed lines by their first words."""
-    lines = capsys.readouterr().out.splitlines()
-    return {line[:16].strip(): line[16:].strip() for line in lines}, lines
+    """Return a function that plans a command line: the printed lines, and what follows their first words."""
+
+    def plan(pipeline, *overrides):
+        schema, show = get(pipeline).plan
+        load(show)(build(load(schema), compose(pipeline, overrides)))
+        lines = capsys.readouterr().out.splitlines()
+        return lines, {line[:16].strip(): line[16:].strip() for line in lines}
+
+    return plan
 
 
-def test_a_pretraining_is_added_up(capsys):
-    config = build(PretrainPlan, compose("pretrain", ["recipe=paper", "devices=8"]))
-    plan_sequences(config)
-    found, lines = told(capsys)
+def test_a_pretraining_is_added_up(told):
+    lines, found = told("pretrain", "recipe=paper", "devices=8")
+    model = build(PretrainConfig, compose("pretrain", ["recipe=paper"])).model
     assert lines[0] == "roformer (rotary, base), recipe paper, data builtin"
-    count = parameter_count(config.model, 8192)
-    assert found["parameters"] == f"{count:,} (vocabulary 8,192)"
+    assert found["parameters"] == f"{parameter_count(model, 8192):,} (vocabulary 8,192)"
     assert found["tokens"] == "3,276,800,000 = 100,000 steps x 64 sequences x 512"
-    operations = flops_per_token(config.model, 8192, 512, 0.15) * 100_000 * 64 * 512
+    operations = flops_per_token(model, 8192, 512, 0.15) * 100_000 * 64 * 512
     assert found["operations"].startswith(f"{operations:.3g} FLOP")
     assert found["memory a device"].endswith("activations of 8 sequences (estimate)")
     minutes = operations / (8 * GPUS["A100"].flops * 0.4) / 60
@@ -138,9 +144,8 @@ def test_a_pretraining_is_added_up(capsys):
     assert line.split() == ["A100", f"{minutes:.1f}", "min"]
 
 
-def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(capsys):
-    plan_translation(build(WmtPlan, compose("wmt", ["recipe=smoke"])))
-    _, lines = told(capsys)
+def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(told):
+    lines, _ = told("wmt", "recipe=smoke")
     times = [line.split()[1:3] for line in lines if line.startswith("  ") and "3090" not in line]
     assert "h" not in {unit for _, unit in times}
     assert lines[-1].split()[0] == "CPU" and "measured" in lines[-1]
@@ -154,52 +159,41 @@ def test_a_duration_has_the_unit_that_suits_it(seconds, shown):
     assert duration(seconds) == shown
 
 
-def test_what_does_not_fit_is_told(capsys):
-    plan_sequences(build(PretrainPlan, compose("pretrain", ["recipe=paper"])))
-    _, lines = told(capsys)
-    assert not any("does not fit" in line for line in lines)
-    overrides = ["recipe=paper", "training.batch_size=512"]
-    plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
-    _, lines = told(capsys)
-    small = [line.split()[0] for line in lines if line.endswith("lower runtime.micro_batch_size")]
-    assert "T4" in small and "H200" not in small
-    plan_sequences(
-        build(PretrainPlan, compose("pretrain", [*overrides, "runtime.micro_batch_size=8"]))
-    )
-    _, lines = told(capsys)
-    assert not any("does not fit" in line for line in lines)
+def test_what_does_not_fit_is_told(told):
+    def small(*overrides):
+        lines, _ = told("pretrain", "recipe=paper", *overrides)
+        return [one.split()[0] for one in lines if one.endswith("lower runtime.micro_batch_size")]
+
+    assert not small()
+    assert "T4" in small("training.batch_size=512")
+    assert "H200" not in small("training.batch_size=512")
+    assert not small("training.batch_size=512", "runtime.micro_batch_size=8")
 
 
-def test_fsdp_cuts_weights_and_moments(capsys):
+def test_fsdp_cuts_weights_and_moments(told):
     shares = []
     for fsdp in ("false", "true"):
-        overrides = ["model/size=large", "devices=4", f"runtime.fsdp={fsdp}"]
-        plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
-        found, _ = told(capsys)
+        _, found = told("pretrain", "model/size=large", "devices=4", f"runtime.fsdp={fsdp}")
         shares.append(float(re.search(r"= ([\d.]+) weights", found["memory a device"])[1]))
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
 
 
 @pytest.mark.parametrize(("devices", "held"), [(1, "3,572"), (2, "3,572"), (8, "3,125")])
-def test_buckets_are_cut_where_there_are_more_devices(devices, held, capsys):
+def test_buckets_are_cut_where_there_are_more_devices(devices, held, told):
     """25,000 tokens in buckets of at most 3,584 are seven."""
-    overrides = ["recipe=paper", f"devices={devices}"]
-    plan_translation(build(WmtPlan, compose("wmt", overrides)))
-    found, _ = told(capsys)
+    _, found = told("wmt", "recipe=paper", f"devices={devices}")
     assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
     assert f"activations of {held} tokens of source and target" in found["memory a device"]
 
 
-def test_stages_are_added_up_and_the_largest_must_fit(capsys):
-    config = build(StagesPlan, compose("stages", ["recipe=paper"]))
-    plan_stages(config)
-    _, lines = told(capsys)
-    tokens = [stage.steps * stage.batch_size * stage.sequence_length for stage in config.stages]
+def test_stages_are_added_up_and_the_largest_must_fit(told):
+    lines, found = told("stages", "recipe=paper")
+    stages = build(StagesPlan, compose("stages", ["recipe=paper"])).stages
+    tokens = [stage.steps * stage.batch_size * stage.sequence_length for stage in stages]
     listed = [int(re.match(r"tokens +([\d,]+)", one)[1].replace(",", "")) for one in lines[2:8]]
     assert listed == tokens
-    memory = next(line for line in lines if line.startswith("memory"))
-    longest = max(config.stages, key=lambda stage: stage.batch_size * stage.sequence_length)
-    assert f"activations of {longest.batch_size} sequences" in memory
+    longest = max(stages, key=lambda stage: stage.batch_size * stage.sequence_length)
+    assert f"activations of {longest.batch_size} sequences" in found["memory a device"]
 
 
 SCRIPT = str(REPOSITORY / "scripts" / "plan.py")

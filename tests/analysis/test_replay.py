@@ -145,10 +145,8 @@ def test_translation_and_fine_tuning_replay_too(tmp_path, small):
 @pytest.mark.slow
 def test_the_script_and_its_mistakes(recorded, tmp_path):
     def call(*arguments):
-        script = str(REPOSITORY / "scripts" / "replay_batch.py")
-        return subprocess.run(
-            [sys.executable, script, *map(str, arguments)], capture_output=True, text=True
-        )
+        words = [sys.executable, REPOSITORY / "scripts" / "replay_batch.py", *arguments]
+        return subprocess.run([*map(str, words)], capture_output=True, text=True)
 
     done = call(recorded, 9, "--top", 2, "--width", 20)
     lines = done.stdout.splitlines()

@@ -67,30 +67,20 @@ def test_a_mistake_is_one_line_whatever_flag_stands_beside_it(flags):
         (["runtime.runs_dir=LICENSE/x"], "runtime.runs_dir=LICENSE/x cannot be made"),
         (["runtime.cache_dir=/proc/nothing"], "runtime.cache_dir=/proc/nothing cannot be made"),
         (["training"], "training: what is set is written key=value or group=option"),
+        (
+            ["recipe=multi30k"],
+            "has no such option; choose one of mini, paper, paper_tuned, paper_w",
+        ),
+        (["model.size.layers=0"], "model.size is one value and has no keys; there is model.layers"),
+        (
+            ["optimizer=sgd"],
+            "optimizer is no value but a section; set its keys, as optimizer.<key>",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_flags_and_groups_are_refused_in_a_line(words, message):
     assert message in refused("pretrain", *words)
-
-
-def test_another_pipeline_s_recipe_is_refused_with_one_s_own_alone():
-    error = refused("glue", "recipe=multi30k")
-    assert error.endswith("glue has no such option; choose one of mini, paper, smoke, stable\n")
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("model.size.layers=0", "model.size is one value and has no keys; there is model.layers"),
-        ("optimizer=sgd", "optimizer is no value but a section; set its keys, .*learning_rate"),
-    ],
-)
-def test_a_section_and_a_value_are_told_apart(override, message):
-    from tests.conf.test_compose import config
-
-    with pytest.raises(InputError, match=message):
-        config(override)
 
 
 ANSWERED = {
@@ -104,13 +94,12 @@ ANSWERED = {
 @pytest.mark.parametrize("name", [*PIPELINES, "prepare", "plan"])
 @pytest.mark.parametrize("case", ANSWERED)
 def test_nothing_heavy_is_imported_to_answer(name, case):
-    source = (
-        "import runpy, sys\n"
-        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "finally:\n    print('IMPORTED', *sys.modules)\n"
-    )
     path = str(REPOSITORY / "scripts" / f"{name}.py")
-    source = f"import sys; sys.argv = {[path, *ANSWERED[case]]!r}\n{source}"
+    source = (
+        f"import runpy, sys; sys.argv = {[path, *ANSWERED[case]]!r}\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "finally: print('IMPORTED', *sys.modules)\n"
+    )
     command = [sys.executable, "-c", source]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     imported = done.stdout.rpartition("IMPORTED")[2].split()
@@ -129,21 +118,17 @@ def test_cfg_job_shows_all_keys_and_reads_back():
     assert [*yaml.safe_load(script("pretrain", "--cfg", "hydra").stdout)] == ["hydra"]
 
 
-def test_tab_completion_is_hydra_s():
+def test_tab_completion_is_hydra_s_with_the_pipeline_s_recipes_alone():
     assert "hydra_bash_completion" in script("pretrain", "-sc", "install=bash").stdout
-    line = {"COMP_LINE": "python scripts/pretrain.py model/position=r"}
-    asked = script("pretrain", "-sc", "query=bash", environment=line)
-    assert asked.stdout.split() == ["model/position=rotary"]
+    line = {"COMP_LINE": "python scripts/scm.py recipe="}
+    asked = script("scm", "-sc", "query=bash", environment=line).stdout.split()
+    assert asked == ["recipe=mini", "recipe=paper", "recipe=real", "recipe=smoke"]
 
 
 def test_own_options_are_found_in_a_folder_of_the_user_s(tmp_path):
+    text = (CONF / "pipelines" / "pretrain" / "recipe" / "smoke.yaml").read_text()
     (tmp_path / "recipe").mkdir()
-    text = (
-        (CONF / "pipelines" / "pretrain" / "recipe" / "smoke.yaml")
-        .read_text()
-        .replace("recipe: smoke", "recipe: own")
-    )
-    (tmp_path / "recipe" / "own.yaml").write_text(text)
+    (tmp_path / "recipe" / "own.yaml").write_text(text.replace("recipe: smoke", "recipe: own"))
     done = script("pretrain", "-cd", str(tmp_path), "recipe=own", "--cfg", "job")
     assert yaml.safe_load(done.stdout)["recipe"] == "own", done.stderr
 
@@ -175,12 +160,6 @@ def test_every_pipeline_refuses_a_precision_that_its_device_has_not(name):
         build(load(get(name).config), words)
 
 
-def test_tab_completion_lists_the_pipeline_s_recipes_alone():
-    line = {"COMP_LINE": "python scripts/scm.py recipe="}
-    asked = script("scm", "-sc", "query=bash", environment=line).stdout.split()
-    assert asked == ["recipe=mini", "recipe=paper", "recipe=real", "recipe=smoke"]
-
-
 def test_gpus_that_are_not_there_are_refused(capsys):
     require_gpus(2, 2)
     with pytest.raises(SystemExit) as left:
@@ -191,21 +170,15 @@ def test_gpus_that_are_not_there_are_refused(capsys):
 
 
 def test_accelerate_without_gpus_is_refused(tmp_path):
-    launched = {
-        "ACCELERATE_MIXED_PRECISION": "no",
-        "LOCAL_WORLD_SIZE": "64",
-        "LOCAL_RANK": "0",
-    }
+    launched = {"ACCELERATE_MIXED_PRECISION": "no", "LOCAL_WORLD_SIZE": "64", "LOCAL_RANK": "0"}
     error = refused("pretrain", environment=launched, folder=tmp_path)
     assert "64 GPUs are asked for" in error
 
 
 def test_make_looks_for_gpus_before_it_launches():
-    shown = subprocess.run(
-        ["make", "-n", "pretrain", "GPUS=64"], cwd=REPOSITORY, capture_output=True, text=True
-    ).stdout
-    assert 0 <= shown.find("require_gpus(64") < shown.find("accelerate launch")
-    alone = subprocess.run(
-        ["make", "-n", "pretrain", "PROCESSES=2"], cwd=REPOSITORY, capture_output=True, text=True
-    ).stdout
-    assert "require_gpus" not in alone and "torchrun" in alone
+    def shown(number):
+        command = ["make", "-n", "pretrain", number]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
+
+    assert 0 <= shown("GPUS=64").find("require_gpus(64") < shown("GPUS=64").find("accelerate la")
+    assert "require_gpus" not in shown("PROCESSES=2") and "torchrun" in shown("PROCESSES=2")
