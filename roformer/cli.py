@@ -56,7 +56,7 @@ def main(name: str) -> None:
         pipeline = registry.get(name)
 
     def train(config: Any) -> None:
-        done = registry.load(pipeline.train)(config)
+        done = registry.train(pipeline, config)
         if pipeline.tell and os.environ.get("RANK", "0") == "0":
             print(registry.load(pipeline.tell)(done))
 

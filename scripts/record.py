@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 from roformer.cli import one_line_errors
-from roformer.pipelines.bleu_record import add_bleu_statistics
 from roformer.report.recorded import write_recorded
 from roformer.training.records import RunFolder, read_metrics
 
@@ -39,7 +38,6 @@ def main() -> None:
             RunFolder(run).summary()
             RunFolder(run).data()
             read_metrics(run / "metrics.jsonl")
-            add_bleu_statistics(run)
         for name in write_recorded(arguments.study, arguments.runs):
             print(f"{arguments.study}: {name}")
 

@@ -12,9 +12,9 @@ from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.blocks import BLOCKS, markdown_of
 from roformer.report.dashboard.page import build_page
+from roformer.report.dashboard.records import read_runs
 from roformer.report.pages import refresh
 from roformer.report.reproduction import read_reproduction, screen
-from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
 from roformer.stdout import outlive_reader
 from roformer.training.records import write_atomically

@@ -19,15 +19,9 @@ def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) 
     """Return the table of the runs, that of the first run the baseline.
 
     Raises:
-        ValueError: see `add_bleu_statistics` and `bleu_table`.
+        ValueError: see `bleu_table`.
     """
-    from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
-
-    runs = find_runs(paths)
-    for run in runs:
-        if isinstance(run, Path):
-            add_bleu_statistics(run)
-    return bleu_table(runs, samples=samples, seed=seed, each_run=not seeds).markdown()
+    return bleu_table(find_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
 
 
 def main() -> None:

@@ -39,8 +39,8 @@ from roformer.inference.load import load_model
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
-from roformer.pipelines.pretrain import MaskedLMTask, start_from
 from roformer.pipelines.pretrained import Pretrained, open_pretrained
+from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment
 
@@ -304,8 +304,9 @@ def initial_model(run: Pretrained) -> MaskedLM:
     Raises:
         InputError: the run began with another's weights, and those are no longer there.
     """
-    task = MaskedLMTask(run.config, run.shards)
-    start_from(dataclasses.replace(run.config, keep_moments=False), task)  # the weights alone
+    # The weights alone.
+    task = MaskedLMTask(dataclasses.replace(run.config, keep_moments=False), run.shards)
+    task.start()
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 

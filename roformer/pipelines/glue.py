@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -31,13 +32,12 @@ from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
-from roformer.pipelines.finetune import finetune, remove_weights, start_of
-from roformer.pipelines.pretrain import pretrain, pretraining_of
-from roformer.pipelines.run import first_process, resolve, say
+from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train, with_pretraining
+from roformer.tasks.classification import start_of
 from roformer.training.process import usable_cores
+from roformer.training.ranks import first_process, say
 from roformer.training.records import RunFolder
 
-AUTO = "auto"
 GRID_KEYS = ("pretraining", "jobs", "keep_weights")
 """What a grid has and its cells have not."""
 Cell = FinetuneConfig
@@ -50,9 +50,7 @@ def glue(config: GlueConfig) -> list[Path]:
     Raises:
         InputError: a mistake in the input. What is done is kept.
     """
-    config = resolve(config)
-    if config.init_from == AUTO:
-        config = changed(config, init_from=pretrain(pretraining_of(config))["run_id"])
+    config = with_pretraining(resolve(config))
     cells = list(cells_of(config))
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -105,11 +103,6 @@ def cells_of(config: GlueConfig) -> Iterator[Cell]:
         yield build(FinetuneConfig, content | one | {"optimizer": optimizer})
 
 
-def changed(config: Any, **values: Any) -> Any:
-    """Return a config with some keys replaced."""
-    return build(type(config), plain(config) | values)
-
-
 def default_jobs(device: str) -> int:
     """Return how many cells run side by side: one a GPU, or one a core."""
     return {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}.get(device, 1)
@@ -121,7 +114,7 @@ def default_jobs(device: str) -> int:
 def attempt(cell: Cell) -> Outcome:
     """Run a cell; one that diverges is recorded as failed and does not end the grid."""
     try:
-        return finetune(cell)
+        return train("glue", cell)
     except Diverged:  # the first process has written the summary; the others may be faster
         folder = RunFolder(Path(cell.runtime.runs_dir) / "glue" / run_id(resolve(cell)))
         return folder.summary() or {"run_id": folder.path.name, "status": "failed"}
@@ -290,4 +283,4 @@ def forget_weights(folders: list[Path]) -> None:
     kept = {folder for _, folder in best.values()}
     for folder in folders:
         if folder not in kept and RunFolder(folder).summary() is not None:
-            remove_weights(folder)
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -69,8 +69,8 @@ class Pipeline:
     and of the folder under `runs/`."""
     config: str
     """Config class; its docstring is what `--help` says."""
-    train: str
-    """Function of the config: prepares the data, trains, and returns what `tell` takes."""
+    task: str
+    """Function of a run's resolved config: prepares the data and returns `roformer.training.task.Opened`."""
     kind: Kind
     """Of its models."""
     headline: Metric | None
@@ -79,8 +79,8 @@ class Pipeline:
     """What its curves are of; None: it is judged by scores."""
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
-    task: str = ""
-    """Function of a run's resolved config: `roformer.pipelines.run.Opened`, for a replay."""
+    train: str = ""
+    """Function of the config where one command makes several runs; returns what `tell` takes."""
     folders: str = ""
     """Function of the config: the run folders that `train` will fill, where not one of its own id."""
     plan: Plan | None = None
@@ -145,6 +145,13 @@ def get(name: str) -> Pipeline:
     return known[name]
 
 
+def train(pipeline: Pipeline, config: Any) -> Any:
+    """Train with a pipeline; return its `train`'s result, or the run's summary."""
+    if pipeline.train:
+        return load(pipeline.train)(config)
+    return load("roformer.pipelines.run:train")(pipeline.name, config)
+
+
 def load(part: str) -> Any:
     """Return what "module:name" names."""
     module, _, name = part.partition(":")
@@ -166,12 +173,11 @@ register(
     Pipeline(
         name="pretrain",
         config="roformer.config.schema:PretrainConfig",
-        train="roformer.pipelines.pretrain:pretrain",
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
-        prepare="roformer.pipelines.pretrain:prepare",
-        task="roformer.pipelines.pretrain:open_task",
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:PretrainPlan", "roformer.pipelines.plan:plan_pretraining"),
         groups=("text",),
     )
@@ -183,7 +189,8 @@ register(
         train="roformer.pipelines.stages:train_stages",
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
-        prepare="roformer.pipelines.pretrain:prepare",
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
         folders="roformer.pipelines.stages:folders_of",
         tell="roformer.report.stages:stages_text",
@@ -199,7 +206,7 @@ register(
         train="roformer.pipelines.glue:glue",
         kind="classifier",
         headline=None,
-        task="roformer.pipelines.finetune:open_task",
+        task="roformer.tasks.classification:open_finetuning",
         folders="roformer.pipelines.glue:folders_of",
         tell="roformer.report.glue:glue_tables",
         run_config="roformer.config.glue:FinetuneConfig",
@@ -210,11 +217,10 @@ register(
     Pipeline(
         name="wmt",
         config="roformer.config.wmt:WmtConfig",
-        train="roformer.pipelines.wmt:wmt",
         kind="translation",
         headline=Metric("test/sacrebleu", higher_is_better=True),
-        prepare="roformer.pipelines.wmt:prepare",
-        task="roformer.pipelines.wmt:open_task",
+        prepare="roformer.tasks.translation:prepare",
+        task="roformer.tasks.translation:open_run",
         plan=Plan("roformer.config.plan:WmtPlan", "roformer.pipelines.plan:plan_translation"),
     )
 )
@@ -222,7 +228,6 @@ register(
     Pipeline(
         name="charlm",
         config="roformer.config.lm:CharLMConfig",
-        train="roformer.pipelines.charlm:charlm",
         kind="causal",
         headline=Metric("valid/bits_per_byte_whole", higher_is_better=False),
         loss=Loss(
@@ -233,8 +238,8 @@ register(
             "bytes",
             "valid/bits_per_byte_whole",
         ),
-        prepare="roformer.pipelines.charlm:prepare",
-        task="roformer.pipelines.charlm:open_task",
+        prepare="roformer.tasks.causal:prepare_text_of_bytes",
+        task="roformer.tasks.causal:open_bytes",
         plan=Plan("roformer.config.plan:CharLMPlan", "roformer.pipelines.plan:plan_language_model"),
     )
 )
@@ -242,12 +247,11 @@ register(
     Pipeline(
         name="clm",
         config="roformer.config.lm:CausalLMConfig",
-        train="roformer.pipelines.clm:clm",
         kind="causal",
         headline=Metric("valid/loss", higher_is_better=False),
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
-        prepare="roformer.pipelines.clm:prepare",
-        task="roformer.pipelines.clm:open_task",
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.causal:open_tokens",
         plan=Plan(
             "roformer.config.plan:CausalLMPlan", "roformer.pipelines.plan:plan_language_model"
         ),
@@ -258,9 +262,8 @@ register(
     Pipeline(
         name="scm",
         config="roformer.config.scm:ScmConfig",
-        train="roformer.pipelines.scm:scm",
         kind="scorer",
         headline=Metric("test/accuracy", higher_is_better=True),
-        task="roformer.pipelines.scm:open_task",
+        task="roformer.tasks.classification:open_triplets",
     )
 )

@@ -11,14 +11,15 @@ import torch
 from roformer.config.build import build, from_yaml, plain, read_yaml
 from roformer.errors import InputError
 from roformer.pipelines import registry
-from roformer.pipelines.run import Opened, resolve, say
+from roformer.pipelines.run import resolve
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
+from roformer.training.ranks import say
 from roformer.training.records import RunFolder
 from roformer.training.sharding import open_accelerator
 from roformer.training.state import restore
-from roformer.training.task import Settings, Task
+from roformer.training.task import Opened, Settings, Task
 from roformer.training.tracking import NoTracker
 
 
@@ -59,7 +60,9 @@ def replay(folder: Path, step: int) -> Replayed:
     Raises:
         InputError: no such run or update, or the data is not what the run was begun on.
     """
-    config, task, training, data, start = open_run(folder)
+    opened = open_run(folder)
+    config, data, task = opened.config, opened.data, opened.build()
+    training = task.training
     if not 1 <= step <= training.steps:
         raise InputError(f"{folder} has updates 1 to {training.steps}, not {step}")
     if data != (begun_on := RunFolder(folder).data()):
@@ -74,7 +77,7 @@ def replay(folder: Path, step: int) -> Replayed:
             f"{nearer} has no moments of AdamW, so the replay begins earlier: a finished run keeps them "
             "with runtime.keep_optimizer=true alone"
         )
-    moments = start() if found is None else None
+    moments = task.start() if found is None else None
     state = restore(task, found)
     began = state.step
     if config.runtime.tune_process:
@@ -95,7 +98,7 @@ def replay(folder: Path, step: int) -> Replayed:
 
 
 def open_run(folder: Path) -> Opened:
-    """Return a run's parts, its task with fresh weights.
+    """Return a run with its data prepared.
 
     Raises:
         InputError: the folder is no run, or of no pipeline that there is.

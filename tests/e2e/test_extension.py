@@ -26,8 +26,8 @@ from roformer.pipelines.extension import (
     score,
     with_scaling,
 )
-from roformer.pipelines.pretrain import prepare
 from roformer.report.extension import extension_tables, verdict
+from roformer.tasks.mlm import prepare
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from roformer.errors import Diverged, InputError
-from roformer.pipelines.pretrain import MaskedLMTask
 from roformer.pipelines.replay import replay
+from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY

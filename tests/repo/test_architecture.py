@@ -18,7 +18,11 @@ ALLOWED = {
     "evaluation": {"config"},
     "interop": {"config", "nn", "models", "data", "training"},
     "inference": {"config", "models", "data", "training", "evaluation", "interop"},
-    "pipelines": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
+    "tasks": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
+    "pipelines": {
+        *{"config", "nn", "models", "data", "training", "evaluation", "inference"},
+        "tasks",
+    },
     "report": {"config", "errors"},
     "cli": {"config", "training", "stdout"},
     "commands": set(),

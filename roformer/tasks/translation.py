@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +31,32 @@ from roformer.data.translation_batches import (
     share,
 )
 from roformer.errors import naming
-from roformer.evaluation.bleu import sacrebleu, translation_scores
+from roformer.evaluation.bleu import STATISTICS, bleu_statistics, sacrebleu, translation_scores
 from roformer.inference.translate import Translator
 from roformer.models.cost import seq2seq_flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.pipelines.bleu_record import SCORES, fingerprint, write_bleu_statistics
-from roformer.pipelines.run import Opened, Run, first_process, resolve, say
-from roformer.training import checkpoint
+from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
-from roformer.training.task import Batch
+from roformer.training.ranks import first_process, process_count, say
+from roformer.training.task import Batch, Opened, Task
 
 GREEDY = SearchConfig(beam=1)
+STATISTICS_FILE = "bleu_statistics.json"
+"""File of a run: with its counts, BLEU is compared and resampled without the texts."""
 
 
-class TranslationTask:
+class TranslationTask(Task):
     """Predict each token of the translation; the loss is summed over the target tokens."""
 
     monitor = "valid/loss"
-    higher_is_better = False
 
     def __init__(self, config: WmtConfig, text: PreparedPairs):
-        self.config, self.text = config, text
+        self.config, self.text, self.training = config, text, config.training
+        self.keep_checkpoints = config.training.average
         tokenizer, training = text.tokenizer, config.training
         torch.manual_seed(config.seed)
-        self.model: nn.Module = Seq2Seq(
+        self.model = Seq2Seq(
             config.model,
             tokenizer.size,
             gradient_checkpointing=config.runtime.gradient_checkpointing,
@@ -77,6 +80,7 @@ class TranslationTask:
             "search": plain(config.search),
             "max_length": config.data.filter.max_length,
         }
+        self.keys(1, 0, process_count())  # a rank without a share would wait for ever
         mean = float(text.train.target.lengths.mean())
         self.flops_per_token = seq2seq_flops_per_token(config.model, tokenizer.size, round(mean))
 
@@ -100,9 +104,6 @@ class TranslationTask:
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
-    def tokens(self, batch: Batch) -> int:
-        return self.targets(batch)
-
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self._loss(model, batch, self.config.training.label_smoothing)[0]
 
@@ -120,11 +121,8 @@ class TranslationTask:
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss without smoothing, its entropy bound, and greedy BLEU of the first sentences."""
-        device, rank, ranks = (
-            accelerator.device,
-            accelerator.process_index,
-            accelerator.num_processes,
-        )
+        device = accelerator.device
+        rank, ranks = accelerator.process_index, accelerator.num_processes
         wide = torch.float32 if device.type == "mps" else torch.float64
         sums = torch.zeros(2, dtype=wide, device=device)
         for bucket in self.buckets[rank::ranks]:
@@ -132,26 +130,87 @@ class TranslationTask:
             loss, count = self._loss(model, batch, 0.0)
             sums += torch.stack([loss.to(wide), torch.tensor(count, dtype=wide, device=device)])
         loss_sum, count_sum = accelerator.reduce(sums, "sum").tolist()
-        metrics = {
-            "valid/loss": loss_sum / count_sum,
-            "valid/unigram_entropy": self.entropy,
-        }
-        if count := min(
-            self.config.training.valid_bleu_sentences, len(self.text.texts("valid")[0])
-        ):
+        metrics = {"valid/loss": loss_sum / count_sum, "valid/unigram_entropy": self.entropy}
+        references = self.text.texts("valid")[1][: self.config.training.valid_bleu_sentences]
+        if references:
             plain_model = accelerator.unwrap_model(model)
             translator = Translator(plain_model, self.text.tokenizer, GREEDY)
-            mine = range(count)[rank::ranks]
+            mine = range(len(references))[rank::ranks]
             sources = [self.text.valid.source[i] for i in mine]
             lines = [n_best[0].text for n_best in translator.translate_ids(sources)]
             pairs = gather_object(list(zip(mine, lines, strict=True)))
             hypotheses = [line for _, line in sorted(pairs)]
-            references = self.text.texts("valid")[1][:count]
             metrics["valid/sacrebleu_greedy"] = sacrebleu(hypotheses, references).value
         return metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
         return not metrics["valid/loss"] < self.entropy
+
+    def introduction(self) -> list[str]:
+        return [
+            f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
+            f"{len(self.text.train.source):,} training pairs, vocabulary "
+            f"{self.text.tokenizer.size:,}"
+        ]
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Translate the test set with the last checkpoint and with the mean of the last; score both.
+
+        `test/sacrebleu` is that of the mean. Writes `checkpoints/averaged`, bleu_statistics.json and
+        `translations/test.{source,reference,single,averaged}.txt`, a sentence a line.
+
+        Returns:
+            Metrics, their signatures, the test set, what was averaged.
+        """
+        config, text, training = self.config, self.text, self.config.training
+        tokenizer = text.tokenizer
+        last = last_checkpoints(run, training.average, training.checkpoint_every)
+        averaged = save_average(last, run / "checkpoints" / AVERAGED)
+        source, reference = text.texts("test")
+        sources = [text.test.source[i] for i in range(len(source))]
+        say(f"translating {len(source):,} test lines with a beam of {config.search.beam}")
+        systems: dict[str, list[str]] = {}
+        metrics: dict[str, float] = {}
+        signatures: dict[str, str] = {}
+        model = Seq2Seq(config.model, tokenizer.size)
+        device = next(self.model.parameters()).device
+        for name, folder in (("single", last[-1]), ("averaged", averaged)):
+            checkpoint.load_model(folder, model, self.description)
+            found = Translator(model.to(device), tokenizer, config.search).translate_ids(
+                sources, progress=config.runtime.progress and sys.stderr.isatty()
+            )
+            systems[name] = [best[0].text for best in found]
+            scores = translation_scores(systems[name], reference, tokenizer.target_language)
+            for metric, score in scores._asdict().items():
+                metrics[f"test/{metric}{'' if name == 'averaged' else '_single'}"] = score.value
+                signatures[metric] = score.signature
+        test_set = {
+            "name": test_set_name(config.data),
+            "lines": len(reference),
+            "fingerprint": fingerprint(reference),
+        }
+        write_lines(run / "translations", {"source": source, "reference": reference, **systems})
+        write_bleu_statistics(run, systems, reference, test_set, signatures["sacrebleu"])
+        return {
+            "metrics": metrics,
+            "signatures": signatures,
+            "averaged": [path.name for path in last],
+            "test_set": test_set,
+        }
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        metrics = summary["metrics"]
+        return [
+            f"test/sacrebleu {metrics['test/sacrebleu']:.2f} (mean of the last "
+            f"{len(summary['averaged'])} checkpoints; the last one "
+            f"{metrics['test/sacrebleu_single']:.2f}), chrF {metrics['test/chrf']:.1f}, "
+            f"compound-split tokenised BLEU {metrics['test/bleu_compound']:.2f}; "
+            f"valid/loss {metrics['valid/loss']:.3f}; {summary['steps']} steps, "
+            f"{summary['tokens']:,} target tokens, {summary['wall_seconds']:.0f} s",
+            f"sacreBLEU {summary['signatures']['sacrebleu']}, "
+            f"{summary['test_set']['lines']:,} lines",
+            f"run: {run}",
+        ]
 
 
 def prepare(config: WmtConfig) -> PreparedPairs:
@@ -164,94 +223,14 @@ def prepare(config: WmtConfig) -> PreparedPairs:
     )
 
 
-def open_task(config: WmtConfig) -> Opened:
-    """Return the parts of a run, see `Opened`."""
-    text = prepare(config)
-    return Opened(config, TranslationTask(config, text), config.training, text.fingerprint)
-
-
-def wmt(config: WmtConfig) -> dict[str, Any]:
-    """Prepare the text if it is not, train, score, and return the summary.
-
-    The last checkpoint and the mean of the last `training.average` are both scored on the test set;
-    `test/sacrebleu` is that of the mean.
+def open_run(config: WmtConfig) -> Opened:
+    """Return a run with its text prepared.
 
     Raises:
-        InputError: see `Run` and `prepare_parallel`.
+        InputError: see `prepare_parallel`.
     """
-    config = resolve(config)
     text = prepare(config)
-    run = Run("wmt", config, text.fingerprint)
-    if run.summary is not None:
-        return run.summary
-    task = TranslationTask(config, text)
-    # A rank without a share would wait for ever; told before anything is trained.
-    task.keys(1, 0, int(os.environ.get("WORLD_SIZE", "1")))
-    say(
-        f"{run.id}: {sum(p.numel() for p in task.model.parameters()):,} parameters, "
-        f"{len(text.train.source):,} training pairs, vocabulary {text.tokenizer.size:,}"
-    )
-
-    def conclude() -> dict[str, Any]:
-        say(f"translating {len(text.test.source):,} test lines with a beam of {config.search.beam}")
-        return score_test_set(config, task, run.folder.path)
-
-    summary = run.train(
-        task,
-        config.training,
-        text.tokenizer,
-        conclude=conclude,
-        keep_checkpoints=config.training.average,
-    )
-    tell(summary)
-    return summary
-
-
-def score_test_set(config: WmtConfig, task: TranslationTask, run: Path) -> dict[str, Any]:
-    """Translate the test set with the last checkpoint and with the mean of the last; score both.
-
-    Writes `translations/test.{source,reference,single,averaged}.txt`, a sentence a line,
-    `bleu_statistics.json` and `checkpoints/averaged`.
-
-    Returns:
-        What the summary says besides: metrics, their signatures, the test set, what was averaged.
-    """
-    training, text = config.training, task.text
-    last = last_checkpoints(run, training.average, training.checkpoint_every)
-    averaged = save_average(last, run / "checkpoints" / AVERAGED)
-    source, reference = text.texts("test")
-    sources = [text.test.source[i] for i in range(len(source))]
-    lines = {"source": source, "reference": reference}
-    metrics: dict[str, float] = {}
-    signatures: dict[str, str] = {}
-    model = Seq2Seq(config.model, text.tokenizer.size)
-    device = next(task.model.parameters()).device
-    for name, folder in (("single", last[-1]), ("averaged", averaged)):
-        checkpoint.load_model(folder, model, task.description)
-        translator = Translator(model.to(device), text.tokenizer, config.search)
-        found = translator.translate_ids(
-            sources, progress=config.runtime.progress and sys.stderr.isatty()
-        )
-        lines[name] = [best[0].text for best in found]
-        suffix = "" if name == "averaged" else f"_{name}"
-        scores = translation_scores(lines[name], reference, text.tokenizer.target_language)
-        for metric, score in scores._asdict().items():
-            metrics[f"test/{metric}{suffix}"] = score.value
-            signatures[metric] = score.signature
-    test_set = {
-        "name": test_set_name(config.data),
-        "lines": len(reference),
-        "fingerprint": fingerprint(reference),
-    }
-    write_lines(run / "translations", lines)
-    systems = {name: lines[name] for name in SCORES}
-    write_bleu_statistics(run, systems, reference, test_set, signatures["sacrebleu"])
-    return {
-        "metrics": metrics,
-        "signatures": signatures,
-        "averaged": [path.name for path in last],
-        "test_set": test_set,
-    }
+    return Opened(config, text.fingerprint, text.tokenizer, lambda: TranslationTask(config, text))
 
 
 def test_set_name(data: Parallel) -> str:
@@ -261,28 +240,42 @@ def test_set_name(data: Parallel) -> str:
     return "builtin" if isinstance(data, BuiltinParallel) else f"{data.path} {data.name} test"
 
 
+def fingerprint(references: Sequence[str]) -> str:
+    """Return what tells test sets apart."""
+    return hashlib.sha256("\n".join(references).encode()).hexdigest()
+
+
+def write_bleu_statistics(
+    run: Path,
+    systems: dict[str, list[str]],
+    references: list[str],
+    test_set: dict[str, Any],
+    signature: str,
+) -> None:
+    """Write bleu_statistics.json: of each system the `STATISTICS` of every test line.
+
+    Args:
+        run: folder of the run.
+        systems: `averaged` and `single` → translations of the references.
+        references: one for each translation.
+        test_set: what the summary says of it.
+        signature: of the sacreBLEU that they are the statistics of.
+    """
+    content = {
+        "test_set": test_set,
+        "signature": signature,
+        "columns": list(STATISTICS),
+        "systems": {
+            name: bleu_statistics(systems[name], references) for name in ("averaged", "single")
+        },
+    }
+    records.write_atomically(run / STATISTICS_FILE, json.dumps(content) + "\n")
+
+
 def write_lines(folder: Path, texts: dict[str, list[str]]) -> None:
     """Write `<folder>/test.<name>.txt`, a sentence a line."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in texts.items():
-        content = "".join(f"{line}\n" for line in lines)
         file = folder / f"test.{name}.txt"
         with naming(file):
-            file.write_text(content, encoding="utf-8")
-
-
-def tell(summary: dict[str, Any]) -> None:
-    """Print the outcome."""
-    metrics, signatures = summary["metrics"], summary.get("signatures", {})
-    if "test/sacrebleu" not in metrics:  # on a rank that does not score
-        return
-    say(
-        f"test/sacrebleu {metrics['test/sacrebleu']:.2f} (mean of the last "
-        f"{len(summary['averaged'])} checkpoints; the last one {metrics['test/sacrebleu_single']:.2f}), "
-        f"chrF {metrics['test/chrf']:.1f}, compound-split tokenised BLEU "
-        f"{metrics['test/bleu_compound']:.2f}; valid/loss {metrics['valid/loss']:.3f}; "
-        f"{summary['steps']} steps, {summary['tokens']:,} target tokens, "
-        f"{summary['wall_seconds']:.0f} s"
-    )
-    say(f"sacreBLEU {signatures['sacrebleu']}, {summary['test_set']['lines']:,} lines")
-    say(f"run: runs/wmt/{summary['run_id']}")
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
