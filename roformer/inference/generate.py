@@ -9,8 +9,7 @@ from typing import Any, overload
 
 import torch
 
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CONTINUATION
+from roformer.data.tokenizers import CONTINUATION, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.inference.open import open_model
@@ -97,10 +96,8 @@ class Generator:
                 table, or nothing is wanted.
         """
 
-        def ask(each: Iterator[str]) -> Iterator[Iterator[str]]:
-            return (self._generate(prompt, sampling, max_tokens, seed) for prompt in each)
-
-        return answer(prompts, check_text, ask)
+        rest = (sampling, max_tokens, seed)
+        return answer(prompts, check_text, lambda each: (self._generate(p, *rest) for p in each))
 
     def _generate(
         self, prompt: str, sampling: Sampling, max_tokens: int, seed: int

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from roformer.config.build import build
 from roformer.config.schema import TransformerConfig
 from roformer.data.bpe import Bpe
-from roformer.data.byte_vocabulary import ByteVocabulary
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.names import RUNS, find
 from roformer.interop.hugging_face import (
@@ -100,7 +99,7 @@ def open_model(
     return StoredModel(
         folder=folder,
         kind=description["kind"],
-        config=build(KINDS[description["kind"]].config, description["model"]),
+        config=build(KINDS[description["kind"]], description["model"]),
         vocab_size=description["vocab_size"],
         weights=load_tensors(folder / checkpoint.MODEL),
         tokenizer=_tokenizer(folder, description),

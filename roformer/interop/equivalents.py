@@ -27,8 +27,7 @@ from roformer.config.position import NoScaling, Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
 from roformer.data.bpe import Bpe
-from roformer.data.byte_vocabulary import ByteVocabulary
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.interop.layout import convert_state_layout, half_order
 from roformer.interop.weights import to_transformers
 from roformer.nn.position import Positions, build_position

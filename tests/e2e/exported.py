@@ -11,8 +11,7 @@ from roformer.config.build import plain
 from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.data.byte_vocabulary import ByteVocabulary
-from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.tokenizers import SPECIAL_TOKENS, ByteVocabulary, WordPiece
 from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM

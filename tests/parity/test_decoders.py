@@ -10,7 +10,7 @@ from roformer.config.build import plain
 from roformer.config.lm import CausalConfig
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.data.byte_vocabulary import ByteVocabulary
+from roformer.data.tokenizers import ByteVocabulary
 from roformer.interop.equivalents import equivalent
 from roformer.models.causal import CausalLM
 from roformer.models.seq2seq import Seq2Seq
