@@ -75,7 +75,7 @@ class Job(NamedTuple):
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL))
             lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-        return [line.strip() for line in lines if line.strip()][-count:]
+        return [line for line in lines if line.strip()][-count:]
 
 
 def command(title: str, words: Sequence[str], folder: Path, log: Path | None = None) -> Job:
@@ -107,7 +107,8 @@ class Started:
         return time.monotonic() - self.began
 
     def __str__(self) -> str:
-        return f"{self.job.title} … {clock(self.seconds)}  {' '.join(self.job.last_lines(1))}"
+        last = " ".join(self.job.last_lines(1)).strip()
+        return f"{self.job.title} … {clock(self.seconds)}  {last}"
 
 
 def run_jobs(

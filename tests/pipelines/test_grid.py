@@ -53,7 +53,7 @@ def test_ctrl_c_starts_no_more_and_lets_the_running_save(tmp_path):
 def test_the_last_lines_of_a_log_are_shown_on_a_terminal(tmp_path, monkeypatch, capsys):
     (tmp_path / "0.log").write_text("a\n\n bar 1%\r bar 2%\n\n")
     (job,) = shell(tmp_path, "echo step 1; sleep 0.5; echo step 2; sleep 0.5")
-    assert job.last_lines(2) == ["bar 1%", "bar 2%"]
+    assert job.last_lines(2) == [" bar 1%", " bar 2%"]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run_jobs([job], 1, lambda one: None, progress=True)
     shown = capsys.readouterr().err
