@@ -8,6 +8,11 @@ import time
 
 import pytest
 
+from roformer.config.build import build
+from roformer.config.composing import compose
+from roformer.config.glue import GlueConfig
+from roformer.errors import InputError
+from roformer.pipelines import glue
 from roformer.pipelines.grid import Job, Worker, command, run_jobs
 
 
@@ -86,3 +91,23 @@ def test_workers_are_processes_of_their_own(tmp_path):
     waiting.terminate()
     waiting.wait()
     assert waiting.poll() == -signal.SIGTERM
+
+
+def test_a_cell_that_fails_in_this_process_ends_no_other(monkeypatch):
+    words = ["recipe=smoke", "task=mrpc", "optimizer.learning_rate=1e-3", "seed=[0,1,2]"]
+    cells = [*glue.cells_of(build(GlueConfig, compose("glue", words)))]
+    done = []
+
+    def attempt(cell):
+        if cell.seed == 1:
+            raise InputError("another process is writing it")
+        done.append(cell.seed)
+
+    monkeypatch.setattr(glue, "attempt", attempt)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    message = r"1 of 3 runs failed: mrpc lr 0.001 seed 1 \(another process is writing it\)"
+    with pytest.raises(InputError, match=message):
+        glue.run_cells(cells, 1, progress=False)
+    assert done == [0, 2]
+    with pytest.raises(InputError, match=r"^another process is writing it$"):
+        glue.run_cells(cells[1:2], 1, progress=False)
