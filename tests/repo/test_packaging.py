@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 import roformer
 from roformer.config.position import Rotary
 from tests.conftest import REPOSITORY
-from tests.unit.test_layout import run_of
+from tests.interop.test_layout import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
