@@ -53,7 +53,7 @@ class TableDecoding:
     def __init__(self, table, sentences, beam):
         self.table = table
         self.rows = [(sentence, [() for _ in range(beam)]) for sentence in sentences]
-        self.advanced, self.reordered, self.kept = [], 0, []
+        self.advanced, self.kept = [], []
 
     def advance(self, tokens):
         self.advanced.append(len(self.rows))
@@ -64,7 +64,6 @@ class TableDecoding:
         return torch.tensor(logits, dtype=torch.float64)
 
     def reorder(self, parents):
-        self.reordered += 1
         assert any(row != list(range(len(row))) for row in parents.tolist())
         for (_, prefixes), row in zip(self.rows, parents.tolist(), strict=True):
             prefixes[:] = [prefixes[parent] for parent in row]
@@ -133,10 +132,6 @@ def plain(table, sentence, limit, beam, penalty, alpha, n_best):
     return [list(tokens) for _, tokens in sorted(finished, reverse=True)[:n_best]]
 
 
-def tokens_of(results):
-    return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results]
-
-
 @given(SEEDS, PENALTIES, ALPHAS, st.integers(1, 3), st.integers(1, 4))
 def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, alpha, n_best, limit):
     """Catches: scores of beams added up wrongly, a penalty of another length, an end not counted,
@@ -153,6 +148,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, alpha, n_bes
         assert hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
+@settings(max_examples=100)
 @given(
     SEEDS,
     PENALTIES,
@@ -171,22 +167,6 @@ def test_a_narrow_beam_equals_the_plain_search(seed, penalty, alpha, beam, limit
     (found,) = search(table, [3], [limit], beam, penalty=penalty, alpha=alpha, n_best=n_best)
     expected = plain(table, 3, limit, beam, penalty, alpha, n_best)
     assert [hypothesis.tokens for hypothesis in found] == expected
-
-
-@given(SEEDS, ALPHAS, st.integers(1, 8))
-def test_a_beam_of_one_is_greedy(seed, alpha, limit):
-    """Catches: a second candidate that goes on after the end came first."""
-    table, tokens = Table(seed), []
-    for _ in range(limit - 1):
-        row = table.logits(0, tuple(tokens))
-        best = max((token for token in range(5) if token != BEGIN), key=row.__getitem__)
-        if best == END:
-            break
-        tokens.append(best)
-    decoding = TableDecoding(table, [0], 1)
-    assert tokens_of(search(table, [0], [limit], 1, alpha=alpha, decoding=decoding)) == [[tokens]]
-    assert decoding.reordered == 0
-    assert len(decoding.advanced) == len(tokens) + 1
 
 
 @given(
@@ -224,17 +204,6 @@ def test_a_sentence_that_stays_keeps_its_own_bound():
     assert found.tokens == [2, 3, 3, 3, 3]
 
 
-@settings(max_examples=20)
-@given(SEEDS, ALPHAS, PENALTIES)
-def test_the_n_best_are_in_order_and_differ(seed, alpha, penalty):
-    (found,) = search(Table(seed), [0], [6], 5, alpha=alpha, penalty=penalty, n_best=5)
-    scores = [hypothesis.score for hypothesis in found]
-    assert scores == sorted(scores, reverse=True)
-    assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) == 5
-    (best,) = search(Table(seed), [0], [6], 5, alpha=alpha, penalty=penalty)
-    assert best == found[:1]
-
-
 class Fixed(Table):
     """Probabilities written out; after any other prefix, the end and word 2 are equally likely."""
 
@@ -245,35 +214,6 @@ class Fixed(Table):
     def logits(self, sentence, prefix):
         row = self.probabilities.get(prefix, {END: 0.5, 2: 0.5})
         return [math.log(row[t]) if t in row else -math.inf for t in range(self.vocabulary)]
-
-
-def test_each_penalty_has_its_winner():
-    """By hand: A = [2], 2 tokens with the end, P = 0.2, log P = −1.6094;
-    B = [3, 3, 3, 3, 3], 6 tokens, P = 0.05, log P = −2.9957; α = 0.6.
-
-    fairseq: A −1.6094 / 2^0.6 = −1.0618, B −2.9957 / 6^0.6 = −1.0224: B wins.
-    gnmt: A −1.6094 / (7/6)^0.6 = −1.4672, B −2.9957 / (11/6)^0.6 = −2.0824: A wins.
-    Catches: one penalty in the place of the other, α left out (A wins both), division by P alone.
-    """
-    table = Fixed(
-        {
-            (): {2: 0.2, 3: 0.8},
-            (2,): {END: 1.0},
-            **{(3,) * n: {3: 1.0} for n in (1, 2, 3, 4)},
-            (3,) * 5: {END: 0.0625, 2: 0.9375},
-            **{((3,) * 5 + (2,) * n): {2: 1.0} for n in range(1, 4)},
-            (3,) * 5 + (2,) * 4: {2: 1e-4, END: 1e-6, 3: 1 - 1e-4 - 1e-6},
-        }
-    )
-    a, b = [2], [3, 3, 3, 3, 3]
-    found = {}
-    for kind in ("fairseq", "gnmt"):
-        (found[kind],) = search(table, [0], [7], 2, penalty=kind, n_best=2, forbidden=())
-    assert [h.tokens for h in found["gnmt"]] == [a, b]
-    assert [h.tokens for h in found["fairseq"]] == [b, a]
-    assert [h.score for h in found["gnmt"]] == pytest.approx([-1.4672, -2.0824], abs=1e-4)
-    assert [h.score for h in found["fairseq"]] == pytest.approx([-1.0224, -1.0618], abs=1e-4)
-    assert found["gnmt"][1].log_probability == pytest.approx(math.log(0.05), abs=1e-5)
 
 
 @pytest.mark.parametrize(

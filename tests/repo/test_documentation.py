@@ -1,4 +1,4 @@
-"""What the README says can be run: commands compose, targets exist, numbers are the records'."""
+"""The documentation is true: commands compose, targets exist, numbers are those of the records."""
 
 import inspect
 import json
@@ -235,7 +235,7 @@ def test_the_readme_tells_differences_as_recorded():
 
 
 def test_the_readme_tells_longer_budgets_as_recorded():
-    """What the baselines of make reproduce get with more epochs and updates, in other studies."""
+    """The baselines of make reproduce with more epochs and steps, from other studies."""
     readme = (REPOSITORY / "README.md").read_text()
 
     def measured(study, pattern, metric):
