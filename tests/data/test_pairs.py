@@ -1,22 +1,14 @@
 """Parallel text from files, the Hub and the grammar: aligned pairs, or one line that says why not."""
 
-import gzip
-import json
-import os
-import re
 from types import SimpleNamespace
 
 import datasets
 import pytest
-from omegaconf import OmegaConf
 
-from roformer.config.build import build
 from roformer.config.wmt import BuiltinParallel, HubParallel
-from roformer.data.sources import pairs as parallel_sources
 from roformer.data.sources.pairs import open_parallel
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.errors import InputError
-from tests.conftest import REPOSITORY
 from tests.data.parallel_texts import TEXT, files, prepare, write
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -56,12 +48,6 @@ def test_names_and_languages_are_those_of_the_config(tmp_path):
     write(tmp_path, dev=[("one", "eins")])
     config = files(tmp_path, valid="dev", source_language="de", target_language="en")
     assert read(config, "valid") == [("eins", "one")]
-
-
-def test_a_plain_file_goes_before_a_packed_one(tmp_path):
-    config = write(tmp_path)
-    (tmp_path / "valid.en.gz").write_bytes(gzip.compress(b"other\n"))
-    assert read(config, "valid") == numbered(TEXT["valid"])
 
 
 def test_no_more_training_pairs_than_asked_for(tmp_path):
@@ -110,32 +96,6 @@ def test_empty_files_are_named(tmp_path):
     assert message.startswith(f"{tmp_path}/train.en and {tmp_path}/train.de are empty")
 
 
-def test_bytes_that_are_no_utf8_are_named(tmp_path):
-    message = refused(write(tmp_path, train=(b"a\nb\n", b"c\n\xe4\n")))
-    assert message.startswith(f"{tmp_path}/train.de:2: not UTF-8 (byte 1 of the line is 0xe4)")
-
-
-def test_a_broken_gzip_file_is_named(tmp_path):
-    config = write(tmp_path, packed=True)
-    packed = tmp_path / "train.de.gz"
-    packed.write_bytes(packed.read_bytes()[:-20])
-    assert refused(config).startswith(f"{packed} is not a complete gzip file")
-
-
-def test_files_are_told_by_name_and_content(tmp_path):
-    source = open_parallel(write(tmp_path))
-    for split in TEXT:
-        list(source.rows(split))
-    account = source.describe()
-    names = [f"{split}.{language}" for split in TEXT for language in ("en", "de")]
-    assert [file["file"] for file in account["files"]] == names
-    assert account["pairs"] == {split: len(pairs) for split, pairs in TEXT.items()}
-    assert str(tmp_path) not in json.dumps([account, source.key()])
-    key = source.key()
-    os.utime(tmp_path / "test.de", ns=(1, 1))
-    assert open_parallel(files(tmp_path)).key() != key
-
-
 # --- the Hub -------------------------------------------------------------------------------------
 
 
@@ -182,12 +142,6 @@ def test_the_hub_is_read_by_name_revision_and_split(hub):
     }
 
 
-def test_the_hub_is_read_in_batches(hub, monkeypatch):
-    monkeypatch.setattr(parallel_sources, "BATCH", 7)
-    assert read(of_hub()) == numbered(TEXT["train"])
-    assert len(read(of_hub(max_train_pairs=10))) == 10
-
-
 def test_line_breaks_inside_a_row_of_the_hub_are_spaces(hub):
     hub.splits["train"] = [{"en": "a\nb\r\n", "de": "c \u2028 d"}]
     assert read(of_hub()) == [("a b", "c \u2028 d")]
@@ -214,13 +168,6 @@ def test_a_language_that_the_hub_does_not_have_is_named(hub):
     assert "data.target_language" in message
 
 
-def test_a_set_without_translations_is_named(monkeypatch):
-    table = datasets.Dataset.from_dict({"text": ["a"]})
-    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: table)
-    message = "wmt/wmt14 (de-en, train) has no column 'translation', but text: "
-    assert refused(of_hub()).startswith(message)
-
-
 def test_the_number_of_test_lines_is_checked(hub):
     row = hub.splits["test"][0]
     assert of_hub(test_lines=3003) == HubParallel(name="de-en", revision=COMMIT)
@@ -237,22 +184,6 @@ def test_the_number_of_test_lines_is_checked(hub):
         assert len(read(of_hub(test_lines=lines), "test")) == 2737
     hub.splits["test"] = [row] * 3003
     assert len(read(of_hub(test_lines=3003), "test")) == 3003
-
-
-def test_no_network_is_one_line_with_a_way_out(monkeypatch):
-    def load_dataset(path, *args, **options):
-        raise ConnectionError(f"Couldn't reach '{path}' on the Hub\nand a second line")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    message = refused(of_hub())
-    assert message.startswith("wmt/wmt14 cannot be read from the Hugging Face Hub: Connection")
-    assert "data=files data.path=…" in message
-
-
-def test_the_pinned_hub_config_is_a_valid_one():
-    config = build(HubParallel, OmegaConf.load(REPOSITORY / "conf/pipelines/wmt/data/hub.yaml"))
-    assert (config.path, config.name, config.test_lines) == ("wmt/wmt14", "de-en", 3003)
-    assert re.fullmatch("[0-9a-f]{40}", config.revision)
 
 
 # --- the grammar ---------------------------------------------------------------------------------

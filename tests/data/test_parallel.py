@@ -214,28 +214,6 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path, tokenizer, message):
 # --- the cache -----------------------------------------------------------------------------------
 
 
-def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_path):
-    config = write(tmp_path / "here")
-    (tmp_path / "there").symlink_to(tmp_path / "here")
-    cache = tmp_path / "cache"
-    first = prepare(config, cache)
-    assert prepare(files(tmp_path / "there"), cache).folder == first.folder
-    tokenizer = BpeConfig(words="bytes", merges=100)
-    others = [
-        prepare(files(tmp_path / "here", **changes), cache)
-        for changes in (
-            {"tokenizer": tokenizer},
-            {"filter": FilterConfig(max_length=20, max_ratio=None)},
-            {"max_train_pairs": 30},
-            {"source_language": "de", "target_language": "en"},
-        )
-    ]
-    (tmp_path / "here/test.de").write_text("Die Straße ist breit.\nHalt!\n")
-    others.append(prepare(config, cache))
-    assert len({first.folder, *(text.folder for text in others)}) == 6
-    assert len({first.fingerprint, *(text.fingerprint for text in others)}) == 6
-
-
 # --- real text -----------------------------------------------------------------------------------
 
 

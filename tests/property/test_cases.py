@@ -100,15 +100,6 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(tokenizers, level):
             assert before > HALF if triplet.place == "late" else before < HALF - 100
 
 
-def test_1024_words_hold_every_pair(tokenizers):
-    encode = tokenizers["words"].encode
-    lengths = [
-        [len(encode(text)) for text in triplet[:3]] for triplet in case_triplets("validation", 200)
-    ]
-    assert max(a + max(b, c) + 3 for a, b, c in lengths) <= 1024
-    assert min(a + min(b, c) + 3 for a, b, c in lengths) > 512
-
-
 def test_common_words_are_no_way_to_the_label(tokenizers):
     """Counted over the whole texts, findings included; the pleas weigh more, and say nothing."""
     encode = tokenizers["words"].encode
@@ -124,25 +115,6 @@ def test_common_words_are_no_way_to_the_label(tokenizers):
     assert 0.4 < sum(right) / len(right) < 0.65
 
 
-def argued(text: str) -> str:
-    """Return the point that is pleaded in a case."""
-    (point,) = (
-        name for name, p in case_sentences.POINTS.items() if any(plea in text for plea in p.pleas)
-    )
-    return point
-
-
-def test_what_is_argued_agrees_evenly_and_says_nothing():
-    groups = [triplet_group("test", number) for number in range(200)]
-    agreeing = []
-    for group in groups:
-        points = {tuple(argued(text) for text in triplet[:3]) for triplet in group}
-        ((own, b, c),) = points  # the same in all four, whatever the label
-        assert (own == b) != (own == c)
-        agreeing.append(own == b)
-    assert 70 < sum(agreeing) < 130
-
-
 def test_the_terms_of_law_are_in_holdings_alone():
     points = case_sentences.POINTS
     terms = {term: name for name, point in points.items() for term in point.terms}
@@ -155,11 +127,6 @@ def test_the_terms_of_law_are_in_holdings_alone():
         for name, point in points.items():
             for holding in point.holdings:
                 assert (term in holding) == (name == owner), (term, holding)
-
-
-def test_pleas_are_longer_than_findings():
-    for point in case_sentences.POINTS.values():
-        assert sum(sorted(map(len, point.pleas))[:4]) > sum(sorted(map(len, point.holdings))[-2:])
 
 
 @pytest.mark.parametrize("split", SPLITS)
