@@ -95,12 +95,13 @@ def test_unseen_characters_and_spelt_out_special_tokens_are_text(words, text):
         assert bpe.decode_batch([ids], "en") == [text]
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_a_text_full_of_special_spellings_merges_none_of_them(words):
-    lines = ["</s> <pad> a</s>b <unk>"] * 50
-    bpe = joint_bpe(lines, lines, BpeConfig(words=words, merges=500))
-    (ids,) = bpe.encode_batch(lines[:1], "en")
-    assert min(ids) >= len(SPECIAL_TOKENS)
+def test_special_tokens_are_dropped_and_broken_bytes_replaced():
+    bpe = BPE("bytes")
+    (ids,) = bpe.encode_batch(["ß"], "de")
+    spread = [bpe.end_id, *ids, bpe.end_id, bpe.pad_id, bpe.unknown_id]
+    assert bpe.decode_batch([spread, [], [bpe.pad_id]], "de") == ["ß", "", ""]
+    alone = 3 + ALPHABET.index("Ã")  # the first of two bytes
+    assert bpe.decode_batch([[alone]], "de") == ["\ufffd"]
 
 
 def test_a_language_that_is_not_the_tokenizers_is_refused():

@@ -17,11 +17,6 @@ from tests.data.glue_tasks import GOOD, MNLI, MRPC, RTE, STSB, TASKS, prepare, r
 # --- the official folder -------------------------------------------------------------------------
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
-    data = write(tmp_path, "mrpc", train=MRPC + "1\t10\t11\tone\ttwo\n0\t12\t13\tthree\tfour\n")
-    assert rows("mrpc", data) == [(0, "one", "two", 1), (1, "three", "four", 0)]
-
-
 def test_quotes_are_text_and_do_not_hold_tabs_and_newlines_together(tmp_path):
     texts = [('" he said', 'she "said'), ('"a"', '""'), ('"x', "it 's"), ('y"', "\\t\u2028")]
     body = "".join(f"{i}\t{a}\t{b}\tentailment\n" for i, (a, b) in enumerate(texts))
@@ -250,12 +245,6 @@ def test_a_file_that_is_not_a_task_is_named(tmp_path, name, content, message):
     with pytest.raises(InputError, match="^" + re.escape(message.format(file=file))) as caught:
         rows(name, data)
     assert "\n" not in str(caught.value)
-
-
-def test_a_split_of_bad_rows_alone_is_refused(tmp_path):
-    data = write(tmp_path, "rte", train=RTE + "1\ta\n")
-    with pytest.raises(InputError, match="rte has no usable row in train"):
-        rows("rte", replace(data, max_bad_rows=1))
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import (
-    WINDOW,
     Pairs,
     TranslationBatches,
     Updates,
@@ -80,18 +79,6 @@ def test_buckets_are_full_pad_little_and_come_in_random_order():
     assert padding(buckets, source) < 0.1 and padding(buckets, target) < 0.1
     longest = np.array([max(source[b].max(), target[b].max()) for b in buckets])
     assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.2
-
-
-def test_pairs_meet_others_in_the_next_epoch():
-    source, target = many(20_000)
-    first, second = (epoch_buckets(source, target, 512, 0, epoch) for epoch in (0, 1))
-    home = np.empty(len(source), np.int64)
-    for number, bucket in enumerate(second):
-        home[bucket] = number
-    # How likely two of one bucket are together again: about one in as many as there are windows.
-    windows = len(first) / WINDOW
-    again = [((np.bincount(home[bucket]) / len(bucket)) ** 2).sum() for bucket in first]
-    assert windows > 10 and np.mean(again) < 3 / windows
 
 
 def test_the_last_bucket_is_no_single_pair():

@@ -10,7 +10,6 @@ from roformer.data.sources.documents import open_documents
 from roformer.data.text import prepare_text
 from roformer.data.toy.docstrings import (
     docstring_documents,
-    docstring_packages,
     module_docstrings,
 )
 from roformer.errors import InputError
@@ -112,12 +111,6 @@ def test_documents_are_modules_by_name_with_each_docstring_once(installed):
         "The last module has its own text.",
     ]
     assert skipped == ["one/d.py"]
-
-
-def test_missing_distributions_are_left_out_and_builds_of_a_version_are_one(installed):
-    names = ["dist-one", "not-installed-at-all"]
-    assert docstring_packages(names) == {"dist-one": "1.0"}
-    assert len(list(docstring_documents(names, workers=1))) == 2
 
 
 def test_nothing_installed_says_what_to_do():
