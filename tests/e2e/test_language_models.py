@@ -29,18 +29,16 @@ from roformer.pipelines.pretrained import open_pretrained
 from roformer.pipelines.replay import replay
 from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, assert_same, results
+from tests.e2e.conftest import SMALL as PRETRAIN
+from tests.e2e.conftest import assert_close, assert_same, results, run_in_process
 from tests.e2e.conftest import small_run as pretrain
-from tests.e2e.lm_runs import PIPELINES, small_run
+from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
 
-DROPOUT = ["model.hidden_dropout=0.1"]
+DROPOUT = "model.hidden_dropout=0.1"
+SHORT = "training.steps=12"
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
-both = pytest.mark.parametrize("pipeline", PIPELINES)
-both_in_time = pytest.mark.parametrize(
-    "pipeline", ["charlm", pytest.param("clm", marks=pytest.mark.slow)]
-)
-"""One loop trains them: that it does so with both is a slow test."""
+both = pytest.mark.parametrize("pipeline", SMALL)
 
 
 @pytest.fixture
@@ -182,43 +180,43 @@ def test_learned_positions_are_not_read_longer_and_that_is_said(where):
     assert not any("loss_at" in name for name in summary["metrics"])
 
 
-@both_in_time
-def test_a_run_that_is_killed_ends_as_if_it_never_was(pipeline, where, stop_at):
+@both
+def test_a_killed_run_ends_as_if_it_never_was_and_its_steps_can_be_made_again(
+    pipeline, where, resumed
+):
     """Bitwise, dropout included."""
-    _, whole = small_run(pipeline, where, *DROPOUT)
-    go_on = stop_at(16)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(pipeline, where, *DROPOUT, runs="killed")
-    go_on()
-    summary, killed = small_run(pipeline, where, *DROPOUT, runs="killed")
+    given = [DROPOUT, SHORT, "training.log_every=1", "runtime.keep_optimizer=true"]
+    _, whole = small_run(pipeline, where, *given)
+    summary, killed = resumed(9, small_run, pipeline, where, *given, runs="killed")
     assert_same(killed, whole)
     assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
     assert (killed / "positions.json").read_text() == (whole / "positions.json").read_text()
-
-
-@both_in_time
-def test_micro_batches_change_nothing(pipeline, where):
-    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
-    slow = "optimizer.learning_rate=1e-4"
-    _, whole = small_run(pipeline, where, slow)
-    _, cut = small_run(pipeline, where, slow, "runtime.micro_batch_size=3", runs="cut")
-    assert_close(cut, whole)
-
-
-@both
-def test_an_update_can_be_made_again(pipeline, where):
-    _, folder = small_run(
-        pipeline, where, *DROPOUT, "runtime.keep_optimizer=true", "training.log_every=1"
-    )
-    found = replay(folder, 9)
-    row = next(row for row in results(folder) if row["step"] == 9)
+    found = replay(killed, 9)
+    (row,) = (row for row in results(killed) if row["step"] == 9)
     assert (found.loss, found.began) == (row["train/loss"], 6)
     assert len(found.samples) == 8 and all(sample.text for sample in found.samples)
 
 
 @both
-def test_without_training_it_counts_as_degenerate(pipeline, where):
-    summary, _ = small_run(pipeline, where, "optimizer.learning_rate=1e-9", "training.steps=2")
+def test_micro_batches_change_nothing(pipeline, where):
+    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
+    slow = [SHORT, "optimizer.learning_rate=1e-4"]
+    _, whole = small_run(pipeline, where, *slow)
+    _, cut = small_run(pipeline, where, *slow, "runtime.micro_batch_size=3", runs="cut")
+    assert_close(cut, whole)
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain", *SMALL])
+def test_more_processes_than_blocks_of_a_step_are_refused(pipeline, where, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    small = PRETRAIN if pipeline == "pretrain" else SMALL[pipeline]
+    told = "training.batch_size=1 is less than the 2 processes: raise training.batch_size"
+    with pytest.raises(InputError, match=told):
+        run_in_process(pipeline, [*small, *where], "training.batch_size=1")
+
+
+def test_without_training_it_counts_as_degenerate(where):
+    summary, _ = small_run("clm", where, "optimizer.learning_rate=1e-9", "training.steps=2")
     assert summary["status"] == "degenerate"
 
 

@@ -17,12 +17,14 @@ from roformer.inference.translate import load_translator
 from roformer.report.bleu import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, assert_same, results, weights
+from tests.e2e.conftest import DROPOUT, assert_close, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
 
 SUMS = "optimizer.eps=1e-6"
 """The gradient of a key's bias is 0 but for rounding, which Adam would blow up to whole steps."""
-DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+
+
+SHORT = ["training.steps=12", "training.average=1"]
 
 
 @pytest.fixture(scope="session")
@@ -125,37 +127,32 @@ def test_the_average_is_the_mean_of_the_last(trained):
 
 
 def test_accumulation_equals_one_large_batch(arguments):
-    _, whole = small_run(arguments, SUMS)
-    _, cut = small_run(arguments, SUMS, "runtime.micro_batch_size=5", runs="cut")
+    short = [SUMS, *SHORT]
+    _, whole = small_run(arguments, *short)
+    _, cut = small_run(arguments, *short, "runtime.micro_batch_size=5", runs="cut")
     assert_close(cut, whole)
 
 
 def test_checkpointing_and_workers_change_nothing(arguments):
-    arguments = [*arguments, "model/position=shaw", "training.steps=18"]
-    _, plain = small_run(arguments, *DROPOUT)
-    _, other = small_run(
-        arguments,
-        *DROPOUT,
-        "runtime.gradient_checkpointing=true",
-        "runtime.num_workers=2",
-        runs="o",
-    )
+    arguments = [*arguments, *DROPOUT, *SHORT, "model/position=shaw"]
+    _, plain = small_run(arguments)
+    others = ["runtime.gradient_checkpointing=true", "runtime.num_workers=2"]
+    _, other = small_run(arguments, *others, runs="o")
     assert_same(other, plain)
 
 
-@pytest.mark.parametrize(
-    "step", [13, pytest.param(5, marks=pytest.mark.slow), pytest.param(24, marks=pytest.mark.slow)]
-)
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
-    arguments, whole, step, stop_at
-):
-    go_on = stop_at(step)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(arguments, *DROPOUT, runs="killed")
-    go_on()
-    summary, killed = small_run(arguments, *DROPOUT, runs="killed")
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, whole, resumed):
+    summary, killed = resumed(13, small_run, arguments, *DROPOUT)
     assert summary["averaged"] == ["step_00000012", "step_00000018", "step_00000024"]
     assert_same(killed, whole)
+
+
+def test_more_processes_than_pairs_of_a_step_are_refused(arguments, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    small = ["training.tokens_per_update=60", "training.bucket_tokens=60"]
+    small += ["data.filter.max_length=50", "data.max_train_pairs=1"]
+    with pytest.raises(InputError, match="shared by 2 processes: raise training"):
+        small_run(arguments, *small)
 
 
 def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
@@ -305,5 +302,5 @@ def test_average_script(trained, tmp_path):
 
 
 def test_without_training_it_counts_as_degenerate(arguments):
-    summary, _ = small_run(arguments, "optimizer.learning_rate=1e-9")
+    summary, _ = small_run(arguments, *SHORT, "optimizer.learning_rate=1e-9")
     assert summary["status"] == "degenerate"
