@@ -13,11 +13,11 @@ from pathlib import Path
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
+from roformer.report.dashboard.records import RunReader, RunRecord
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.recorded import METRICS, RUNS
 from roformer.report.records import RecordError
 from roformer.report.reproduction import Row, read_reproduction
-from roformer.report.runs import RunReader, RunRecord
 from roformer.report.sections import sections_of
 from roformer.report.tables import Table
 from roformer.training.records import write_atomically

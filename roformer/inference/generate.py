@@ -9,8 +9,7 @@ from typing import Any, Protocol, overload
 
 import torch
 
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CONTINUATION
+from roformer.data.tokenizers import CONTINUATION, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.inference.open import open_model

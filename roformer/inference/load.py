@@ -13,9 +13,8 @@ from torch import nn
 
 from roformer.config.build import plain
 from roformer.data.bpe import Bpe
-from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.classification import Inputs
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.classify import BATCH, Prediction, Text, outputs, predictions
 from roformer.inference.fill import Filling, fill_masks

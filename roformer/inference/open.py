@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from roformer.config.build import build
 from roformer.config.schema import TransformerConfig
 from roformer.data.bpe import Bpe
-from roformer.data.byte_vocabulary import ByteVocabulary
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.names import RUNS, find
 from roformer.interop.hugging_face import (

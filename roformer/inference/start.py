@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.data.tokenizers import WordPiece, load_wordpiece
-from roformer.data.word_vocabulary import train_tokenizer
+from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.inference.open import open_model

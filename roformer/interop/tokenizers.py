@@ -10,8 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CLASSES, CONTINUATION, PAD, SEP, UNK, has_words
+from roformer.data.tokenizers import CLASSES, CONTINUATION, PAD, SEP, UNK, WordPiece, has_words
 from roformer.errors import InputError
 
 TOKENIZERS: dict[str, Words] = {

@@ -60,6 +60,17 @@ class Plan(NamedTuple):
     """Prints the estimate of such a config."""
 
 
+class Stage(NamedTuple):
+    """One command of `make reproduce`."""
+
+    minutes: float
+    """At recipe mini on two slow CPU cores (experiments/reproduce)."""
+    overrides: tuple[str, ...] = ()
+    """What tells it from the other stages of its pipeline."""
+    only_all: bool = False
+    """Whether it belongs to the whole paper alone; its minutes are estimates then."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """One entry; parts are "module:name"."""
@@ -96,6 +107,8 @@ class Pipeline:
     """What starts it; default: `scripts/<name>.py`."""
     groups: tuple[str, ...] = ()
     """Folders of config groups that it shares with some pipelines, under `conf/pipelines/`."""
+    stages: tuple[Stage, ...] = ()
+    """Of `make reproduce`."""
     conf: Path | None = None
     """Where `<name>.yaml` and `pipelines/<name>/` are; None: `conf/` of this repository."""
 
@@ -178,8 +191,9 @@ register(
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.mlm:open_run",
-        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.pipelines.plan:plan_pretraining"),
+        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_pretraining"),
         groups=("text",),
+        stages=(Stage(7.5, ("model=roformer",)), Stage(7.5, ("model=bert",))),
     )
 )
 register(
@@ -191,12 +205,13 @@ register(
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.mlm:open_run",
-        plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
+        plan=Plan("roformer.config.plan:StagesPlan", "roformer.analysis.plan:plan_stages"),
         folders="roformer.pipelines.stages:folders_of",
         tell="roformer.report.stages:stages_text",
         run_config="roformer.config.schema:PretrainConfig",
         runs="pretrain",
         groups=("text",),
+        stages=(Stage(9, only_all=True),),
     )
 )
 register(
@@ -211,6 +226,7 @@ register(
         tell="roformer.report.glue:glue_tables",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
+        stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),
     )
 )
 register(
@@ -221,7 +237,8 @@ register(
         headline=Metric("test/sacrebleu", higher_is_better=True),
         prepare="roformer.tasks.translation:prepare",
         task="roformer.tasks.translation:open_run",
-        plan=Plan("roformer.config.plan:WmtPlan", "roformer.pipelines.plan:plan_translation"),
+        plan=Plan("roformer.config.plan:WmtPlan", "roformer.analysis.plan:plan_translation"),
+        stages=(Stage(5.5, ("model=roformer",)), Stage(5.5, ("model=transformer",))),
     )
 )
 register(
@@ -240,7 +257,12 @@ register(
         ),
         prepare="roformer.tasks.causal:prepare_text_of_bytes",
         task="roformer.tasks.causal:open_bytes",
-        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.pipelines.plan:plan_language_model"),
+        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.analysis.plan:plan_language_model"),
+        stages=(
+            Stage(7, only_all=True),
+            Stage(7, ("model/position=none",), only_all=True),
+            Stage(3, ("model/attention=softmax",), only_all=True),
+        ),
     )
 )
 register(
@@ -253,9 +275,13 @@ register(
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.causal:open_tokens",
         plan=Plan(
-            "roformer.config.plan:CausalLMPlan", "roformer.pipelines.plan:plan_language_model"
+            "roformer.config.plan:CausalLMPlan", "roformer.analysis.plan:plan_language_model"
         ),
         groups=("text",),
+        stages=tuple(
+            Stage(7, (f"model/position={position}",), only_all=True)
+            for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
+        ),
     )
 )
 register(
@@ -265,5 +291,11 @@ register(
         kind="scorer",
         headline=Metric("test/accuracy", higher_is_better=True),
         task="roformer.tasks.classification:open_triplets",
+        stages=(
+            Stage(5, ("preset=roformer_1024",), only_all=True),
+            Stage(4.5, ("preset=roformer_512",), only_all=True),
+            Stage(4.5, ("preset=wobert_512",), only_all=True),
+            Stage(4.5, ("preset=bert_512",), only_all=True),
+        ),
     )
 )

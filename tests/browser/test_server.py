@@ -11,8 +11,8 @@ import urllib.request
 import pytest
 
 from roformer.report.dashboard.page import build_page, data_json
+from roformer.report.dashboard.records import RunReader
 from roformer.report.dashboard.server import DashboardServer
-from roformer.report.runs import RunReader
 from tests.browser.conftest import PLOT, until, watched
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY

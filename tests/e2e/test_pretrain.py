@@ -258,7 +258,7 @@ def test_a_checkpoint_of_another_model_is_refused(arguments, copy, stop_at):
 
 
 def test_warm_start(arguments, whole):
-    from_whole = [*arguments, f"init_from={whole}", "training.steps=6", "schedule.warmup_steps=2"]
+    from_whole = [*arguments, f"init_from={whole}", "training.steps=6"]
     _, second = small_run(from_whole, "optimizer.learning_rate=1e-9", "seed=1")
     torch.testing.assert_close(weights(second), weights(whole), atol=1e-6, rtol=1e-4)
     with pytest.raises(InputError, match="another model"):

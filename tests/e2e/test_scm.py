@@ -11,12 +11,12 @@ from accelerate.state import AcceleratorState, PartialState
 from omegaconf import OmegaConf
 
 import roformer
+from roformer.analysis.replay import replay
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
-from roformer.pipelines.replay import replay
 from roformer.pipelines.run import train
 from roformer.tasks.classification import TripletTask, open_triplets
 from roformer.training.loop import Loop

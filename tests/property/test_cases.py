@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.data.sources.triplets import LABELS
-from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, train_words
 from roformer.data.toy import case_sentences, cases
 from roformer.data.toy.cases import (
     GROUP,
@@ -20,7 +20,6 @@ from roformer.data.toy.cases import (
     case_triplets,
     triplet_group,
 )
-from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
 
 LAW = settings(max_examples=40, deadline=None)

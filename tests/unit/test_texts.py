@@ -11,8 +11,7 @@ from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import SPECIAL_TOKENS
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.classify import Prediction

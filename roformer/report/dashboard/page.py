@@ -22,8 +22,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
+from roformer.report.dashboard.records import STATUSES, YOURS, Point, RunRecord
 from roformer.report.reproduction import LEGEND, Row
-from roformer.report.runs import STATUSES, YOURS, Point, RunRecord
 from roformer.report.sections import HERE
 from roformer.report.tables import Table
 
@@ -45,7 +45,7 @@ def build_page(
     """Return the page.
 
     Args:
-        records: of all runs; see `roformer.report.runs.read_runs`.
+        records: of all runs; see `roformer.report.dashboard.records.read_runs`.
         sections: heading → its tables, in the order of the page.
         rows: the first table; see `roformer.report.reproduction.reproduction`.
         live: whether the page is served, and asks for `records.json` again and again.

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from roformer.analysis.plan import duration, plan_pretraining, plan_stages, plan_translation
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.lm import CausalLMConfig, CharLMConfig
@@ -25,7 +26,6 @@ from roformer.models.cost import (
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.pipelines.plan import duration, plan_pretraining, plan_stages, plan_translation
 from roformer.training.hardware import GPUS
 from tests.conftest import REPOSITORY
 

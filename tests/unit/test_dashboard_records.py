@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.report.dashboard.page import build_page, data_json, policy, thinned
+from roformer.report.dashboard.records import (
+    FILES,
+    STATUSES,
+    YOURS,
+    Point,
+    RunReader,
+    flattened,
+    read_runs,
+)
 from roformer.report.recorded import write_recorded
-from roformer.report.runs import FILES, STATUSES, YOURS, Point, RunReader, flattened, read_runs
 from roformer.report.tables import Table, run_label
 from tests.browser.synthetic import HOSTILE, append_row, write_hostile_run, write_run
 from tests.conftest import REPOSITORY

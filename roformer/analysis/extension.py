@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from roformer.analysis.pretrained import open_pretrained
 from roformer.config import position as encodings
 from roformer.config.build import build, plain
 from roformer.config.schema import EncoderConfig, PretrainConfig
@@ -38,7 +39,6 @@ from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
-from roformer.pipelines.pretrained import open_pretrained
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment
 from roformer.training.task import Batch

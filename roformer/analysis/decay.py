@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from roformer.analysis.pretrained import Pretrained, open_pretrained
 from roformer.config.build import arm, plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
@@ -39,7 +40,6 @@ from roformer.inference.load import load_model
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
-from roformer.pipelines.pretrained import Pretrained, open_pretrained
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import checkpoint
 from roformer.training.records import command_line, environment

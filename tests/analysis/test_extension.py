@@ -9,14 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from roformer.config.build import from_yaml, to_yaml
-from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import validation_batches
-from roformer.data.random import IGNORED
-from roformer.errors import InputError
-from roformer.inference.load import load_model
-from roformer.models.encoder import MaskedLM
-from roformer.pipelines.extension import (
+from roformer.analysis.extension import (
     KINDS,
     SEGMENTS,
     Windows,
@@ -26,6 +19,13 @@ from roformer.pipelines.extension import (
     score,
     with_scaling,
 )
+from roformer.config.build import from_yaml, to_yaml
+from roformer.config.schema import PretrainConfig
+from roformer.data.mlm import validation_batches
+from roformer.data.random import IGNORED
+from roformer.errors import InputError
+from roformer.inference.load import load_model
+from roformer.models.encoder import MaskedLM
 from roformer.report.extension import extension_tables, verdict
 from roformer.tasks.mlm import prepare
 from tests.conftest import REPOSITORY

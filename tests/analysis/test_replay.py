@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from roformer.analysis.replay import replay
 from roformer.errors import Diverged, InputError
-from roformer.pipelines.replay import replay
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import roformer
+from roformer.analysis import decay
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
-from roformer.pipelines import decay
 from roformer.report.decay import arms_of, decay_tables, read_decay, trend
 from roformer.report.records import RecordError
 from tests.conftest import REPOSITORY
