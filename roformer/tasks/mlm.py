@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ class BlockTask(Task):
             f"run: {run}",
         ]
 
+    @abstractmethod
     def scores(self, metrics: dict[str, float]) -> str:
         """Return the final metrics in words."""
-        raise NotImplementedError
 
 
 class MaskedLMTask(BlockTask):
