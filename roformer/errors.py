@@ -26,10 +26,10 @@ REMEDIES = {
 
 
 class InputError(ValueError):
-    """A mistake of the user's: what is wrong, where, and what to do, in one line.
+    """Bad input: what is wrong, where, and what to do, in one line.
 
-    Entry points print the message alone and leave with code 2; any other exception keeps its
-    traceback, because it is a bug.
+    Entry points print the message alone and exit with code 2; any other exception is a bug and keeps
+    its traceback.
     """
 
     def __init__(self, message: str) -> None:
@@ -76,7 +76,7 @@ def _leave(line: str, code: int) -> NoReturn:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file that was being written in a system's error that does not, of a file that was open."""
+    """Add the path to an OSError that does not name one, as those of an open file."""
     try:
         yield
     except OSError as error:
@@ -86,11 +86,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def one_line(message: str) -> str:
-    """Return a message with its middle cut and what would break or colour the line escaped.
-
-    Names and texts out of a file may hold anything: line ends, U+2028, a terminal's control codes,
-    halves of surrogate pairs.
-    """
+    """Return a message with unprintable characters escaped and, if it is long, its middle cut out."""
     if len(message) > LONGEST:
         message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
     if message.isprintable():

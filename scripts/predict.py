@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
-from roformer.inference.classify import Text
-from roformer.inference.load import load_model
+from roformer.inference.load import Text, load_model
 from roformer.inference.names import named
 from roformer.script import Arguments, script
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from roformer.errors import InputError
 from roformer.report.blocks import BLOCKS, markdown_of
-from roformer.report.dashboard.page import build_page
-from roformer.report.dashboard.records import read_runs
+from roformer.report.dashboard.page import build_page, data_json
+from roformer.report.dashboard.records import read_runs as read_records
 from roformer.report.pages import refresh
 from roformer.report.reproduction import read_reproduction, screen
+from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
@@ -31,11 +32,11 @@ def report(experiments: Path, runs: Path) -> None:
     pages += sorted(experiments.glob("*/REPORT.md"))
     changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page, BLOCKS)]
     print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
-    records = read_runs([experiments, runs])
-    rows = read_reproduction(experiments, records)
+    rows = read_reproduction(experiments, read_records([experiments, runs]))
     folder = runs / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    page = build_page(records, sections_of(experiments, runs), rows=rows)
+    found = read_runs([experiments, runs], strict=False)
+    page = build_page(data_json(found, sections_of(experiments, runs), rows))
     write_atomically(folder / "dashboard.html", page)
     write_atomically(folder / "statistics.md", f"{markdown_of(your_tables(runs))}\n")
     shown = [

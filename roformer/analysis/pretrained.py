@@ -10,7 +10,7 @@ from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
-from roformer.inference.open import read_description
+from roformer.training import checkpoint
 from roformer.training.averaging import choose
 from roformer.training.records import RunFolder
 
@@ -36,7 +36,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
             sequences has no meaning; its text is another one by now.
     """
     file = run / "config.yaml"
-    if not file.is_file() or read_description(choose(run))["kind"] != "mlm":
+    if not file.is_file() or checkpoint.describe(choose(run))["kind"] != "mlm":
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
     try:
         config = from_yaml(PretrainConfig, file.read_text(encoding="utf-8"))

@@ -14,7 +14,8 @@ from roformer.config.build import build
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.data.examples import prepare_task
 from roformer.inference.start import Start
-from roformer.interop.bert import encoder_config, from_transformers, to_transformers
+from roformer.interop.hugging_face import encoder_config
+from roformer.interop.weights import from_transformers, to_transformers
 from roformer.models.classifier import Classifier
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import Run
