@@ -177,8 +177,8 @@ class ExamplesTask(Task):
     def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
         """Return what a file of predictions says of each example between its index and outputs."""
 
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        share = self.epochs.share(update, rank, world_size)
+    def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
+        share = self.epochs.share(step, rank, world_size)
         micro = self.micro_batch() or len(share)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
 
