@@ -280,7 +280,7 @@ def test_wrong_starts_are_refused(small, pretrained, tmp_path):
 
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
 def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
-    """Their names in, ours out; weights that are not an encoder's are refused."""
+    """Their names in, ours out."""
     from transformers import AutoModelForMaskedLM, BertConfig, RoFormerConfig
 
     config = {"bert": BertConfig, "roformer": RoFormerConfig}[kind](
@@ -298,15 +298,6 @@ def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
     assert "new: pooler.weight" in capsys.readouterr().out
     summary = summary_of(cell)
     assert summary["model"] == kind and summary["init_from"] == str(folder)
-    content = json.loads((folder / "config.json").read_text())
-    for key, value, message in [
-        ("hidden_act", "relu", "hidden_act=relu cannot be read"),
-        ("num_hidden_layers", 3, "lacks weights of the encoder"),
-        ("model_type", "gpt2", "type gpt2 cannot be read"),
-    ]:
-        (folder / "config.json").write_text(json.dumps({**content, key: value}))
-        with pytest.raises(InputError, match=message):
-            run(small, f"init_from={folder}", "training.epochs=1")
 
 
 # --- using what came out -------------------------------------------------------------------------
