@@ -21,7 +21,7 @@ from benchmarks.translation import (
     measure_translation,
 )
 from roformer.cli import one_line_errors
-from roformer.stdout import outlive_reader
+from roformer.script import outlive_reader
 from roformer.training.records import environment
 
 SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {

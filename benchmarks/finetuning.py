@@ -39,7 +39,7 @@ from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
 from roformer.training.state import State
-from roformer.training.task import Batch, Settings, tokens_in
+from roformer.training.task import Batch, Settings, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
@@ -130,7 +130,7 @@ class Padded(Inputs):
         }
 
 
-class Epoch:
+class Epoch(Task):
     """One epoch of binary classification as a task of the loop; nothing is evaluated."""
 
     monitor, higher_is_better, flops_per_token = "none", True, 0.0

@@ -36,7 +36,7 @@ from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_b
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu
 from roformer.inference.translate import Translator, load_translator
-from roformer.interop.marian import to_marian
+from roformer.interop.equivalents import to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training.hardware import default_device

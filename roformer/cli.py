@@ -7,7 +7,6 @@ once.
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import shlex
 import signal
@@ -15,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, NoReturn, TypeVar
 
 import hydra
@@ -29,25 +27,15 @@ from roformer.config.composing import CONF as CONF
 from roformer.config.composing import Composer, groups_of, without_hydra
 from roformer.config.composing import compose as compose
 from roformer.config.describe import describe, plain_in_full
-from roformer.errors import Diverged, InputError, PeerLost
+from roformer.errors import DIVERGED as DIVERGED
+from roformer.errors import InputError
+from roformer.errors import one_line_errors as one_line_errors
 from roformer.pipelines import registry
-from roformer.stdout import outlive_reader
+from roformer.script import leave_on_signal, outlive_reader
 
 C = TypeVar("C")
-DIVERGED = 3
-"""Exit code of a training whose loss became infinite."""
-PEER_LOST = 4
-"""Exit code of a process that another one of its run left alone."""
 SPINS = 1000
 """Turns of the waiting loop before a thread sleeps, tens of microseconds."""
-REMEDIES = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
-    errno.EROFS: "make it writable or choose another folder",
-    errno.EACCES: "allow it or choose another folder",
-    errno.EPERM: "allow it or choose another folder",
-}
-"""What to do about a system's error."""
 
 
 def main(name: str) -> None:
@@ -56,7 +44,7 @@ def main(name: str) -> None:
         pipeline = registry.get(name)
 
     def train(config: Any) -> None:
-        done = registry.load(pipeline.train)(config)
+        done = registry.train(pipeline, config)
         if pipeline.tell and os.environ.get("RANK", "0") == "0":
             print(registry.load(pipeline.tell)(done))
 
@@ -360,12 +348,6 @@ def unusable(folder: Path) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
 
 
-def leave_on_signal(number: int, frame: FrameType | None) -> None:
-    """End in order, as Ctrl-C does; the training loop has a handler of its own that saves first."""
-    print("stopped by SIGTERM: start the same command again to go on", file=sys.stderr)
-    raise SystemExit(128 + number)
-
-
 def launch(script: Path, words: list[str]) -> None:
     """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
 
@@ -384,32 +366,3 @@ def launch(script: Path, words: list[str]) -> None:
     done = subprocess.run([*command, str(script), *words], cwd=Path.cwd())
     if done.returncode not in (0, DIVERGED):
         raise SystemExit(done.returncode)
-
-
-class one_line_errors:
-    """Turn a mistake of the user's or the disk's into one line and an exit code."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InputError):
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
-        if isinstance(error, Diverged):
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(DIVERGED) from None
-        if isinstance(error, PeerLost):
-            print(f"error: {error}", file=sys.stderr, flush=True)
-            os._exit(PEER_LOST)  # what is left of the process group would be waited for
-        if isinstance(error, KeyboardInterrupt):
-            print("stopped by Ctrl-C: start the same command again to go on", file=sys.stderr)
-            raise SystemExit(128 + signal.SIGINT) from None
-        if isinstance(error, OSError) and error.errno in REMEDIES:
-            where = f" while writing {error.filename}" if error.filename else ""
-            print(
-                f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same "
-                "command again; earlier checkpoints are intact",
-                file=sys.stderr,
-            )
-            raise SystemExit(1) from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
@@ -20,15 +20,17 @@ from roformer.errors import InputError
 from roformer.inference.generate import load_generator
 from roformer.inference.load import load_model
 from roformer.inference.names import EXPORT, find
-from roformer.inference.open import read_description
-from roformer.inference.translate import Translator, load_translator
+from roformer.inference.translate import load_translator
 from roformer.interop.card import Record, model_card
-from roformer.interop.causal import exported_causal_lm
-from roformer.interop.encoder import ExportedModel, Head, NoEquivalent, exported_encoder
-from roformer.interop.marian import exported_translation
+from roformer.interop.equivalents import (
+    ExportedModel,
+    Head,
+    NoEquivalent,
+    exported_causal_lm,
+    exported_encoder,
+    exported_translation,
+)
 from roformer.interop.tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
-from roformer.models.classifier import Classifier
-from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED, choose
 from roformer.training.records import read_metrics
@@ -39,15 +41,18 @@ SPELLING = (
     "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
     "`roformer` it is text (`split_special_tokens=True` gives those ids)."
 )
-
 EMPTY_SECOND = (
     "`pipeline` takes an empty second text for no second text; the tokenizer called with a list of "
     "pairs does not."
 )
+MOSES = (
+    "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
+    "sacremoses, as shown; text as it is gives other ids."
+)
 
 
 class Export(NamedTuple):
-    """What was written."""
+    """A written export."""
 
     folder: Path
     checkpoint: str
@@ -55,7 +60,7 @@ class Export(NamedTuple):
     kind: str | None
     """`model_type` of `transformers`, or None where the folder is of `roformer`."""
     notes: tuple[str, ...]
-    """What its user should know; why it is of `roformer`, where it is."""
+    """Sentences for its user; why it is of `roformer`, where it is."""
 
 
 def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
@@ -82,13 +87,13 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
-    convert = {"translation": _translation, "causal": _causal_lm}
+    convert = {"translation": _translation, "causal": _causal_lm}.get(record.kind, _encoder)
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         try:
-            notes = convert.get(record.kind, _encoder)(record, partial)
+            notes = convert(record, partial)
             kind = json.loads((partial / "config.json").read_text())["model_type"]
         except NoEquivalent as reason:
             _own(record, partial)
@@ -102,11 +107,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     return Export(output, record.checkpoint.name, kind, notes)
 
 
-# --- what is exported ----------------------------------------------------------------------------
-
-
 def read_record(run: Path, which: str | None) -> Record:
-    """Read what a run says of itself and of the checkpoint to export.
+    """Read the record of a run and of the checkpoint to export.
 
     Raises:
         InputError: see `export`.
@@ -119,19 +121,16 @@ def read_record(run: Path, which: str | None) -> Record:
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    folder = choose(run, which)
-    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    assert isinstance(config, dict)
-    summary = run / "summary.json"
-    metrics = run / "metrics.jsonl"
+    folder, summary, metrics = choose(run, which), run / "summary.json", run / "metrics.jsonl"
+    config: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
     return Record(
         run=run,
         checkpoint=folder,
-        description=read_description(folder),
-        config={str(key): value for key, value in config.items()},
+        description=checkpoint.describe(folder),
+        config=config,
         environment=json.loads((run / "env.json").read_text()),
         command=(run / "command.txt").read_text().strip(),
-        summary=json.loads(summary.read_text()) if summary.is_file() else None,
+        summary=json.loads(summary.read_text()) if summary.is_file() else {},
         rows=read_metrics(metrics, torn=True) if metrics.is_file() else [],
     )
 
@@ -140,16 +139,15 @@ def read_record(run: Path, which: str | None) -> Record:
 
 
 def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
-    trained = load_model(record.checkpoint)
-    model, description = trained.model, record.description
-    assert isinstance(model, (MaskedLM, Classifier)), type(model)
-    classifies = isinstance(model, Classifier)
+    trained, description = load_model(record.checkpoint), record.description
+    encoder: Any = trained.model.encoder
+    classifies = record.kind == "classifier"
     length = (
         description["max_length"] if classifies else record.config["training"]["sequence_length"]
     )
     exported = exported_encoder(
-        model.encoder.config,
-        model.state_dict(),
+        encoder.config,
+        trained.model.state_dict(),
         vocab_size=description["vocab_size"],
         pad_id=trained.tokenizer.pad_id,
         length=length,
@@ -165,7 +163,7 @@ def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
 
 
 def _translation(record: Record, folder: Path) -> tuple[str, ...]:
-    translator: Translator = load_translator(record.checkpoint)
+    translator = load_translator(record.checkpoint)
     tokenizer = translator.tokenizer
     exported = exported_translation(
         translator.model.config,
@@ -178,13 +176,7 @@ def _translation(record: Record, folder: Path) -> tuple[str, ...]:
     )
     _save(exported, folder)
     save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=exported.length)
-    if tokenizer.words == "bytes":
-        return exported.notes
-    return (
-        *exported.notes,
-        "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
-        "sacremoses, as shown; text as it is gives other ids.",
-    )
+    return exported.notes if tokenizer.words == "bytes" else (*exported.notes, MOSES)
 
 
 def _causal_lm(record: Record, folder: Path) -> tuple[str, ...]:
@@ -206,11 +198,8 @@ def _causal_lm(record: Record, folder: Path) -> tuple[str, ...]:
         save_bytes(folder, max_length=exported.length)
         return (*exported.notes, room)
     save_prompts(tokenizer, folder, max_length=exported.length)
-    return (
-        *exported.notes,
-        room,
-        "Its tokenizer begins a prompt with the end of the document before.",
-    )
+    begins = "Its tokenizer begins a prompt with the end of the document before."
+    return (*exported.notes, room, begins)
 
 
 def _save(exported: ExportedModel, folder: Path) -> None:

@@ -16,8 +16,7 @@ from roformer.config.build import from_yaml
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.data.examples import test_rows
 from roformer.errors import InputError
-from roformer.inference.classify import Text
-from roformer.inference.load import load_model
+from roformer.inference.load import Text, load_model
 from roformer.training.records import RunFolder
 
 SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from roformer.config.build import build, plain
+from roformer.config.build import build
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
-from roformer.inference.open import described, open_model
+from roformer.inference.open import open_model
 from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 
@@ -202,15 +202,14 @@ def load_translator(
             missing or another one.
     """
     opened = open_model(path)
-    if opened.kind != "translation" or opened.checkpoint is None:
+    if opened.kind != "translation":
         raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
-    search = plain(described(SearchConfig, opened.checkpoint, opened.description["search"]))
     model = opened.build()
     assert isinstance(model, Seq2Seq) and isinstance(opened.tokenizer, Bpe)
     return Translator(
         model.to(device),
         opened.tokenizer,
-        build(SearchConfig, {**search, **(changes or {})}),
+        build(SearchConfig, {**opened.description["search"], **(changes or {})}),
         n_best=n_best,
         max_length=opened.description["max_length"],
         precision=precision,

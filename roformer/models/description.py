@@ -1,4 +1,4 @@
-"""The description of a trained model that lies beside its weights (`model.json`), by kind of model."""
+"""The description of a trained model beside its weights (`model.json`), by kind of model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Description(TypedDict):
-    """Keys of every description; all that a masked language model has."""
+    """Keys of every description; a masked language model has no others."""
 
     kind: Kind
     model: dict[str, Any]
@@ -38,7 +38,7 @@ class Description(TypedDict):
 
 
 class ClassifierDescription(Description):
-    """A classifier or regression of one text or a pair."""
+    """Classification or regression of one text or a pair."""
 
     task: str
     labels: Annotated[list[str], Field(min_length=1)] | None
@@ -48,7 +48,7 @@ class ClassifierDescription(Description):
 
 
 class ScorerDescription(Description):
-    """A score of a pair of documents."""
+    """Scoring of a pair of documents."""
 
     pair: dict[str, Any]
     max_length: Length
@@ -63,7 +63,7 @@ class CausalDescription(Description):
 
 
 class TranslationDescription(Description):
-    """An encoder-decoder with its search."""
+    """An encoder-decoder and the settings of its search."""
 
     languages: Annotated[list[str], Field(min_length=2, max_length=2)]
     search: dict[str, Any]
@@ -71,7 +71,7 @@ class TranslationDescription(Description):
 
 
 class Shape(NamedTuple):
-    """Keys of a kind's description, and the class of its `model`."""
+    """Schema of a kind's description, and the class of its `model`."""
 
     description: type
     config: type[TransformerConfig]
@@ -87,12 +87,7 @@ KINDS: dict[Kind, Shape] = {
 
 
 def build_model(description: dict[str, Any], config: Any) -> nn.Module:
-    """Return the model that is described, with fresh weights.
-
-    Args:
-        description: as `KINDS` says for its kind.
-        config: its `model`, built.
-    """
+    """Return the described model with fresh weights; `config` is its `model`, built."""
     kind, vocab_size = description["kind"], description["vocab_size"]
     if kind == "classifier":
         outputs = len(description["labels"] or "1")
@@ -108,7 +103,7 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
-    """Check, before a model is built, that files of weights can hold it: it may not fit in memory.
+    """Check, before a model is built that may not fit in memory, that its weights may be in `files`.
 
     Raises:
         InputError: the model has more parameters than the files have bytes.

@@ -17,9 +17,9 @@ import roformer
 from roformer.config import position as encodings
 from roformer.config.wmt import SearchConfig
 from roformer.inference.export import export
-from roformer.interop.bert import from_transformers, to_transformers
-from roformer.interop.encoder import in_layout, jina_name
-from roformer.interop.marian import to_marian
+from roformer.interop.equivalents import to_marian
+from roformer.interop.layout import convert_state_layout
+from roformer.interop.weights import from_transformers
 from roformer.training.averaging import save_average
 from tests.data.parallel_texts import ENGLISH, trained
 from tests.e2e import exported
@@ -157,17 +157,13 @@ def test_weights_come_back_bit_for_bit(masked, classifiers, name):
     state = model.from_pretrained(folder).state_dict()
     expected = load_file(run / "checkpoints" / "last" / "model.safetensors")
     kind, position = (MASKED | CLASSIFIERS)[name][:2]
-    prefix = "roformer" if kind == "roformer" else "bert"
-    if kind == "jina_embeddings_v3":
-        names = {jina_name(their): their for their in to_transformers(expected, "bert")}
-        state = {names[their]: tensor for their, tensor in state.items() if their in names}
-    if isinstance(position, encodings.Rotary):
-        there = "half" if kind == "jina_embeddings_v3" else "interleaved"
-        if position.layout != there:
-            state = in_layout(
-                state, encoder_config(encodings.Rotary(layout=there)), position.layout
-            )
-    back = from_transformers(state, prefix)
+    back = from_transformers(state, kind)
+    there = "half" if kind == "jina_embeddings_v3" else "interleaved"
+    if isinstance(position, encodings.Rotary) and position.layout != there:
+        config = encoder_config(position)
+        back = convert_state_layout(
+            back, config.heads, position.layout, rotary_dim=config.rotary_dim
+        )
     assert back.keys() - expected.keys() <= {"encoder.position.table"}
     for key, tensor in expected.items():
         assert torch.equal(back[key], tensor), key

@@ -12,7 +12,7 @@ from roformer.config import position as encodings
 from roformer.config.attention import PerformerAttention
 from roformer.config.build import plain
 from roformer.config.lm import CausalConfig
-from roformer.data.byte_vocabulary import ByteVocabulary
+from roformer.data.tokenizers import ByteVocabulary
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.export import export
 from roformer.models.causal import CausalLM

@@ -14,7 +14,7 @@ from transformers import (
 
 import roformer
 from roformer.errors import InputError
-from roformer.interop.bert import ROFORMER_CLASSIFIER, transformers_names
+from roformer.interop.weights import names_there
 from roformer.models.encoder import Encoder
 from tests.data.glue_tasks import TOKENIZER
 from tests.parity.hugging_face_models import (
@@ -76,12 +76,12 @@ def test_every_weight_is_bit_equal(model_class, tmp_path):
     if model_class in (BertModel, RoFormerModel):
         theirs = {f"{kind}.{name}": tensor for name, tensor in theirs.items()}
     trained = roformer.load_model(tmp_path)
+    classifier = model_class is RoFormerForSequenceClassification
+    architecture = "roformer_classifier" if classifier else kind
     used = set()
     for name, tensor in trained.model.state_dict().items():
         name = f"encoder.{name}" if isinstance(trained.model, Encoder) else name
-        names = transformers_names(name, kind)
-        if model_class is RoFormerForSequenceClassification:
-            names = ROFORMER_CLASSIFIER.get(name, names)
+        names = names_there(name, architecture)
         for their, part in zip(names, tensor.chunk(len(names)), strict=True):
             assert torch.equal(part, theirs[their]), name
         used |= set(names)

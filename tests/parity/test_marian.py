@@ -8,7 +8,7 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.position import Sinusoidal
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.interop.marian import exported_translation, to_marian
+from roformer.interop.equivalents import exported_translation, to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training.optim import build_optimizer

@@ -11,13 +11,11 @@ from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import SPECIAL_TOKENS
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
-from roformer.inference.classify import Prediction
 from roformer.inference.generate import ByteCodec, Generator
-from roformer.inference.load import TrainedModel
+from roformer.inference.load import Prediction, TrainedModel
 from roformer.inference.translate import Translation, Translator
 from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier

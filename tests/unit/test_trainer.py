@@ -10,8 +10,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from roformer.interop.bert import encoder_config, from_transformers
+from roformer.interop.hugging_face import encoder_config
 from roformer.interop.trainer import IGNORED, WithLoss
+from roformer.interop.weights import from_transformers
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 
