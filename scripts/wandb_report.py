@@ -101,7 +101,7 @@ def build(entity: str, project: str, *, online: bool) -> tuple[Any, workspaces.W
 
 def spec(entity: str, project: str) -> dict[str, Any]:
     """Return what would be saved, as plain data; needs neither a network nor an account."""
-    shown = {"mode": "json", "by_alias": True, "exclude_none": True}
+    shown: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
     report, workspace = (
         one._to_model().spec.model_dump(**shown) for one in build(entity, project, online=False)
     )
