@@ -79,7 +79,7 @@ def panels(charts: list[tuple[str, str]]) -> list[Any]:
 
 def build(entity: str, project: str, *, online: bool) -> tuple[Any, workspaces.Workspace]:
     """Return report and workspace, not saved; offline its runs are of the project it is saved to."""
-    where = {"entity": entity, "project": project}
+    where: dict[str, Any] = {"entity": entity, "project": project}
     blocks, parts = [reports.P(ABOUT), reports.TableOfContents()], []
     for name, charts in sections():
         runset = reports.Runset(
