@@ -259,7 +259,7 @@ def test_the_table_is_filtered_sorted_and_selected_by_the_keyboard_alone(page, r
     by_folder = {run.folder: run for run in records}
     for direction in ("ascending", "descending"):
         page.keyboard.press("Enter")
-        assert page.locator(f"th[aria-sort={direction}]").count() == 1
+        until(page, f"document.querySelectorAll('th[aria-sort={direction}]').length === 1")
         steps = [by_folder[run].steps for run in rows(page)]
         counted = [step for step in steps if step is not None]
         assert counted == sorted(counted, reverse=direction == "descending")

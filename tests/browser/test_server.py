@@ -102,6 +102,7 @@ def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
         page.fill("#runs input[type=search]", "running")
         page.check("#runs-table tbody input")
         page.click("th:has-text('Steps')")
+        until(page, "document.querySelectorAll('th[aria-sort=ascending]').length === 1")
         steps = page.locator("#runs-table tbody tr td:nth-child(11)")
         assert steps.all_text_contents() == ["20"]
         append_row(runs / "pretrain/running-s0", 30, 4.125)

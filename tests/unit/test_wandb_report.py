@@ -7,41 +7,15 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
-from omegaconf import OmegaConf
 
-from roformer.training.tracking import WandbTracker
+from roformer.report.runs import read_runs
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import all_recorded
 
 SCRIPT = REPOSITORY / "scripts" / "wandb_report.py"
 REPORT = runpy.run_path(str(SCRIPT))
-PIPELINES = {
-    "Pre-training": "pretrain",
-    "GLUE, validation": "glue",
-    "Translation": "wmt",
-    "Byte-level language models": "charlm",
-    "Causal language models": "clm",
-    "Triplets of long documents": "scm",
-}
-"""Section → the pipeline whose runs it shows."""
-
-
-@pytest.fixture(scope="module")
-def records():
-    """Return (config, names of metrics) of the recorded runs, by pipeline."""
-    found = {}
-    for run in all_recorded():
-        config = OmegaConf.create(run.files["config.yaml"])
-        names = {name for row in run.files["metrics.jsonl"] for name in row}
-        found.setdefault(run.files["summary.json"]["pipeline"], []).append((config, names))
-    return found
-
-
-def value(config, key):
-    return OmegaConf.select(config, key)
+PIPELINES = ["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
 
 
 def panels_of(spec):
@@ -56,83 +30,48 @@ def panels_of(spec):
     return workspace, report
 
 
-def test_panels_show_metrics_that_recorded_runs_have(records):
-    """Of the section's pipeline: the name of a metric that nothing logs is an empty panel."""
-    for where in panels_of(REPORT["spec"]("me", "roformer")):
-        assert list(where) == [*PIPELINES, "Throughput"]
-        for title, panels in where.items():
-            for pipeline in [PIPELINES[title]] if title in PIPELINES else PIPELINES.values():
-                names = {name for _, found in records[pipeline] for name in found}
-                for panel in panels:
-                    (metric,) = panel["config"]["metrics"]
-                    assert metric in names, (title, metric)
-                    axis = panel["config"].get("xAxis", "global_step")
-                    assert axis == "global_step" or axis in names
-
-
-def test_the_axis_is_what_the_tracker_logs():
-    rows = []
-    tracker = WandbTracker.__new__(WandbTracker)
-    tracker.tracker, tracker._dropped = SimpleNamespace(log=rows.append), False
-    tracker.log({"step": 3, "data/tokens": 30})
-    assert set(rows[0]) == {REPORT["UPDATES"], REPORT["TOKENS"]}
-
-
-def test_curves_and_bars_are_where_the_dashboard_has_them():
-    workspace, report = panels_of(REPORT["spec"]("me", "roformer"))
-    for where in (workspace, report):
-        shown = {
-            title: [(p["config"]["metrics"][0], p["config"].get("xAxis", "bars")) for p in panels]
-            for title, panels in where.items()
-        }
-        assert shown["Pre-training"][:2] == [
-            ("valid/mlm_loss", "global_step"),
-            ("valid/mlm_loss", "data/tokens"),
-        ]
-        assert {axis for _, axis in shown["GLUE, validation"]} == {"bars"}
-        assert len(shown["GLUE, validation"]) == 7
-        assert ("test/sacrebleu", "bars") in shown["Translation"]
-        assert ("test/bleu_compound", "bars") in shown["Translation"]
-        assert shown["Throughput"][0] == ("perf/tokens_per_second", "global_step")
-        for panels in where.values():
-            places = [(p["layout"]["x"], p["layout"]["y"]) for p in panels]
-            assert len(set(places)) == len(places)
-            assert {p["config"]["groupAgg"] for p in panels} == {"mean"}
-            assert {p["config"]["groupArea"] for p in panels} == {"stddev"}
-
-
-def test_runs_are_grouped_by_keys_that_configs_have_and_not_by_seed(records):
-    for key in REPORT["GROUPS"]:  # null in a pipeline without it, where it tells no arms apart
-        assert any(
-            value(config, key) is not None for runs in records.values() for config, _ in runs
-        )
+def test_each_pipeline_has_curves_and_bars_of_what_its_recorded_runs_logged():
+    """The name of a metric that nothing logs is an empty panel."""
     spec = REPORT["spec"]("me", "roformer")
-    runsets = [b["metadata"]["runSets"][0] for b in spec["report"]["blocks"] if "metadata" in b]
-    for runset in [*runsets, *spec["workspace"]["section"]["runSets"]]:
+    runs, metrics = read_runs([REPOSITORY / "experiments"])
+    for where in panels_of(spec):
+        assert list(where) == [*PIPELINES, "throughput"]
+        for title, panels in where.items():
+            studies = runs[runs.pipeline == title].study if title in PIPELINES else runs.study
+            logged = set(metrics[metrics.study.isin(studies)].metric)
+            shown = {
+                (*panel["config"]["metrics"], panel["config"].get("xAxis")) for panel in panels
+            }
+            assert {metric for metric, _ in shown} <= logged
+            for headline in runs[runs.pipeline == title].headline:
+                assert {(headline, None), (headline, "global_step")} & shown
+            places = {(panel["layout"]["x"], panel["layout"]["y"]) for panel in panels}
+            assert len(places) == len(panels) == len(shown)
+            assert {panel["config"]["groupAgg"] for panel in panels} == {"mean"}
+            assert {panel["config"]["groupArea"] for panel in panels} == {"stddev"}
+            if title == "pretrain":
+                assert {
+                    ("valid/mlm_loss", axis) for axis in ("global_step", "data/tokens")
+                } <= shown
+            if title == "wmt":
+                assert {("test/sacrebleu", None), ("test/bleu_compound", None)} <= shown
+
+
+def test_runs_are_those_of_the_pipeline_averaged_over_seeds():
+    """The tracker writes the pipeline as the job type of a run."""
+    spec = REPORT["spec"]("me", "roformer")
+    sets = [b["metadata"]["runSets"][0] for b in spec["report"]["blocks"] if "metadata" in b]
+    filters = [
+        [(one["key"]["name"], one["op"], one["value"]) for one in runset["filters"]["filters"]]
+        for runset in sets
+    ]
+    assert filters == [[("jobType", "=", name)] for name in PIPELINES] + [[]]
+    configs = read_runs([REPOSITORY / "experiments"]).runs.config
+    for key in REPORT["GROUPS"]:
+        assert any(config.get(key) is not None for config in configs)
+    for runset in [*sets, *spec["workspace"]["section"]["runSets"]]:
         grouped = [key["name"].replace(".value", "", 1) for key in runset["grouping"]]
         assert grouped == list(REPORT["GROUPS"]) and "seed" not in grouped
-
-
-def test_a_section_has_the_runs_of_its_pipeline_alone(records):
-    for part in REPORT["PARTS"]:
-        for pipeline, runs in records.items():
-            if part.having:
-                expected = PIPELINES[part.title] == pipeline
-                assert {value(c, part.having) is not None for c, _ in runs} == {expected}, (
-                    part.title
-                )
-    blocks = REPORT["spec"]("me", "roformer")["report"]["blocks"]
-    filters = [b["metadata"]["runSets"][0]["filters"]["filters"] for b in blocks if "metadata" in b]
-    keys = [[found["key"]["name"] for found in some] for some in filters]
-    assert keys == [
-        ["masking.value.probability"],
-        ["training.value.small_task_examples"],
-        ["search.value.beam"],
-        ["data.value.test_fraction"],
-        [],
-        [],
-        [],
-    ]
 
 
 # --- the script ----------------------------------------------------------------------------------
@@ -221,7 +160,7 @@ def test_the_spec_is_printed_without_network_or_account(tmp_path, option):
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert printed["project"] == "me/roformer"
-    assert [list(where) for where in panels_of(printed)] == 2 * [[*PIPELINES, "Throughput"]]
+    assert [list(where) for where in panels_of(printed)] == 2 * [[*PIPELINES, "throughput"]]
 
 
 @pytest.mark.slow
@@ -257,11 +196,10 @@ def test_both_are_saved(tmp_path, server, option, kind):
     sent = {"report": json.loads(report["spec"]), "workspace": json.loads(workspace["spec"])}
     printed = REPORT["spec"]("me", "roformer")
     for ours, theirs in zip(panels_of(sent), panels_of(printed), strict=True):
-        shown = [
-            [panel["config"] for panels in where.values() for panel in panels]
-            for where in (ours, theirs)
-        ]
-        assert shown[0] == shown[1]
+        assert ours.keys() == theirs.keys()
+        for title in ours:
+            configs = [[panel["config"] for panel in where[title]] for where in (ours, theirs)]
+            assert configs[0] == configs[1]
     grids = [block["metadata"] for block in sent["report"]["blocks"] if "metadata" in block]
     assert {grid["runSets"][0]["project"]["name"] for grid in grids} == {"roformer"}
     assert "wandb sync runs/*/*/wandb/offline-run-*" in done.stdout

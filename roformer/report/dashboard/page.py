@@ -54,13 +54,13 @@ def build_page(data: str, *, live: bool = False) -> str:
     """Return the page of what `data_json` returned; a live one asks for `records.json` again and again."""
     libraries, script = [_datatables("js"), get_plotlyjs()], _asset("page.js")
     digests = [hashlib.sha256(one.encode()).digest() for one in (*libraries, script)]
-    library = '<script type="text/gzip" class="library">{}</script>'
+    packed = '<script type="text/gzip" class="library">{}</script>'
     return Template(_asset("page.html")).substitute(
         hashes=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
         connect="'self'" if live else "'none'",
         poll=POLL_SECONDS if live else 0,
         style=_datatables("css") + _asset("page.css"),
-        libraries="\n".join(library.format(_packed(one)) for one in libraries),
+        libraries="\n".join(packed.format(_packed(one)) for one in libraries),
         data=_packed(data),
         script=script,
     )
@@ -78,11 +78,11 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
     yours = frame["study"] == YOURS
     frame = pd.concat([frame[yours], frame[~yours]])
     curves, names = _curves(runs.metrics), _names(frame)
-    link = '<li><a href="#section-{}">{}</a></li>'
+    link, headings = '<li><a href="#section-{}">{}</a></li>', map(_text, sections)
     losses = runs.metrics.loc[runs.metrics["metric"] == FIRST, "study"]
     content = {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
-        "first": YOURS if yours.any() else next(iter(losses.mode()), ""),
+        "first": YOURS if YOURS in set(runs.metrics["study"]) else next(iter(losses.mode()), ""),
         "runs": [
             _run(run)
             | curves.get((run["study"], run["run"]), {"axes": [], "curves": {}})
@@ -92,9 +92,7 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
         "parts": {
             "counts": _counts(frame),
             "results": _results(rows) if rows else "",
-            "links": "".join(
-                link.format(n, _text(h.partition(":")[0])) for n, h in enumerate(sections)
-            ),
+            "links": "".join(link.format(n, h.partition(":")[0]) for n, h in enumerate(headings)),
             "sections": "".join(_section(n, *one) for n, one in enumerate(sections.items())),
         },
     }
@@ -136,12 +134,9 @@ def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
     found = {}
     ones = frame.drop_duplicates(["study", "configuration"])
     for (study, label, task), alike in ones.groupby(["study", "label", "task"]):
-        keys = sorted(
-            {key for config in alike["config"] for key in config if not FREE.fullmatch(key)}
-        )
-        keys = [
-            key for key in keys if len({str(config.get(key)) for config in alike["config"]}) > 1
-        ]
+        configs = list(alike["config"])
+        keys = sorted({key for one in configs for key in one if not FREE.fullmatch(key)})
+        keys = [key for key in keys if len({str(one.get(key)) for one in configs}) > 1]
         for run in alike.itertuples():
             words = [f"{key.rpartition('.')[2]}={run.config.get(key)}" for key in keys]
             short = ", ".join(filter(None, (label, task, *words)))
@@ -179,17 +174,8 @@ def _counts(frame: pd.DataFrame) -> str:
 
 def _results(rows: Sequence[Row]) -> str:
     """Return your runs beside the record and the paper, one line a comparison."""
-    header = [
-        "",
-        "Metric",
-        "Paper",
-        "Record",
-        "Here",
-        "Claim",
-        "Here and the record",
-        "Spread",
-        "Scale",
-    ]
+    header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
+    header += ["Spread", "Scale"]
     lines, notes, seen = [header], [], set()
     for row in rows:
         where, scale = "", ""
@@ -229,15 +215,12 @@ def _table(table: Table) -> str:
     head = head.replace("<th>", '<th scope="col">')
     head = head.replace("<thead>", f"<caption>{_text(table.title)}</caption><thead>")
     body = re.sub(r"<tr>\s*<td>(.*?)</td>", r'<tr><th scope="row">\1</th>', body)
-    body = re.sub(
-        r"<td>(?=\(?(\w+))", lambda cell: f'<td class="{VERDICTS.get(cell[1], "")}">', body
-    )
+    verdict = r"<td>(?=\(?(?:(yes|no|unclear)\)?<|(within|off) ))"
+    body = re.sub(verdict, lambda cell: f'<td class="{VERDICTS[cell[1] or cell[2]]}">', body)
     notes = [f'<p class="note">{_text(note)}</p>' for note in table.notes]
     if table.command:
-        command = (
-            f'<code tabindex="0">{_text(table.command)}</code><button type="button">Copy</button>'
-        )
-        notes.append(f'<div class="command">{command}</div>')
+        code = f'<code tabindex="0">{_text(table.command)}</code>'
+        notes.append(f'<div class="command">{code}<button type="button">Copy</button></div>')
     region = f'class="region" tabindex="0" role="region" aria-label="{_text(table.title)}"'
     return f'<div class="report"><div {region}>{head}<tbody>{body}</div>{"".join(notes)}</div>'
 
@@ -247,10 +230,7 @@ def _text(text: str) -> str:
 
 
 def _texts(content: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
-        for k, v in content.items()
-    }
+    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in content.items()}
 
 
 def _plain(value: Any) -> Any:
