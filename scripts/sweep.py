@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from roformer.errors import DIVERGED
-from roformer.pipelines.grid import Ended, command, run_jobs
+from roformer.pipelines.grid import Started, command, run_jobs
 from roformer.report.records import RecordError
 from roformer.report.studies import Study, read_study
 from roformer.script import Arguments, at_least, script
@@ -38,17 +38,17 @@ def sweep(commands: list[list[str]], jobs: int) -> int:
     Raises:
         SystemExit: some ended otherwise, with the code of the first; the others are done.
     """
-    ended: list[Ended] = []
+    ended: list[Started] = []
     runs = [
         command(f"[{n}/{len(commands)}] {shlex.join(words)}", [sys.executable, *words[1:]], ROOT)
         for n, words in enumerate(commands, 1)
     ]
-    run_jobs(runs, jobs, ended.append, started=lambda job: print(job.title, flush=True))
+    run_jobs(runs, jobs, ended.append, starts=lambda job: print(job.title, flush=True))
     failed = [one for one in ended if one.code not in (0, DIVERGED)]
     for one in failed:
         print(f"error: {one.job.title} ended with code {one.code}", file=sys.stderr)
     if failed:
-        raise SystemExit(max(failed[0].code, 1))
+        raise SystemExit(max(failed[0].code or 0, 1))
     return sum(one.code == DIVERGED for one in ended)
 
 

@@ -1,4 +1,4 @@
-"""How attention depends on the distance: the paper's bound, and the scores of trained models.
+"""Attention by distance: the paper's bound, and the scores of trained models.
 
 The paper (section 3.4.3) bounds the product of a rotated query and key by what depends on their
 distance alone (Eq. 37), draws that bound falling (Fig. 2), and concludes that scores decay. Here the
@@ -18,7 +18,6 @@ Shapes: S sequences, L layers, N heads, T tokens of a sequence, H head dimension
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +35,6 @@ from roformer.analysis.pretrained import Pretrained, open_pretrained
 from roformer.config.build import arm, plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
-from roformer.inference.load import load_model
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
@@ -110,25 +108,39 @@ def measure(
         InputError: a folder is no pre-training, is damaged or not finished, or was trained with
             isolated documents; texts or lengths differ; the text or a learned table is too short.
     """
-    if again := [run for i, run in enumerate(runs) if run.resolve() in map(Path.resolve, runs[:i])]:
-        raise InputError(f"{again[0]} is given twice: it would count as another seed")
-    opened = [open_run(run, cache_dir) for run in runs]
-    length = length or one_length(opened)
-    texts = {run.shards.fingerprint: run for run in opened}
-    if len(texts) > 1:
-        one, other = (run.folder for run in list(texts.values())[:2])
-        raise InputError(f"{one} and {other} were trained on different texts: measure them apart")
+    opened = list[Pretrained]()
+    for run in runs:
+        if run.resolve() in (one.folder.resolve() for one in opened):
+            raise InputError(f"{run} is given twice: it would count as another seed")
+        one = open_pretrained(run, cache_dir)
+        last, steps = checkpoint.step_of(one.weights[0]), one.config.training.steps
+        if last != steps:
+            raise InputError(
+                f"{run}: its last complete checkpoint is of step {last:,} of {steps:,}: let the run "
+                "end, or train it again"
+            )
+        if opened and one.text.fingerprint != opened[0].text.fingerprint:
+            raise InputError(
+                f"{opened[0].folder} and {run} were trained on different texts: measure them apart"
+            )
+        opened.append(one)
+    if length is None:
+        length, *others = sorted({one.config.training.sequence_length for one in opened})
+        if others:
+            lengths = ", ".join(map(str, [length, *others]))
+            raise InputError(f"trained at {lengths} tokens: give one --length")
     # First, because it notes the time and the state of the repository.
-    env = environment(seed=0, data=next(iter(texts)), devices=1, process=process or {})
+    data = opened[0].text.fingerprint
+    env = environment(seed=0, data=data, devices=1, process=process or {})
     kinds: list[Weights] = ["trained"] if control is None else ["trained", control]
     entries = []
-    for run in opened:
-        input_ids = validation_sequences(run, sequences, length).to(device)
+    for one in opened:
+        input_ids = validation_sequences(one, sequences, length).to(device)
         for weights in kinds:
-            print(f"{run.folder.name}, {weights} weights", file=sys.stderr, flush=True)
-            model = (load_trained(run) if weights == "trained" else initial_model(run)).to(device)
+            print(f"{one.folder.name}, {weights} weights", file=sys.stderr, flush=True)
+            model = one.model(device) if weights == "trained" else initial_model(one).to(device)
             values = scores_by_distance(model, input_ids)
-            entries.append({**describe(run, weights), **summarised(values)})
+            entries.append({**describe(one, weights), **summarised(values)})
     return {
         "paper": "RoFormer, section 3.4.3, Eq. 35-37 and Fig. 2",
         "bound": bound_by_distance(),
@@ -238,34 +250,6 @@ def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def open_run(run: Path, cache_dir: str | None) -> Pretrained:
-    """Return a finished run with the text that it was trained on.
-
-    Raises:
-        InputError: see `measure`.
-    """
-    opened = open_pretrained(run, cache_dir)
-    last, steps = checkpoint.step_of(checkpoint.resolve(run)), opened.config.training.steps
-    if last != steps:
-        raise InputError(
-            f"{run}: its last complete checkpoint is of update {last:,} of {steps:,}: let the run end, "
-            "or train it again"
-        )
-    return opened
-
-
-def one_length(opened: Sequence[Pretrained]) -> int:
-    """Return the length that all runs were trained at.
-
-    Raises:
-        InputError: they were trained at several.
-    """
-    lengths = sorted({run.config.training.sequence_length for run in opened})
-    if len(lengths) > 1:
-        raise InputError(f"trained at {', '.join(map(str, lengths))} tokens: give one --length")
-    return lengths[0]
-
-
 def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
     """Return validation sequences without masks, (S, T): the first of the frozen sample.
 
@@ -279,7 +263,7 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
             "are asked for: give a shorter --length"
         )
     training = dataclasses.replace(run.config.training, sequence_length=length)
-    stream, tokenizer = run.shards.valid, run.shards.tokenizer
+    stream, tokenizer = run.text.valid, run.text.tokenizer
     sample = validation_batches(stream, tokenizer, run.config.masking, training)
     if not 2 <= count <= len(sample.blocks):
         raise InputError(
@@ -287,13 +271,6 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
             f"{run.folder} has {len(sample.blocks)}: give from 2 to as many --sequences"
         )
     return torch.from_numpy(np.stack([sample.blocks[sample.block_of(n)] for n in range(count)]))
-
-
-def load_trained(run: Pretrained) -> MaskedLM:
-    """Return the run's model with its last weights."""
-    model = load_model(run.folder).model
-    assert isinstance(model, MaskedLM)
-    return model
 
 
 def initial_model(run: Pretrained) -> MaskedLM:
@@ -305,18 +282,17 @@ def initial_model(run: Pretrained) -> MaskedLM:
         InputError: the run began with another's weights, and those are no longer there.
     """
     # The weights alone.
-    task = MaskedLMTask(dataclasses.replace(run.config, keep_moments=False), run.shards)
+    task = MaskedLMTask(dataclasses.replace(run.config, keep_moments=False), run.text)
     task.start()
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 
 
 def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
-    """Return which network it was."""
+    """Return what tells the network from others."""
     model = run.config.model
-    folder = checkpoint.resolve(run.folder)
-    files = json.loads((folder / checkpoint.COMPLETE).read_text())
-    trained = {"checkpoint": folder.name, "sha256": files[checkpoint.MODEL]["sha256"]}
+    folder, checksum = run.weights
+    trained = {"checkpoint": folder.name, "sha256": checksum}
     return {
         "run": run.folder.resolve().name,
         "model": model.name,

@@ -1,4 +1,4 @@
-"""A pre-trained model read at lengths beyond its training's. Beyond the paper.
+"""A pre-trained model read at lengths beyond that of its training, which is beyond the paper.
 
 The paper evaluates RoFormer at lengths of its pre-training. Here one run is read at several lengths,
 each with every form of `roformer.nn.rotary_scaling` and without, on the same tokens:
@@ -16,7 +16,6 @@ exactly T, belong to the next piece and only can be attended to.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -36,10 +35,8 @@ from roformer.data.mlm import Ids, Masker, PackedBlocks
 from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.text import PreparedText
 from roformer.errors import InputError
-from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
-from roformer.training import checkpoint
 from roformer.training.records import command_line, environment
 from roformer.training.task import Batch
 
@@ -62,7 +59,7 @@ class Windows:
 
     Args:
         config: of the run, whose masking is used.
-        shards: its text.
+        text: that of the run.
         lengths: ascending; each a multiple of the first and a divisor of the last.
         count: how many windows, a fixed sample of all; fewer where the text has no more.
 
@@ -71,7 +68,7 @@ class Windows:
     """
 
     def __init__(
-        self, config: PretrainConfig, shards: PreparedText, lengths: Sequence[int], count: int
+        self, config: PretrainConfig, text: PreparedText, lengths: Sequence[int], count: int
     ):
         self.shortest, self.longest = lengths[0], lengths[-1]
         if any(length % self.shortest or self.longest % length for length in lengths):
@@ -85,9 +82,11 @@ class Windows:
                 f"lengths from {self.shortest} to {self.longest} are too far apart: the longest may be "
                 f"{self.shortest // 2} times the shortest"
             )
-        self.tokenizer = shards.tokenizer
-        self.blocks = PackedBlocks(shards.valid, shards.tokenizer, self.shortest)
-        self.masker = Masker(config.masking, shards.tokenizer, self.shortest)
+        self.body = self.shortest - 2
+        """Tokens of a chunk that can be predicted."""
+        self.tokenizer = text.tokenizer
+        self.blocks = PackedBlocks(text.valid, text.tokenizer, self.shortest)
+        self.masker = Masker(config.masking, text.tokenizer, self.shortest)
         there = (len(self.blocks) - 1) // self.chunks
         if min(there, count) < 2:
             raise InputError(
@@ -97,55 +96,54 @@ class Windows:
         order = random_stream(0, Purpose.VALID_SAMPLE).permutation(there)
         self.numbers: list[int] = np.sort(order[:count]).tolist()
 
-    @property
-    def body(self) -> int:
-        """Tokens of a chunk that can be predicted."""
-        return self.shortest - 2
-
     def masked(self, number: int) -> tuple[Ids, Ids]:
-        """Return a window and the chunk after it: what is read and what is to be said, or IGNORED."""
-        read, said = [], []
+        """Return the tokens of a window and the chunk after it, and their labels, or IGNORED."""
+        tokens, labels = [], []
         for index in range(number * self.chunks, (number + 1) * self.chunks + 1):
             block = self.masker(self.blocks[index], random_stream(0, Purpose.VALID_MASK, 0, index))
-            labels = np.full(self.shortest, IGNORED)
+            said = np.full(self.shortest, IGNORED)
             kept = block.labels != IGNORED
-            labels[block.predict[kept]] = block.labels[kept]
-            read.append(block.input_ids[1:-1])
-            said.append(labels[1:-1])
-        return np.concatenate(read), np.concatenate(said)
-
-    def pieces(self, numbers: Sequence[int], length: int) -> Batch:
-        """Return windows as a batch of pieces of `length`, in the order of the text.
-
-        Returns:
-            input_ids (B, T); predict and labels (B, K), padded with 0 and IGNORED.
-        """
-        step = length // self.shortest * self.body
-        slots = length // self.shortest * self.masker.count
-        input_ids, predict, labels = [], [], []
-        for number in numbers:
-            read, said = self.masked(number)
-            for start in range(0, self.chunks * self.body, step):
-                text = read[start : start + length - 2]
-                input_ids.append([self.tokenizer.cls_id, *text, self.tokenizer.sep_id])
-                answers = said[start : start + step]
-                places = np.flatnonzero(answers != IGNORED)
-                empty = (0, slots - len(places))
-                predict.append(np.pad(places + 1, empty))
-                labels.append(np.pad(answers[places], empty, constant_values=IGNORED))
-        arrays = {"input_ids": input_ids, "predict": predict, "labels": labels}
-        return {name: torch.from_numpy(np.array(rows)) for name, rows in arrays.items()}
+            said[block.predict[kept]] = block.labels[kept]
+            tokens.append(block.input_ids[1:-1])
+            labels.append(said[1:-1])
+        return np.concatenate(tokens), np.concatenate(labels)
 
     def batches(self, length: int) -> Iterator[Batch]:
-        """Yield all windows, cut into pieces of `length`, some windows a batch."""
+        """Yield all windows, some of them a batch, cut into pieces in the order of the text.
+
+        Yields:
+            input_ids (B, length); predict and labels (B, K), padded with 0 and IGNORED.
+        """
         together = max(1, TOKENS_A_PASS // self.longest)
         for first in range(0, len(self.numbers), together):
-            yield self.pieces(self.numbers[first : first + together], length)
+            pieces = [
+                piece
+                for number in self.numbers[first : first + together]
+                for piece in self._pieces(number, length)
+            ]
+            names = ("input_ids", "predict", "labels")
+            rows = zip(*pieces, strict=True)
+            yield {n: torch.from_numpy(np.array(r)) for n, r in zip(names, rows, strict=True)}
+
+    def _pieces(self, number: int, length: int) -> Iterator[tuple[list[int], Ids, Ids]]:
+        step = length // self.shortest * self.body
+        slots = length // self.shortest * self.masker.count
+        tokens, labels = self.masked(number)
+        for start in range(0, self.chunks * self.body, step):
+            text = tokens[start : start + length - 2]
+            answers = labels[start : start + step]
+            places = np.flatnonzero(answers != IGNORED)
+            empty = (0, slots - len(places))
+            yield (
+                [self.tokenizer.cls_id, *text, self.tokenizer.sep_id],
+                np.pad(places + 1, empty),
+                np.pad(answers[places], empty, constant_values=IGNORED),
+            )
 
     def places(self) -> tuple[Ids, Ids]:
         """Return the window and the place in it, of every predicted token, each (N,)."""
-        said = [self.masked(number)[1][: self.chunks * self.body] for number in self.numbers]
-        window, place = np.nonzero(np.stack(said) != IGNORED)
+        labels = [self.masked(number)[1][: self.chunks * self.body] for number in self.numbers]
+        window, place = np.nonzero(np.stack(labels) != IGNORED)
         return window, place
 
 
@@ -178,19 +176,25 @@ def read_at_lengths(
         InputError: the run is no pre-training, was trained with scaling or with isolated documents,
             its text is another one by now, or the lengths do not fit (see `Windows`).
     """
-    config, shards = open_run(run, cache_dir)
+    opened = open_pretrained(run, cache_dir)
+    config, position = opened.config, opened.config.model.position
+    if position.kind == "rotary" and position.scaling != encodings.NoScaling():
+        raise InputError(
+            f"{run} was trained with position.scaling.kind={position.scaling.kind}: give a run "
+            "without, which is the control"
+        )
     # First, because it notes the time and the state of the repository.
-    env = environment(seed=config.seed, data=shards.fingerprint, devices=1, process=process or {})
-    model = load_model(run, device=device).model
-    assert isinstance(model, MaskedLM)
-    folder = checkpoint.resolve(run)
+    data = opened.text.fingerprint
+    env = environment(seed=config.seed, data=data, devices=1, process=process or {})
+    model = opened.model(device)
+    folder, checksum = opened.weights
     ordered = sorted(set(lengths))
-    text = Windows(config, shards, ordered, windows)
+    text = Windows(config, opened.text, ordered, windows)
     trained_length = config.training.sequence_length
     scores: dict[tuple[str, int], Scores] = {}
-    for kind in KINDS if config.model.position.kind == "rotary" else KINDS[:1]:
+    for kind in KINDS if position.kind == "rotary" else KINDS[:1]:
         for length in ordered:
-            if length > (config.model.position.longest or length):
+            if length > (position.longest or length):
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
             if scaled.position.kind == "rotary":
@@ -215,7 +219,6 @@ def read_at_lengths(
         }
         for (kind, length), found in scores.items()
     ]
-    files = json.loads((folder / checkpoint.COMPLETE).read_text())
     return {
         "run": run.resolve().name,
         "beyond_the_paper": "the paper evaluates lengths of the pre-training only",
@@ -227,28 +230,12 @@ def read_at_lengths(
         "predicted": len(window),
         "precision": precision,
         "checkpoint": folder.name,
-        "weights": files[checkpoint.MODEL]["sha256"],
+        "weights": checksum,
         "position": plain(config.model)["position"],
         "rows": rows,
         "command": command_line(),
         "env": env,
     }
-
-
-def open_run(run: Path, cache_dir: str | None) -> tuple[PretrainConfig, PreparedText]:
-    """Return config and text of a pre-training that can be read at other lengths.
-
-    Raises:
-        InputError: see `read_at_lengths`.
-    """
-    opened = open_pretrained(run, cache_dir)
-    position = opened.config.model.position
-    if position.kind == "rotary" and position.scaling != encodings.NoScaling():
-        raise InputError(
-            f"{run} was trained with position.scaling.kind={position.scaling.kind}: give a run "
-            "without, which is the control"
-        )
-    return opened.config, opened.shards
 
 
 def factor(length: int, trained_length: int) -> float:

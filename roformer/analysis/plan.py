@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roformer.config.plan import (
-    CausalLMPlan,
-    CharLMPlan,
-    PretrainPlan,
-    StagesPlan,
-    WmtPlan,
-)
-from roformer.config.schema import PretrainConfig, Text, TransformerConfig
+from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
+from roformer.config.schema import PretrainConfig
 from roformer.data.bpe import SPECIAL_TOKENS
 from roformer.models.cost import (
     causal_flops_per_token,
@@ -35,6 +29,9 @@ CPU_RATE = 4.7e11
 dropout, 14,555 tokens/s x 32.3 MFLOP. The base step reaches 6.2e11."""
 
 
+Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
+
+
 class Work(NamedTuple):
     """A training, as far as its cost goes."""
 
@@ -47,34 +44,27 @@ class Work(NamedTuple):
     held: int
     """Tokens whose activations a device keeps at once."""
     held_as: str
-    predicted: float
+    predicted: float = 1.0
     """Share of the tokens that the head runs on."""
 
 
-# --- what each pipeline does ---------------------------------------------------------------------
-
-
-def plan_pretraining(config: PretrainPlan) -> None:
-    """Print what a pre-training would cost."""
-    vocabulary = _vocabulary(config.data)
-    _show(config, config.model, vocabulary, [_pretraining(config, vocabulary, config.devices)])
+def plan_sequences(config: PretrainPlan | CharLMPlan | CausalLMPlan) -> None:
+    """Print what a training on sequences of one length would cost."""
+    _show(config, [_sequences(config, config.devices)])
 
 
 def plan_stages(config: StagesPlan) -> None:
     """Print what all stages would cost together."""
-    vocabulary, before = _vocabulary(config.data), config.init_from
-    stages = []
+    stages, before = [], config.init_from
     for number in range(1, len(config.stages) + 1):
-        stages.append(_pretraining(config.pretraining(number, before), vocabulary, config.devices))
+        stages.append(_sequences(config.pretraining(number, before), config.devices))
         before = f"stage {number}"
-    _show(config, config.model, vocabulary, stages)
+    _show(config, stages)
 
 
 def plan_translation(config: WmtPlan) -> None:
     """Print what a translation model would cost; the search at the end is not counted."""
-    training = config.training
-    vocabulary = len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
-    budget = training.tokens_per_update
+    training, budget = config.training, config.training.tokens_per_update
     buckets = max(config.devices, -(-budget // training.bucket_tokens))
     held = -(-budget // buckets)
     if micro := config.runtime.micro_batch_size:
@@ -82,60 +72,45 @@ def plan_translation(config: WmtPlan) -> None:
     work = Work(
         tokens=training.steps * budget,
         told=f"{training.steps:,} steps x {budget:,} of the target, padding included",
-        operations=seq2seq_flops_per_token(config.model, vocabulary, SENTENCE),
+        operations=seq2seq_flops_per_token(config.model, _vocabulary(config), SENTENCE),
         held=held,
         held_as=f"{held:,} tokens of source and target each",
-        predicted=1.0,
     )
-    _show(config, config.model, vocabulary, [work])
+    _show(config, [work])
 
 
-def plan_language_model(config: CharLMPlan | CausalLMPlan) -> None:
-    """Print what a causal language model would cost."""
-    vocabulary = BYTES if isinstance(config, CharLMPlan) else _vocabulary(config.data)
-    length = config.training.sequence_length
-    operations = causal_flops_per_token(config.model, vocabulary, length)
-    work = _sequences(config, config.devices, operations, predicted=1.0)
-    _show(config, config.model, vocabulary, [work])
-
-
-def _pretraining(config: PretrainConfig, vocabulary: int, devices: int) -> Work:
-    length, share = config.training.sequence_length, config.masking.probability
-    operations = flops_per_token(config.model, vocabulary, length, share)
-    return _sequences(config, devices, operations, predicted=share)
-
-
-def _sequences(
-    config: PretrainConfig | CharLMPlan | CausalLMPlan,
-    devices: int,
-    operations: float,
-    *,
-    predicted: float,
-) -> Work:
-    training = config.training
+def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int) -> Work:
+    training, vocabulary = config.training, _vocabulary(config)
+    length, share = training.sequence_length, 1.0
+    if isinstance(config, PretrainConfig):
+        share = config.masking.probability
+        operations = flops_per_token(config.model, vocabulary, length, share)
+    else:
+        operations = causal_flops_per_token(config.model, vocabulary, length)
     a_device = -(-training.batch_size // devices)
     sequences = min(config.runtime.micro_batch_size or a_device, a_device)
     return Work(
-        tokens=training.steps * training.batch_size * training.sequence_length,
-        told=f"{training.steps:,} steps x {training.batch_size} sequences x {training.sequence_length}",
+        tokens=training.steps * training.batch_size * length,
+        told=f"{training.steps:,} steps x {training.batch_size} sequences x {length}",
         operations=operations,
-        held=sequences * training.sequence_length,
+        held=sequences * length,
         held_as=f"{sequences} sequences",
-        predicted=predicted,
+        predicted=share,
     )
 
 
-def _vocabulary(data: Text) -> int:
-    return data.tokenizer.vocab_size if data.tokenizer.source == "train" else BERT_VOCABULARY
+def _vocabulary(config: Plan | PretrainConfig) -> int:
+    if isinstance(config, CharLMPlan):
+        return BYTES
+    if isinstance(config, WmtPlan):
+        return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
+    tokenizer = config.data.tokenizer
+    return tokenizer.vocab_size if tokenizer.source == "train" else BERT_VOCABULARY
 
 
-# --- what is told --------------------------------------------------------------------------------
-
-Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
-
-
-def _show(config: Plan, model: TransformerConfig, vocabulary: int, parts: Sequence[Work]) -> None:
+def _show(config: Plan, parts: Sequence[Work]) -> None:
     """Print parameters, tokens, operations, memory a device and the time on named GPUs and a CPU."""
+    model, vocabulary, devices = config.model, _vocabulary(config), config.devices
     half = config.training.precision != "fp32"
     checkpointing = config.runtime.gradient_checkpointing
     estimates = [
@@ -152,7 +127,7 @@ def _show(config: Plan, model: TransformerConfig, vocabulary: int, parts: Sequen
     fixed, activations = max(estimates)
     largest = parts[estimates.index((fixed, activations))]
     if config.runtime.fsdp:
-        fixed //= config.devices
+        fixed //= devices
     total = sum(part.tokens * part.operations for part in parts)
     attention = "" if model.attention.kind == "softmax" else f", {model.attention.kind}"
     print(
@@ -168,9 +143,9 @@ def _show(config: Plan, model: TransformerConfig, vocabulary: int, parts: Sequen
         f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
         f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
     )
-    print(f"time on {config.devices} device(s), at {config.utilisation:.0%} of the peak (assumed):")
+    print(f"time on {devices} device(s), at {config.utilisation:.0%} of the peak (assumed):")
     for name, gpu in GPUS.items():
-        seconds = total / (config.devices * gpu.flops * config.utilisation)
+        seconds = total / (devices * gpu.flops * config.utilisation)
         fits = fixed + activations < gpu.memory
         advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
         print(f"  {name:<9} {duration(seconds):>10}{advice}")

@@ -1,17 +1,18 @@
-"""One update of a recorded run again: its batch sample by sample, with the weights it had then."""
+"""One step of a recorded run again: its batch example by example, with the weights it had then."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from roformer.config.build import build, from_yaml, plain, read_yaml
+from roformer.analysis.pretrained import read_config
+from roformer.config.build import plain
 from roformer.errors import InputError
 from roformer.pipelines import registry
-from roformer.pipelines.run import resolve
+from roformer.pipelines.run import changed, resolve
 from roformer.training import checkpoint
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
@@ -24,22 +25,22 @@ from roformer.training.tracking import NoTracker
 
 
 class Sample(NamedTuple):
-    """One sample of the batch."""
+    """One example of the batch."""
 
     row: int
     """Its place in the prepared training data."""
     targets: int
     loss: float
-    """Mean over its targets, without dropout, before the update."""
+    """Mean over its targets, without dropout, before the step."""
     text: str
 
 
 class Replayed(NamedTuple):
-    """An update, made again."""
+    """A step, made again."""
 
     step: int
     began: int
-    """The update after which the replay began: that of a checkpoint, or 0."""
+    """The step after which the replay began: that of a checkpoint, or 0."""
     loss: float
     """Mean over the targets, with dropout: what the run itself saw."""
     grad_norm: float
@@ -48,7 +49,7 @@ class Replayed(NamedTuple):
 
 
 def replay(folder: Path, step: int) -> Replayed:
-    """Make update `step` of a run again, from the newest checkpoint before it; nothing is written.
+    """Make a step of a run again, from the newest checkpoint before it; nothing is written.
 
     On one process and a CPU the weights are bitwise those of a run of one process; of several, to
     the order of the sums and, with dropout, to its draws.
@@ -58,13 +59,13 @@ def replay(folder: Path, step: int) -> Replayed:
         step: from 1 to the run's last.
 
     Raises:
-        InputError: no such run or update, or the data is not what the run was begun on.
+        InputError: no such run or step, or the data is not what the run was begun on.
     """
     opened = open_run(folder)
     config, data, task = opened.config, opened.data, opened.build()
-    training = task.training
+    training, runtime = task.training, config.runtime
     if not 1 <= step <= training.steps:
-        raise InputError(f"{folder} has updates 1 to {training.steps}, not {step}")
+        raise InputError(f"{folder} has steps 1 to {training.steps}, not {step}")
     if data != (begun_on := RunFolder(folder).data()):
         raise InputError(
             f"{folder} was begun on other data (fingerprint {str(begun_on)[:8]}, now {data[:8]}): "
@@ -80,10 +81,10 @@ def replay(folder: Path, step: int) -> Replayed:
     moments = task.start() if found is None else None
     state = restore(task, found)
     began = state.step
-    if config.runtime.tune_process:
-        tune_process(threads=config.runtime.threads)
-    accelerator = open_accelerator(config.runtime, training.precision, task.model)
-    settings = Settings(config.seed, training, config.optimizer, config.schedule, config.runtime)
+    if runtime.tune_process:
+        tune_process(threads=runtime.threads)
+    accelerator = open_accelerator(runtime, training.precision, task.model)
+    settings = Settings(config.seed, training, config.optimizer, config.schedule, runtime)
     with tempfile.TemporaryDirectory() as nowhere:
         records = RunFolder(Path(nowhere))
         loop = Loop(task, settings, accelerator, records, NoTracker(), state, found or moments)
@@ -98,41 +99,24 @@ def replay(folder: Path, step: int) -> Replayed:
 
 
 def open_run(folder: Path) -> Opened:
-    """Return a run with its data prepared.
+    """Return a run with its data prepared, for one process, which cannot shard.
 
     Raises:
         InputError: the folder is no run, or of no pipeline that there is.
     """
-    file = folder / "config.yaml"
-    if not file.is_file():
-        raise InputError(f"{folder} has no config.yaml: give the folder of a run, runs/…/…")
-    try:
-        text = file.read_text(encoding="utf-8")
-        read_yaml(text)
-    except (UnicodeDecodeError, InputError) as error:
-        raise InputError(f"{file} is damaged ({error}): give the folder of a run") from error
     summary = RunFolder(folder).summary()
     name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
     pipeline = registry.pipelines().get(name)
-    if pipeline is None or not pipeline.task:
-        raise InputError(
-            f"{folder} is of {name}, no pipeline whose steps can be made again: give the folder of a "
-            "run, runs/<pipeline>/…"
-        )
-    config = from_yaml(registry.load(pipeline.config_of_run), text)
-    opened: Opened = registry.load(pipeline.task)(resolve(alone(config)))
+    if pipeline is None:
+        raise InputError(f"{folder} is no run of a pipeline: give a folder runs/<pipeline>/…")
+    config = read_config(folder, registry.load(pipeline.config_of_run))
+    config = changed(config, runtime=plain(config)["runtime"] | {"fsdp": False})
+    opened: Opened = registry.load(pipeline.task)(resolve(config))
     return opened
 
 
-def alone(config: Any) -> Any:
-    """Return the config for one process, that of a replay, which cannot shard."""
-    content = plain(config)
-    content["runtime"]["fsdp"] = False
-    return build(type(config), content)
-
-
 def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | None:
-    """Return the newest checkpoint from before an update, with moments to go on with or of any kind."""
+    """Return the newest checkpoint from before a step, with moments to go on with or of any kind."""
     for path in reversed(checkpoint.steps_in(folder / "checkpoints")):
         usable = not moments or (path / checkpoint.OPTIMIZER).is_file()
         if checkpoint.step_of(path) < step and usable and checkpoint.damage(path) is None:
@@ -142,7 +126,7 @@ def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | No
 
 @torch.no_grad()
 def losses(task: Task, step: int, device: torch.device) -> list[Sample]:
-    """Return the loss of every sample of an update, each by itself, with the weights as they are."""
+    """Return the loss of every example of a step, each by itself, with the weights as they are."""
     task.model.eval()
     samples = []
     for key in task.keys(step, 0, 1):

@@ -16,21 +16,13 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 
+from roformer.data.bpe import Bpe
 from roformer.errors import InputError
-from roformer.inference.generate import load_generator
-from roformer.inference.load import load_model
 from roformer.inference.names import EXPORT, find
-from roformer.inference.translate import load_translator
+from roformer.inference.open import StoredModel, open_model
 from roformer.interop.card import Record, model_card
-from roformer.interop.equivalents import (
-    ExportedModel,
-    Head,
-    NoEquivalent,
-    exported_causal_lm,
-    exported_encoder,
-    exported_translation,
-)
-from roformer.interop.tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
+from roformer.interop.equivalents import NoEquivalent, equivalent
+from roformer.interop.tokenizers import save_tokenizer
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED, choose
 from roformer.training.records import read_metrics
@@ -45,6 +37,7 @@ EMPTY_SECOND = (
     "`pipeline` takes an empty second text for no second text; the tokenizer called with a list of "
     "pairs does not."
 )
+PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
 MOSES = (
     "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
     "sacremoses, as shown; text as it is gives other ids."
@@ -87,13 +80,12 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
-    convert = {"translation": _translation, "causal": _causal_lm}.get(record.kind, _encoder)
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         try:
-            notes = convert(record, partial)
+            notes = _convert(record, partial)
             kind = json.loads((partial / "config.json").read_text())["model_type"]
         except NoEquivalent as reason:
             _own(record, partial)
@@ -135,84 +127,37 @@ def read_record(run: Path, which: str | None) -> Record:
     )
 
 
-# --- a folder of transformers ----------------------------------------------------------------------
+def _convert(record: Record, folder: Path) -> tuple[str, ...]:
+    """Write a folder of `transformers`; return the notes on it.
 
-
-def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
-    trained, description = load_model(record.checkpoint), record.description
-    encoder: Any = trained.model.encoder
-    classifies = record.kind == "classifier"
-    length = (
-        description["max_length"] if classifies else record.config["training"]["sequence_length"]
-    )
-    exported = exported_encoder(
-        encoder.config,
-        trained.model.state_dict(),
-        vocab_size=description["vocab_size"],
-        pad_id=trained.tokenizer.pad_id,
-        length=length,
-        head=Head(trained.labels, description["head_dropout"]) if classifies else None,
-    )
-    _save(exported, folder)
-    limit = length if classifies else exported.length
-    save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
-    if classifies:
-        return (*exported.notes, EMPTY_SECOND) if trained.texts == 2 else exported.notes
-    room = f"It reads at most {exported.length} tokens and was trained on {length}."
-    return (*exported.notes, room, SPELLING)
-
-
-def _translation(record: Record, folder: Path) -> tuple[str, ...]:
-    translator = load_translator(record.checkpoint)
-    tokenizer = translator.tokenizer
-    exported = exported_translation(
-        translator.model.config,
-        translator.model.state_dict(),
-        translator.search,
-        vocab_size=tokenizer.size,
-        pad_id=tokenizer.pad_id,
-        end_id=tokenizer.end_id,
-        max_length=record.description["max_length"],
-    )
-    _save(exported, folder)
-    save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=exported.length)
-    return exported.notes if tokenizer.words == "bytes" else (*exported.notes, MOSES)
-
-
-def _causal_lm(record: Record, folder: Path) -> tuple[str, ...]:
-    generator = load_generator(record.checkpoint)
-    tokenizer = getattr(generator.codec, "tokenizer", None)
-    if tokenizer and tokenizer.words != "none":
-        raise NoEquivalent("no tokenizer of a causal model there cuts Chinese into words")
-    exported = exported_causal_lm(
-        generator.model.config,
-        generator.model.state_dict(),
-        vocab_size=record.description["vocab_size"],
-        length=generator.length,
-        end_id=generator.codec.end_id,
-        pad_id=tokenizer and tokenizer.pad_id,
-    )
-    _save(exported, folder)
-    room = f"It was trained on texts of {generator.length} {record.description['reads']}."
-    if tokenizer is None:
-        save_bytes(folder, max_length=exported.length)
-        return (*exported.notes, room)
-    save_prompts(tokenizer, folder, max_length=exported.length)
-    begins = "Its tokenizer begins a prompt with the end of the document before."
-    return (*exported.notes, room, begins)
-
-
-def _save(exported: ExportedModel, folder: Path) -> None:
+    Raises:
+        NoEquivalent: it has no such model.
+    """
     from transformers.utils import logging
 
+    opened, description = open_model(record.checkpoint), record.description
+    assert isinstance(opened, StoredModel)
+    length = description.get("max_length") or description.get("length")
+    length = length or record.config["training"]["sequence_length"]
+    exported = equivalent(description, opened.config, opened.weights, opened.tokenizer, length)
     logging.disable_progress_bar()
     exported.model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
         file.chmod(mode)
-
-
-# --- a folder of roformer -----------------------------------------------------------------------------
+    limit, notes = exported.length, exported.notes
+    if record.kind == "mlm":
+        notes += (f"It reads at most {limit} tokens and was trained on {length}.", SPELLING)
+    elif record.kind == "classifier":
+        limit = length
+        notes += (EMPTY_SECOND,) if len(description["texts"]) == 2 else ()
+    elif record.kind == "causal":
+        notes += (f"It was trained on texts of {length} {description['reads']}.",)
+        notes += (PROMPTS,) if description["reads"] == "tokens" else ()
+    elif isinstance(opened.tokenizer, Bpe) and opened.tokenizer.words == "moses":
+        notes += (MOSES,)
+    save_tokenizer(opened.tokenizer, folder, record.kind, max_length=limit)
+    return notes
 
 
 def _own(record: Record, folder: Path) -> None:

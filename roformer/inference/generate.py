@@ -96,10 +96,8 @@ class Generator:
                 table, or nothing is wanted.
         """
 
-        def ask(each: Iterator[str]) -> Iterator[Iterator[str]]:
-            return (self._generate(prompt, sampling, max_tokens, seed) for prompt in each)
-
-        return answer(prompts, check_text, ask)
+        rest = (sampling, max_tokens, seed)
+        return answer(prompts, check_text, lambda each: (self._generate(p, *rest) for p in each))
 
     def _generate(
         self, prompt: str, sampling: Sampling, max_tokens: int, seed: int

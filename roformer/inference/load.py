@@ -58,19 +58,12 @@ class TrainedModel:
     """A masked language model or classifier with its tokenizer, in evaluation mode, in fp32.
 
     Args:
-        model: see below.
-        tokenizer: that of its training, or a sentence why it has none.
-        description: of a classifier its `task` (a name), `labels`, `texts` (names of the one or two texts
-            of an example) and `max_length`.
-        unused: see below.
-
-    Attributes:
         model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning, `Encoder` of a Hugging
             Face model without either head: token ids to hidden states (B, T, D).
-        task: name of what the classifier was fine-tuned on, or None.
-        labels: names of its classes in the order of its outputs; None of a regression.
-        texts: number of texts of an example, 1 or 2; None where that is not known.
-        max_length: tokens a text may have.
+        tokenizer: that of its training, or a sentence why it has none.
+        description: of a classifier its `task` (a name), `labels` (in the order of its outputs; None
+            of a regression), `texts` (names of the one or two texts of an example; None where that is
+            not known) and `max_length` in tokens. Attributes have the same names; `texts` is the number.
         unused: names of weights of a Hugging Face model that are not used.
     """
 
@@ -113,11 +106,9 @@ class TrainedModel:
         """Return the prediction for one text or pair, or the predictions for many, in order.
 
         Args:
-            texts: one text is a str and has one prediction; one pair, of a task of pairs, is a tuple
-                of two strs and has one prediction; many are a list, or another ordered collection, of
-                these and have a list. An iterator of them has an iterator, which reads 32 ahead at
-                most. A tuple is always one pair and a list always many, so neither a list of two
-                texts nor a tuple of many is ever guessed at.
+            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs) has one
+                prediction; many, a list or another ordered collection, have a list; an iterator has
+                an iterator, which reads 32 ahead at most. A tuple is always one pair.
 
         Raises:
             InputError: the model has no classifier; or a text is no pair where pairs are wanted, a

@@ -99,7 +99,7 @@ def open_model(
     return StoredModel(
         folder=folder,
         kind=description["kind"],
-        config=build(KINDS[description["kind"]].config, description["model"]),
+        config=build(KINDS[description["kind"]], description["model"]),
         vocab_size=description["vocab_size"],
         weights=load_tensors(folder / checkpoint.MODEL),
         tokenizer=_tokenizer(folder, description),

@@ -93,25 +93,17 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
 text = "a text"
-inputs = tokenizer(text, truncation=True, return_tensors="pt")
+{before}inputs = tokenizer(text, truncation=True, return_tensors="pt")
 ids = model.generate(**inputs)[0]
 text = tokenizer.decode(ids, skip_special_tokens=True)
-print(text)"""
-MOSES_USAGE = """\
-from sacremoses import MosesDetokenizer, MosesTokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
-text = "a text"
-moses = MosesTokenizer("{source}")
+{after}print(text)"""
+MOSES_IMPORT = "from sacremoses import MosesDetokenizer, MosesTokenizer\n"
+MOSES_BEFORE = """\
+moses = MosesTokenizer("{}")
 words = moses.tokenize(text, aggressive_dash_splits=True, escape=False)
 text = " ".join(words)
-inputs = tokenizer(text, truncation=True, return_tensors="pt")
-ids = model.generate(**inputs)[0]
-text = tokenizer.decode(ids, skip_special_tokens=True)
-text = MosesDetokenizer("{target}").detokenize(text.split(), unescape=False)
-print(text)"""
+"""
+MOSES_AFTER = 'text = MosesDetokenizer("{}").detokenize(text.split(), unescape=False)\n'
 
 
 class Record(NamedTuple):
@@ -243,8 +235,10 @@ def _usage(record: Record, kind: str | None) -> str:
     if record.kind == "translation":
         source, target = record.description["languages"]
         settings = json.loads((record.run / "tokenizer" / "bpe.json").read_text())
-        usage = MOSES_USAGE if settings["words"] == "moses" else TRANSLATION_USAGE
-        return usage.format(source=source, target=target)
+        if settings["words"] != "moses":
+            return TRANSLATION_USAGE.format(before="", after="")
+        around = {"before": MOSES_BEFORE.format(source), "after": MOSES_AFTER.format(target)}
+        return MOSES_IMPORT + TRANSLATION_USAGE.format(**around)
     pair = len(record.description.get("texts", [])) == 2
     text = '{"text": "a text", "text_pair": "another"}' if pair else '"a text"'
     name, call = {

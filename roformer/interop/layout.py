@@ -85,7 +85,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
         raise InputError(f"{output} exists: choose another folder")
     source = choose(Path(path))
     description = checkpoint.describe(source)
-    config = build(KINDS[description["kind"]].config, description["model"])
+    config = build(KINDS[description["kind"]], description["model"])
     if config.position.kind != "rotary":
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"

@@ -10,7 +10,16 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
-from roformer.data.tokenizers import CLASSES, CONTINUATION, PAD, SEP, UNK, WordPiece, has_words
+from roformer.data.tokenizers import (
+    CLASSES,
+    CONTINUATION,
+    PAD,
+    SEP,
+    UNK,
+    ByteVocabulary,
+    WordPiece,
+    has_words,
+)
 from roformer.errors import InputError
 
 TOKENIZERS: dict[str, Words] = {
@@ -92,65 +101,65 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def save_wordpiece(
-    tokenizer: WordPiece, folder: Path, *, max_length: int, special_as_text: bool
+def save_tokenizer(
+    tokenizer: WordPiece | Bpe | ByteVocabulary, folder: Path, kind: str, *, max_length: int
 ) -> None:
-    """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
+    """Write a tokenizer as `transformers` does, for `AutoTokenizer` beside a model of a kind.
+
+    The spelling of a special token inside a text is text, as it is here; but a masked-language model
+    must be given its [MASK] in the text. A causal model's prompt begins where a document has ended.
 
     Args:
         tokenizer: to be written.
         folder: of the model.
+        kind: of the model here.
         max_length: tokens that `truncation=True` leaves.
-        special_as_text: whether the spelling of a special token inside a text is text, as it is here;
-            a masked-language model must be given its [MASK] in the text.
     """
     from transformers import BertTokenizer, RoFormerTokenizer
 
-    tokenizer.save(folder)
-    kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
-    written = kind.from_pretrained(folder)
-    _save(written, folder, split_special_tokens=special_as_text, model_max_length=max_length)
-
-
-def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
-    """Write a byte-pair encoding, which `Bpe.save` wrote to `source`; it ends each text with `</s>`."""
-    pad, end, unknown = SPECIAL_TOKENS
-    library = Tokenizer.from_file(str(source / "tokenizer.json"))
-    library.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
-    )
-    _save_fast(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
-
-
-def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None:
-    """Write a WordPiece tokenizer for a causal model: a text begins where a document has ended."""
+    if isinstance(tokenizer, ByteVocabulary):
+        _save_fast(_bytes(), folder, max_length)
+        return
     tokenizer.save(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    # the library's leaves out the space before the first word, where a continuation needs it
-    library.decoder = decoders.Sequence(
-        [
-            decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
-            decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
-            decoders.Fuse(),
-        ]
-    )
-    library.post_processor = processors.TemplateProcessing(
-        single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
-    )
-    (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
-    special = {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
-    _save_fast(library, folder, max_length, **special)
+    if isinstance(tokenizer, Bpe):
+        (folder / "bpe.json").unlink()
+        pad, end, unknown = SPECIAL_TOKENS
+        library.post_processor = processors.TemplateProcessing(
+            single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
+        )
+        _save_fast(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
+    elif kind == "causal":
+        # the library's leaves out the space before the first word, where a continuation needs it
+        library.decoder = decoders.Sequence(
+            [
+                decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
+                decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
+                decoders.Fuse(),
+            ]
+        )
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
+        )
+        (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
+        special = {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
+        _save_fast(library, folder, max_length, **special)
+    else:
+        own = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
+        as_text = kind == "classifier"
+        written = own.from_pretrained(folder)
+        _save(written, folder, split_special_tokens=as_text, model_max_length=max_length)
 
 
-def save_bytes(folder: Path, *, max_length: int) -> None:
-    """Write a tokenizer whose ids are the bytes of the text in UTF-8."""
+def _bytes() -> Tokenizer:
+    """Return a tokenizer whose ids are the bytes of the text in UTF-8."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
     library = Tokenizer(models.BPE(vocab=ids, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     library.decoder = decoders.ByteLevel()
-    _save_fast(library, folder, max_length)
+    return library
 
 
 def _save_fast(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:

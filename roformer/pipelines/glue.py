@@ -12,20 +12,22 @@ import itertools
 import math
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
-from roformer.pipelines.grid import Ended, Here, Job, Worker, clock, run_jobs, tell
+from roformer.pipelines.grid import Job, Worker, clock, run_jobs
 from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train, with_pretraining
 from roformer.tasks.classification import start_of
 from roformer.training.process import usable_cores
@@ -93,55 +95,70 @@ def default_jobs(device: str) -> int:
 
 
 def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
-    """Run cells one after another in this process, over all ranks, or side by side in workers.
+    """Run cells side by side in workers, or one after another in this process and over all ranks.
 
     Raises:
-        InputError: some failed, and the others are done.
+        InputError: some failed, and the others are done; on several ranks the first that failed.
     """
-    by_title = {
-        f"{cell.task_name} lr {cell.optimizer.learning_rate:.12g} seed {cell.seed}": cell
+    titles = [
+        f"{cell.task_name} lr {cell.optimizer.learning_rate:.12g} seed {cell.seed}"
         for cell in cells
-    }
-    failed = []
+    ]
+    waiting, failed, began = dict(zip(titles, cells, strict=True)), [], time.monotonic()
 
-    def ended(one: Ended) -> None:
-        title, cell = one.job.title, by_title[one.job.title]
-        if one.code:
-            failed.append(f"{title} (code {one.code})")
+    def ended(title: str, problem: object = None) -> None:
+        cell = waiting.pop(title)
+        if problem:
+            failed.append(f"{title} ({problem})")
         elif progress:
-            summary = RunFolder(folder_of(cell)).summary() or {}
-            scores = "  ".join(
-                f"{name} {'NaN' if value is None else f'{value:.4f}'}"
-                for name, value in summary.get("metrics", {}).items()
-                if name.startswith(cell.task_name) and not name.endswith("/constant")
-            )
-            status = "" if summary.get("status") == "done" else f"  [{summary.get('status')}]"
-            took = f"({summary.get('wall_seconds', 0):.0f} s)  left {clock(one.left)}"
-            tell(f"{one.number}/{len(cells)}  {title}: {scores}{status}  {took}")
+            done = len(cells) - len(waiting)
+            left = (time.monotonic() - began) * len(waiting) / done
+            tqdm.write(f"{done}/{len(cells)}  {title}: {outcome(cell)}  left {clock(left)}")
+            sys.stdout.flush()
 
-    share: dict[str, Any] = {}
-    if jobs > 1:
-        threads = cells[0].runtime.threads or max(1, len(usable_cores()) // jobs)
-        share = {"progress": False, "threads": threads}
+    if jobs == 1:
+        for title, cell in zip(titles, cells, strict=True):
+            try:
+                attempt(cell)
+                ended(title)
+            except InputError as error:
+                if len(cells) == 1 or "WORLD_SIZE" in os.environ:  # the other ranks would wait
+                    raise
+                ended(title, error)
+    else:
         Worker.start_server()
-    go_on = len(cells) > 1 and "WORLD_SIZE" not in os.environ  # else the other ranks would wait
+        threads = cells[0].runtime.threads or max(1, len(usable_cores()) // jobs)
+        quiet = plain(cells[0])["runtime"] | {"progress": False, "threads": threads}
 
-    def start(cell: FinetuneConfig, place: int) -> Here | Worker:
-        if jobs == 1:
-            return Here(attempt, cell, go_on=go_on)
-        return Worker(place, attempt, changed(cell, runtime=plain(cell)["runtime"] | share))
+        def start(cell: FinetuneConfig, place: int) -> Worker:
+            return Worker(place, attempt, changed(cell, runtime=quiet))
 
-    run_jobs(
-        [Job(title, partial(start, cell)) for title, cell in by_title.items()],
-        jobs,
-        ended,
-        progress=progress,
-    )
+        found = [
+            Job(title, partial(start, cell)) for title, cell in zip(titles, cells, strict=True)
+        ]
+        run_jobs(
+            found,
+            jobs,
+            lambda one: ended(one.job.title, one.code and f"code {one.code}"),
+            progress=progress,
+        )
     if failed:
         raise InputError(
             f"{len(failed)} of {len(cells)} runs failed: {', '.join(failed)}; the same command goes on, "
             "with fewer jobs= if it was the memory"
         )
+
+
+def outcome(cell: FinetuneConfig) -> str:
+    """Return the metrics of a finished cell, what is wrong with it, and how long it took."""
+    summary = RunFolder(folder_of(cell)).summary() or {}
+    scores = "  ".join(
+        f"{name} {'NaN' if value is None else f'{value:.4f}'}"
+        for name, value in summary.get("metrics", {}).items()
+        if name.startswith(cell.task_name) and not name.endswith("/constant")
+    )
+    status = "" if summary.get("status") == "done" else f"  [{summary.get('status')}]"
+    return f"{scores}{status}  ({summary.get('wall_seconds', 0):.0f} s)"
 
 
 def attempt(cell: FinetuneConfig) -> None:

@@ -13,17 +13,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from roformer.errors import InputError, one_line_errors
+from roformer.errors import one_line_errors
 
 POLL = 0.1
 """Seconds between looks at what runs."""
@@ -31,175 +30,6 @@ TAIL = 1 << 14
 """Bytes of a log in which its last lines are looked for."""
 MOST_LINES = 8
 """Running jobs that a terminal shows."""
-
-
-class Process(Protocol):
-    """What a job runs in."""
-
-    def poll(self) -> int | None: ...
-    def terminate(self) -> None: ...
-    def wait(self) -> Any: ...
-
-
-class Job(NamedTuple):
-    """Something to run."""
-
-    title: str
-    start: Callable[[int], Process]
-    """Start it in one of the places that jobs run in, counted from 0."""
-    log: Path | None = None
-    """The file with what it prints."""
-
-    def last_lines(self, count: int) -> list[str]:
-        """Return the last lines of the log that are not empty, also while it is being written."""
-        if self.log is None:
-            return []
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - TAIL))
-            lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-        return [line.strip() for line in lines if line.strip()][-count:]
-
-
-class Ended(NamedTuple):
-    """A job that has ended."""
-
-    job: Job
-    code: int
-    """0: it succeeded; minus a signal: this killed it."""
-    seconds: float
-    number: int
-    """How many have ended so far."""
-    left: float
-    """Expected seconds until the last one ends."""
-
-
-@dataclass
-class _Running:
-    job: Job
-    process: Process
-    began: float
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    places: int,
-    ended: Callable[[Ended], None],
-    *,
-    started: Callable[[Job], None] = lambda job: None,
-    progress: bool = False,
-) -> None:
-    """Run jobs in their order, up to `places` of them side by side.
-
-    Args:
-        jobs: what to run.
-        places: at least 1.
-        ended: called with each job that has ended; what it raises stops all others.
-        started: called with each job before it starts.
-        progress: whether a terminal shows a bar over all jobs and a line for each that runs.
-    """
-    waiting, running = deque(jobs), dict[int, _Running]()
-    began, number = time.monotonic(), 0
-    screen = _Screen(len(jobs), min(places, len(jobs)), progress)
-    try:
-        while waiting or running:
-            for place in range(places):
-                if waiting and place not in running:
-                    started(job := waiting.popleft())
-                    at = time.monotonic()
-                    running[place] = _Running(job, job.start(place), at)
-            codes = {place: one.process.poll() for place, one in running.items()}
-            for place, code in codes.items():
-                if code is not None:
-                    one, number = running.pop(place), number + 1
-                    screen.bar.update()
-                    left = (time.monotonic() - began) * (len(jobs) - number) / number
-                    ended(Ended(one.job, code, one.seconds, number, left))
-            screen.show(running)
-            if running and None in codes.values():
-                time.sleep(POLL)
-    except BaseException:
-        for one in running.values():
-            one.process.terminate()
-        for one in running.values():
-            one.process.wait()
-        raise
-    finally:
-        screen.close()
-
-
-def clock(seconds: float) -> str:
-    """Return a time as `m:ss`."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-def tell(line: str, file: TextIO | None = None) -> None:
-    """Print a line above the bars."""
-    tqdm.write(line, file)
-    (file or sys.stdout).flush()
-
-
-class _Screen:
-    """A bar over all jobs, and a line for each of those that run."""
-
-    def __init__(self, total: int, places: int, progress: bool):
-        off = not (progress and sys.stderr.isatty())
-        self.bar = tqdm(total=total, unit="run", dynamic_ncols=True, disable=off)
-        self.lines = [
-            tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
-            for n in range(min(places, MOST_LINES))
-        ]
-
-    def show(self, running: Mapping[int, _Running]) -> None:
-        for place, line in enumerate(self.lines):
-            text = ""
-            if one := running.get(place):
-                last = " ".join(one.job.last_lines(1))
-                text = f"{one.job.title} … {clock(one.seconds)}  {last}"
-            line.set_description_str(text)
-
-    def close(self) -> None:
-        for bar in (*self.lines, self.bar):
-            bar.close()
-
-
-# --- what a job runs in --------------------------------------------------------------------------
-
-
-def command(title: str, words: Sequence[str], folder: Path, log: Path | None = None) -> Job:
-    """Return the job that runs a command in a folder; it prints into the log, or to the terminal."""
-
-    def start(place: int) -> Process:
-        if log is None:
-            return subprocess.Popen(words, cwd=folder)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w") as file:
-            return subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
-
-    return Job(title, start, log)
-
-
-class Here:
-    """A function that ran in this process; with `go_on` a mistake in its input is told and no more."""
-
-    def __init__(self, function: Callable[..., object], *arguments: Any, go_on: bool = False):
-        self.code = 0
-        try:
-            function(*arguments)
-        except InputError as error:
-            if not go_on:
-                raise
-            tell(f"error: {error}", sys.stderr)
-            self.code = 2
-
-    def poll(self) -> int:
-        return self.code
-
-    def terminate(self) -> None: ...
-    def wait(self) -> None: ...
 
 
 class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore[misc]  # no stub
@@ -227,6 +57,111 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
 
     def wait(self) -> None:
         self.join()
+
+
+class Job(NamedTuple):
+    """Something to run."""
+
+    title: str
+    start: Callable[[int], Worker | subprocess.Popen[bytes]]
+    """Start it in one of the places that jobs run in, counted from 0."""
+    log: Path | None = None
+    """The file with what it prints."""
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the last lines of the log that are not empty, also while it is being written."""
+        if self.log is None:
+            return []
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL))
+            lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
+        return [line.strip() for line in lines if line.strip()][-count:]
+
+
+def command(title: str, words: Sequence[str], folder: Path, log: Path | None = None) -> Job:
+    """Return the job that runs a command in a folder; it prints into the log, or to the terminal."""
+
+    def start(place: int) -> subprocess.Popen[bytes]:
+        if log is None:
+            return subprocess.Popen(words, cwd=folder)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as file:
+            return subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
+
+    return Job(title, start, log)
+
+
+@dataclass
+class Started:
+    """A job that runs or has ended."""
+
+    job: Job
+    process: Worker | subprocess.Popen[bytes]
+    began: float
+    code: int | None = None
+    """0: it succeeded; minus a signal: this killed it; None: it runs."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.began
+
+    def __str__(self) -> str:
+        return f"{self.job.title} … {clock(self.seconds)}  {' '.join(self.job.last_lines(1))}"
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    places: int,
+    ended: Callable[[Started], None],
+    *,
+    starts: Callable[[Job], None] = lambda job: None,
+    progress: bool = False,
+) -> None:
+    """Run jobs in their order, up to `places` of them side by side.
+
+    Args:
+        jobs: what to run.
+        places: at least 1.
+        ended: called with each job that has ended; what it raises stops all others.
+        starts: called with each job before it starts.
+        progress: whether a terminal shows a bar over all jobs and a line for each that runs.
+    """
+    off = not (progress and sys.stderr.isatty())
+    total = tqdm(total=len(jobs), unit="run", dynamic_ncols=True, disable=off)
+    lines = [
+        tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
+        for n in range(min(places, len(jobs), MOST_LINES))
+    ]
+    waiting, running = list(jobs), dict[int, Started]()
+    try:
+        while waiting or running:
+            for place in range(places):
+                if waiting and place not in running:
+                    starts(job := waiting.pop(0))
+                    running[place] = Started(job, job.start(place), time.monotonic())
+            time.sleep(POLL)
+            for place, one in list(running.items()):
+                if (code := one.process.poll()) is not None:
+                    running.pop(place).code = code
+                    total.update()
+                    ended(one)
+            for place, line in enumerate(lines if not off else ()):
+                line.set_description_str(str(running.get(place, "")))
+    except BaseException:
+        for one in running.values():
+            one.process.terminate()
+        for one in running.values():
+            one.process.wait()
+        raise
+    finally:
+        for bar in (*lines, total):
+            bar.close()
+
+
+def clock(seconds: float) -> str:
+    """Return a time as `m:ss`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _work(place: int, function: Callable[..., object], arguments: Sequence[Any]) -> None:

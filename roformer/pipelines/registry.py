@@ -191,7 +191,7 @@ register(
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.mlm:open_run",
-        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_pretraining"),
+        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
         stages=(Stage(7.5, ("model=roformer",)), Stage(7.5, ("model=bert",))),
     )
@@ -257,7 +257,7 @@ register(
         ),
         prepare="roformer.tasks.causal:prepare_text_of_bytes",
         task="roformer.tasks.causal:open_bytes",
-        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.analysis.plan:plan_language_model"),
+        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.analysis.plan:plan_sequences"),
         stages=(
             Stage(7, only_all=True),
             Stage(7, ("model/position=none",), only_all=True),
@@ -274,9 +274,7 @@ register(
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.causal:open_tokens",
-        plan=Plan(
-            "roformer.config.plan:CausalLMPlan", "roformer.analysis.plan:plan_language_model"
-        ),
+        plan=Plan("roformer.config.plan:CausalLMPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
         stages=tuple(
             Stage(7, (f"model/position={position}",), only_all=True)

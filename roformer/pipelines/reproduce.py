@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from tqdm import tqdm
 
 from roformer.config.build import build, run_id
 from roformer.config.composing import CONF, compose
 from roformer.pipelines import registry
-from roformer.pipelines.grid import Ended, Job, clock, command, run_jobs, tell
+from roformer.pipelines.grid import Job, Started, clock, command, run_jobs
 from roformer.pipelines.run import resolve
 from roformer.training.process import usable_cores
 
@@ -34,42 +35,46 @@ class Stage(NamedTuple):
 
     pipeline: registry.Pipeline
     minutes: float
-    overrides: list[str]
-    """What tells it from other stages, and the recipe."""
-    shared: list[str]
-    """Overrides of all stages."""
+    overrides: tuple[str, ...]
+    """What tells it from other stages of its pipeline, and the recipe."""
+    folders: list[Path]
 
     @property
     def name(self) -> str:
         """As its log is called: `glue-bert`."""
         return "-".join([self.pipeline.name, *(w.partition("=")[2] for w in self.overrides[:-1])])
 
-    def folders(self) -> list[Path]:
-        """Return the run folders that it fills.
-
-        Raises:
-            InputError: the overrides do not fit.
-        """
-        name, pipeline = self.pipeline.name, self.pipeline
-        words = [*self.overrides, *self.shared]
-        config = build(registry.load(pipeline.config), compose(name, words))
-        if pipeline.folders:
-            return list(registry.load(pipeline.folders)(config))
-        return [Path(config.runtime.runs_dir) / name / run_id(resolve(config))]
-
 
 def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = False) -> list[Stage]:
-    """Return the stages of the registry, those of the whole paper alone last and with `everything`."""
+    """Return the stages of the registry, with `everything` also those of the whole paper, which are last.
+
+    Raises:
+        InputError: the overrides that all share do not fit one of them.
+    """
     found = [
-        (
-            stage.only_all,
-            Stage(one, stage.minutes, [*stage.overrides, f"recipe={recipe}"], [*shared]),
-        )
+        (stage.only_all, one, stage)
         for one in registry.pipelines().values()
         for stage in one.stages
-        if everything or not stage.only_all
     ]
-    return [stage for _, stage in sorted(found, key=lambda pair: pair[0])]
+    stages = []
+    for only_all, pipeline, stage in sorted(found, key=lambda triple: triple[0]):
+        if everything or not only_all:
+            overrides = (*stage.overrides, f"recipe={recipe}")
+            folders = folders_of(pipeline, [*overrides, *shared])
+            stages.append(Stage(pipeline, stage.minutes, overrides, folders))
+    return stages
+
+
+def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Path]:
+    """Return the run folders that a command of a pipeline fills.
+
+    Raises:
+        InputError: the overrides do not fit.
+    """
+    config = build(registry.load(pipeline.config), compose(pipeline.name, overrides))
+    if pipeline.folders:
+        return list(registry.load(pipeline.folders)(config))
+    return [Path(config.runtime.runs_dir) / pipeline.name / run_id(resolve(config))]
 
 
 def reproduce(
@@ -91,13 +96,12 @@ def reproduce(
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
     shared = [word for word in overrides if word not in recipes]
     stages = stages_of(recipe, shared, everything=everything)
-    folders = [stage.folders() for stage in stages]  # a mistake is told before anything runs
-    jobs = max(1, jobs or default_jobs(launcher))
-    runs = folders[0][0].parents[1]
+    jobs = jobs or default_jobs(launcher)
+    runs = stages[0].folders[0].parents[1]
     logs = runs / "reproduce"
-    print(plan(recipe, stages, folders, jobs, logs), flush=True)
+    print(f"{plan(recipe, stages, jobs)}; their output: {logs}", flush=True)
     began, total = time.monotonic(), len(stages) + 1
-    failed: list[Ended] = []
+    failed: list[Started] = []
     for pipeline, group in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
         numbered = list(group)
         beside, share = side_by_side(pipeline, len(numbered), jobs)
@@ -106,7 +110,7 @@ def reproduce(
             words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
             title = f"[{number}/{total}] {pipeline.name} {' '.join(stage.overrides)}"
             job = command(title, words, CONF.parent, logs / f"{number}-{stage.name}.log")
-            outcomes[job] = partial(outcome, pipeline, folders[number - 1])
+            outcomes[job] = partial(outcome, pipeline, stage.folders)
         failed += run_stages(outcomes, beside)
     words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
     title = f"[{total}/{total}] report --runs {runs}"
@@ -115,26 +119,22 @@ def reproduce(
     if failed:
         titles = "; ".join(one.job.title for one in failed)
         print(f"error: {len(failed)} of {total} stages failed: {titles}", file=sys.stderr)
-        raise SystemExit(max(failed[0].code, 1))
+        raise SystemExit(max(failed[0].code or 0, 1))
     print(f"all stages done in {clock(time.monotonic() - began)}\n", flush=True)
     print((CONF.parent / runs / "report" / "results.txt").read_text(), end="")
 
 
-def plan(
-    recipe: str, stages: Sequence[Stage], folders: Sequence[list[Path]], jobs: int, logs: Path
-) -> str:
+def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
     """Return what will be done and how long it should take."""
-    done = [all((run / "summary.json").is_file() for run in runs) for runs in folders]
-    minutes = REPORT_MINUTES + sum(
-        stage.minutes for stage, is_done in zip(stages, done, strict=True) if not is_done
-    )
+    left = [s for s in stages if not all((run / "summary.json").is_file() for run in s.folders)]
+    minutes = sum(stage.minutes for stage in left) + REPORT_MINUTES
     expected = f"about {minutes:.0f} minutes on two slow CPU cores, fewer on faster ones"
     if recipe != "mini":
         expected = "how long was not measured for this recipe: see make plan"
-    kept = f", {sum(done)} of them done" if any(done) else ""
+    done = len(stages) - len(left)
+    kept = f", {done} of them done" if done else ""
     beside = f", up to {jobs} side by side" if jobs > 1 else ""
-    number = f"{len(stages) + 1} stages at recipe {recipe}{kept}{beside}"
-    return f"{number}; {expected}; their output: {logs}"
+    return f"{len(stages) + 1} stages at recipe {recipe}{kept}{beside}; {expected}"
 
 
 def default_jobs(launcher: Sequence[str]) -> int:
@@ -151,7 +151,7 @@ def side_by_side(pipeline: registry.Pipeline, stages: int, jobs: int) -> tuple[i
     return beside, [f"runtime.threads={threads}"] if beside > 1 else []
 
 
-def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[Ended]:
+def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[Started]:
     """Run jobs and print a line about each; return those that failed, whose last lines are shown.
 
     Args:
@@ -160,15 +160,18 @@ def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[E
     """
     failed = []
 
-    def ended(one: Ended) -> None:
+    def ended(one: Started) -> None:
+        file, lines = sys.stdout, [f"{one.job.title} … {clock(one.seconds)}: "]
         if one.code == 0:
-            tell(f"{one.job.title} … {clock(one.seconds)}: {outcomes[one.job]()}")
-            return
-        failed.append(one)
-        tell("\n".join(["", *one.job.last_lines(LAST_LINES)]), sys.stderr)
-        code = f"ended with code {one.code} after {clock(one.seconds)}"
-        where = f"its output is in {one.job.log}; the same command goes on"
-        tell(f"error: {one.job.title} {code}: {where}", sys.stderr)
+            lines[0] += outcomes[one.job]()
+        else:
+            failed.append(one)
+            code = f"ended with code {one.code} after {clock(one.seconds)}"
+            where = f"its output is in {one.job.log}; the same command goes on"
+            lines = ["", *one.job.last_lines(LAST_LINES), f"error: {one.job.title} {code}: {where}"]
+            file = sys.stderr
+        tqdm.write("\n".join(lines), file)
+        file.flush()
 
     try:
         run_jobs(list(outcomes), places, ended, progress=True)

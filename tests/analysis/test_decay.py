@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-import roformer
 from roformer.analysis import decay
+from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
@@ -49,20 +49,6 @@ def network(kind, **position):
     return model, torch.randint(50, (3, T))
 
 
-@pytest.mark.parametrize("head_dim", decay.HEAD_SIZES)
-def test_the_bound_is_the_mean_of_the_partial_sums_of_eq_37(head_dim):
-    """In fp64 by its definition: θ_i from i = 1 (Eq. 15), S_1 holds one term, the sign is nothing."""
-    theta = 10000.0 ** (-2 * np.arange(head_dim // 2) / head_dim)
-    recorded = decay.bound_by_distance()
-    for distance in (0, 1, 10, 50, 100, 150, 250):
-        turns = np.exp(1j * distance * theta)
-        sums = [abs(turns[:j].sum()) for j in range(1, head_dim // 2 + 1)]
-        expected = sum(sums) / (head_dim / 2)
-        assert recorded["head_sizes"][str(head_dim)][distance] == pytest.approx(expected, rel=1e-4)
-        both = roformer.decay_bound(torch.tensor([distance, -distance]), head_dim)
-        assert both.tolist() == pytest.approx([expected] * 2, rel=1e-5)
-
-
 def test_the_bound_of_figure_2_is_recorded():
     recorded = decay.bound_by_distance()
     shown = [recorded["head_sizes"]["128"][d] for d in (0, 10, 50, 100, 150, 250)]
@@ -71,49 +57,24 @@ def test_the_bound_of_figure_2_is_recorded():
 
 
 @pytest.mark.parametrize("kind", ENCODINGS)
-def test_what_is_observed_is_what_the_layer_computes(kind):
-    """The softmax of the scores times the values is the output of the model's own attention."""
+def test_what_is_observed_is_what_the_layers_compute(kind):
+    """Their output is the model's own, from weights that are the softmax of the scores."""
     model, input_ids = network(kind)
-    encoder = model.encoder
-    calls = []
-    for index, block in enumerate(encoder.blocks):
-
-        def keep(layer, inputs, output, index=index):
-            calls.append((index, layer, inputs, output))
-
-        block.attention.register_forward_hook(keep)
-    with torch.no_grad():
-        encoder(input_ids)
-        for index, layer, (x, positions, encoding, mask), output in calls:
-            told = []
-            twin = decay.ObservedAttention(layer, lambda *found, told=told: told.append(found))
-            torch.testing.assert_close(
-                twin.eval()(x, positions, encoding, mask), output, atol=1e-5, rtol=0
-            )
-            ((scores, weights),) = told
-            probabilities = scores.softmax(-1)
-            torch.testing.assert_close(weights, probabilities, atol=1e-6, rtol=0)
-            _, _, v = layer.split(layer.projection(x), 3)
-            y = probabilities @ v
-            if encoding.adds_to_values:
-                y = y + encoding.value_term(probabilities, positions, positions)
-            again = layer.output(y.transpose(1, 2).flatten(-2))
-            torch.testing.assert_close(again, output, atol=1e-5, rtol=0)
-            assert scores.std(-1).mean() > 0.1, f"layer {index} is even: the test sees nothing"
-
-
-@pytest.mark.parametrize("kind", ["rotary", "alibi"])
-def test_observing_leaves_the_model_as_it_was(kind):
-    model, input_ids = network(kind)
+    found = []
     layers = [block.attention for block in model.encoder.blocks]
     with torch.no_grad():
         before = model.encoder(input_ids)
-        with decay.observed(model.encoder) as found:
+        with decay.observed(model.encoder) as means:
+            for block in model.encoder.blocks:
+                block.attention.tell = lambda *told: found.append(told)
             during = model.encoder(input_ids)
-        assert len(found) == 2
-        assert [block.attention for block in model.encoder.blocks] == layers
+        assert [block.attention for block in model.encoder.blocks] == layers and not means
         assert torch.equal(model.encoder(input_ids), before)
     torch.testing.assert_close(during, before, atol=1e-5, rtol=1e-5)
+    for scores, weights in found:
+        torch.testing.assert_close(weights, scores.softmax(-1), atol=1e-6, rtol=0)
+        assert scores.std(-1).mean() > 0.1, "a layer is even: the test sees nothing"
+    assert len(found) == len(layers)
 
 
 def test_means_are_over_the_pairs_at_each_distance():
@@ -136,32 +97,23 @@ def test_means_are_over_the_pairs_at_each_distance():
             )
 
 
-def test_scores_are_summarised_by_layer_and_head_over_sequences():
+def test_scores_are_summarised_by_layer_over_heads_and_sequences():
+    """Without content, ALiBi's scores and all that follows from them are known."""
     model, input_ids = network("alibi")
     with torch.no_grad():
         for block in model.encoder.blocks:
             block.attention.projection.weight.zero_()
             block.attention.projection.bias.zero_()
-    values = decay.scores_by_distance(model, input_ids)
-    assert values.shape == (3, 2, 2, 3, 4, T)
-    summary = decay.summarised(values)
-    slopes = [2.0**-4, 2.0**-8]
-    for layer in range(2):
-        for head, slope in enumerate(slopes):
-            by_head = values[:, layer, head, 0, 0].mean(0)
-            assert by_head == pytest.approx([-slope * r for r in range(T)], abs=1e-4)
-        found = summary["by_layer"][layer]["score"]
-        assert found["mean"] == pytest.approx([-sum(slopes) / 2 * r for r in range(T)], abs=1e-4)
-        assert max(found["standard_error"]) == pytest.approx(0, abs=1e-6)
-    # Row m's weights fall by e^-slope a step, and their sum over the keys is 1.
-    place = np.arange(T)
-    gap = abs(place[:, None] - place)
-    scores = np.stack([-slope * gap for slope in slopes])
-    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    centred = scores - scores.mean(-1, keepdims=True)
-    for quantity, expected in (("weight", weights), ("centred", centred)):
+    summary = decay.summarised(decay.scores_by_distance(model, input_ids))
+    gap = abs(np.arange(T)[:, None] - np.arange(T))
+    score = np.stack([-(2.0**-4) * gap, -(2.0**-8) * gap])
+    weight = np.exp(score) / np.exp(score).sum(-1, keepdims=True)
+    centred = score - score.mean(-1, keepdims=True)
+    for name, expected in (("score", score), ("weight", weight), ("centred", centred)):
         means = [expected[:, gap == r].mean() for r in range(T)]
-        assert summary["mean"]["both"][quantity]["mean"] == pytest.approx(means, abs=1e-3)
+        for found in (summary["mean"]["both"], *summary["by_layer"]):
+            assert found[name]["mean"] == pytest.approx(means, abs=1e-3)
+            assert max(found[name]["standard_error"]) == pytest.approx(0, abs=1e-6)
     assert len(summary["mean"]["inner"]["score"]["mean"]) == T - 2
 
 
@@ -196,7 +148,7 @@ def record(runs):
 def test_initial_weights_are_those_that_the_training_began_with(runs, record):
     """The runs' updates change nothing, so trained and initial are the same network."""
     for run in runs:
-        opened = decay.open_run(run, None)
+        opened = open_pretrained(run)
         trained, initial = load_model(run).model, decay.initial_model(opened)
         for (name, theirs), ours in zip(
             trained.state_dict().items(), initial.state_dict().values(), strict=True
@@ -210,9 +162,9 @@ def test_initial_weights_are_those_that_the_training_began_with(runs, record):
 
 
 def test_sequences_are_validation_blocks_without_masks(runs):
-    opened = decay.open_run(runs[0], None)
+    opened = open_pretrained(runs[0])
     ids = decay.validation_sequences(opened, 4, 32)
-    tokenizer, stream = opened.shards.tokenizer, opened.shards.valid
+    tokenizer, stream = opened.text.tokenizer, opened.text.valid
     assert ids.shape == (4, 32)
     assert (ids[:, 0] == tokenizer.cls_id).all() and (ids[:, -1] == tokenizer.sep_id).all()
     blocks = [stream[n * 30 : (n + 1) * 30].tolist() for n in range(len(stream) // 30)]
@@ -281,53 +233,53 @@ def test_a_damaged_record_is_told(record, tmp_path, spoil, message):
     assert "\n" not in str(refusal.value)
 
 
-def test_what_cannot_be_measured_is_told(runs, tmp_path):
-    def refused(message, folders=runs, **options):
+def edited(run, target, name, old, new):
+    """Return a copy of a run with a piece of a file replaced."""
+    file = shutil.copytree(run, target, symlinks=True) / name
+    content = file.read_bytes()
+    assert old in content
+    file.write_bytes(content.replace(old, new))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"runtime:", b"{[", "config.yaml is damaged"),
+        (b": cross", b": isolate", "documents=isolate"),
+        (b"kind: softmax", b"kind: elu", "has elu attention, which has no scores"),
+    ],
+)
+def test_a_run_that_cannot_be_opened_is_one_line(runs, tmp_path, old, new, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        open_pretrained(edited(runs[0], tmp_path / "run", "config.yaml", old, new))
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError, match="is no pre-training run"):
+        open_pretrained(tmp_path)
+    data = json.loads((runs[0] / "env.json").read_text())["data"].encode()
+    with pytest.raises(InputError, match="was trained on other text"):
+        open_pretrained(edited(runs[0], tmp_path / "o", "env.json", data, b"0" * 64))
+
+
+def test_what_cannot_be_measured_is_one_line(runs, tmp_path, monkeypatch):
+    def refused(message, folders=runs, sequences=2, length=None):
         with pytest.raises(InputError, match=message) as refusal:
-            decay.measure(folders, sequences=options.pop("sequences", 2), **options)
+            decay.measure(folders, sequences=sequences, length=length)
         assert "\n" not in str(refusal.value)
 
-    def copy(name, file, change):
-        target = shutil.copytree(runs[0], tmp_path / name, symlinks=True)
-        content = (target / file).read_bytes()
-        changed = change(content)
-        assert changed != content
-        (target / file).write_bytes(changed)
-        return [target]
-
-    refused("is no pre-training run", [tmp_path])
     refused("is given twice", [runs[0], runs[0]])
     refused("give from 2 to as many --sequences", sequences=1)
     refused("give from 2 to as many --sequences", sequences=10**6)
     refused("learned table of 512 positions, and 600", length=600)
-    refused("config.yaml is damaged", copy("torn", "config.yaml", lambda text: text[:-9] + b"{["))
-    isolate = copy("isolate", "config.yaml", lambda t: t.replace(b": cross", b": isolate"))
-    refused("documents=isolate", isolate)
-    elu = copy("elu", "config.yaml", lambda t: t.replace(b"kind: softmax", b"kind: elu"))
-    refused("has elu attention, which has no scores", elu)
-    data = json.loads((runs[0] / "env.json").read_text())["data"].encode()
-    refused(
-        "was trained on other text", copy("o", "env.json", lambda t: t.replace(data, b"0" * 64))
-    )
-    weights = "checkpoints/step_00000002/model.safetensors"
-    refused("is of update 1 of 2", copy("cut", weights, lambda content: content[:-1]))
-    lengths = copy("l", "config.yaml", lambda t: t.replace(b"length: 32", b"length: 64"))
-    refused("trained at 32, 64 tokens", [runs[0], *lengths])
-
-
-def test_texts_are_not_mixed(runs, monkeypatch):
-    real = decay.open_run
-
-    def other(run, cache_dir):
-        """Open the second run with another fingerprint."""
-        opened = real(run, cache_dir)
-        if run == runs[1]:
-            monkeypatch.setattr(opened.shards, "fingerprint", "0" * 64)
-        return opened
-
-    monkeypatch.setattr(decay, "open_run", other)
-    with pytest.raises(InputError, match="trained on different texts: measure them apart"):
-        decay.measure(runs, sequences=2)
+    other = edited(runs[0], tmp_path / "l", "config.yaml", b"length: 32", b"length: 64")
+    refused("trained at 32, 64 tokens", [runs[0], other])
+    cut = shutil.copytree(runs[0], tmp_path / "cut", symlinks=True)
+    (cut / "checkpoints" / "step_00000002" / "model.safetensors").write_bytes(b"cut")
+    refused("is of step 1 of 2", [cut])
+    opened = [open_pretrained(run) for run in runs]
+    monkeypatch.setattr(opened[1].text, "fingerprint", "0" * 64)
+    monkeypatch.setattr(decay, "open_pretrained", lambda run, _: opened[runs.index(run)])
+    refused("trained on different texts: measure them apart")
 
 
 @pytest.mark.slow

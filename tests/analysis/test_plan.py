@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from roformer.analysis.plan import duration, plan_pretraining, plan_stages, plan_translation
+from roformer.analysis.plan import duration, plan_sequences, plan_stages, plan_translation
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.lm import CausalLMConfig, CharLMConfig
@@ -124,7 +124,7 @@ def told(capsys):
 
 def test_a_pretraining_is_added_up(capsys):
     config = build(PretrainPlan, compose("pretrain", ["recipe=paper", "devices=8"]))
-    plan_pretraining(config)
+    plan_sequences(config)
     found, lines = told(capsys)
     assert lines[0] == "roformer (rotary, base), recipe paper, data builtin"
     count = parameter_count(config.model, 8192)
@@ -155,15 +155,15 @@ def test_a_duration_has_the_unit_that_suits_it(seconds, shown):
 
 
 def test_what_does_not_fit_is_told(capsys):
-    plan_pretraining(build(PretrainPlan, compose("pretrain", ["recipe=paper"])))
+    plan_sequences(build(PretrainPlan, compose("pretrain", ["recipe=paper"])))
     _, lines = told(capsys)
     assert not any("does not fit" in line for line in lines)
     overrides = ["recipe=paper", "training.batch_size=512"]
-    plan_pretraining(build(PretrainPlan, compose("pretrain", overrides)))
+    plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
     _, lines = told(capsys)
     small = [line.split()[0] for line in lines if line.endswith("lower runtime.micro_batch_size")]
     assert "T4" in small and "H200" not in small
-    plan_pretraining(
+    plan_sequences(
         build(PretrainPlan, compose("pretrain", [*overrides, "runtime.micro_batch_size=8"]))
     )
     _, lines = told(capsys)
@@ -174,7 +174,7 @@ def test_fsdp_cuts_weights_and_moments(capsys):
     shares = []
     for fsdp in ("false", "true"):
         overrides = ["model/size=large", "devices=4", f"runtime.fsdp={fsdp}"]
-        plan_pretraining(build(PretrainPlan, compose("pretrain", overrides)))
+        plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
         found, _ = told(capsys)
         shares.append(float(re.search(r"= ([\d.]+) weights", found["memory a device"])[1]))
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4

@@ -28,7 +28,7 @@ register(
         headline=Metric("valid/backwards_loss", higher_is_better=False),
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
         prepare="roformer.tasks.mlm:prepare",
-        plan=Plan("toy.config:BackwardsPlan", "roformer.analysis.plan:plan_pretraining"),
+        plan=Plan("toy.config:BackwardsPlan", "roformer.analysis.plan:plan_sequences"),
         script="toy/train.py",
         groups=("text",),
         conf=Path(__file__).parent / "conf",

@@ -16,10 +16,11 @@ from tests.recorded_runs import recorded
 def test_its_runs_are_the_recorded_ones():
     """Recipe mini is what was recorded, on a CPU with bf16."""
     names = set()
-    for stage in reproduce.stages_of("mini", ["training.precision=bf16"]):
+    for stage in reproduce.stages_of("mini"):
+        words = [*stage.overrides, "training.precision=bf16"]
         if stage.pipeline.name == "glue":
-            stage.shared.append("pretraining=['recipe=mini','training.precision=bf16']")
-        names |= {folder.name for folder in stage.folders()}
+            words.append("pretraining=['recipe=mini','training.precision=bf16']")
+        names |= {folder.name for folder in reproduce.folders_of(stage.pipeline, words)}
     assert len(names) == 16 and names == {run.name for run in recorded("reproduce")}
 
 
@@ -27,7 +28,7 @@ def test_its_runs_are_the_recorded_ones():
 def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     half, stages = reproduce.stages_of(recipe), reproduce.stages_of(recipe, everything=True)
     assert stages[: len(half)] == half and len({stage.name for stage in stages}) == len(stages)
-    found = [folder for stage in stages[len(half) :] for folder in stage.folders()]
+    found = [folder for stage in stages[len(half) :] for folder in stage.folders]
     assert len(set(found)) == len(found)
     kinds = [folder.parent.name for folder in found]
     assert [kinds.count(kind) for kind in ("charlm", "clm", "scm")] == [3, 6, 4]

@@ -24,8 +24,7 @@ ALLOWED = {
         "tasks",
     },
     "analysis": {
-        *{"config", "nn", "models", "data", "training", "inference"},
-        *{"tasks", "pipelines"},
+        *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
     },
     "report": {"config", "errors"},
     "cli": {"config", "training", "script"},
