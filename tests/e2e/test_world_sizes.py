@@ -61,8 +61,6 @@ def train(folder: Path, processes: int) -> None:
     small_run([*PRETRAIN, *text], *([CUT] if processes == 4 else []), runs=name)
     if processes != 2:
         small_run([*PRETRAIN, *text], runs=f"whole on {processes}")
-    if processes == 4:
-        small_run([*PRETRAIN, *text, SHARDED], runs="whole on 4 sharded")
     test_glue.run([*GLUE, cache, f"runtime.runs_dir={folder / name}"])
     wmt_runs.small_run([*WMT, *pairs], runs=name)
     if processes < 4:
@@ -72,6 +70,9 @@ def train(folder: Path, processes: int) -> None:
     if processes == 1:
         small_run([*PRETRAIN, *text], runs="sharded on 1")
         small_run([*BF16, *text], runs="bf16 whole")
+    # Sharded runs are the last ones: accelerate keeps its settings in the process.
+    if processes == 4:
+        small_run([*PRETRAIN, *text, SHARDED], runs="whole on 4 sharded")
     if processes == 2:  # shares of 4 and 5 in micro-batches of 2: the first rank lends a pass
         small_run([*PRETRAIN, *text, CUT, SHARDED], runs="sharded")
         small_run([*BF16, *text, CUT, SHARDED], runs="bf16 sharded")
