@@ -6,7 +6,6 @@ The law of `lawful`; and where a reader returns something, nothing was cut out o
 import gzip
 import io
 import json
-import os
 from itertools import zip_longest
 
 import pyarrow
@@ -23,7 +22,6 @@ from roformer.data.sources.files import FileDocuments, text_lines
 from roformer.data.sources.pairs import FilePairs
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
-from roformer.json_files import member
 from tests.data.glue_tasks import TASKS
 from tests.data.parallel_texts import files as parallel_files
 from tests.property.hostile import fuzz, lawful, mangled, mangled_json
@@ -228,14 +226,3 @@ def test_a_long_refusal_keeps_its_place_and_what_to_do():
     message = str(InputError(f"file.tsv:3: {'x' * 10**6}: mend it"))
     assert message.startswith("file.tsv:3: x") and message.endswith("x: mend it")
     assert len(message) <= LONGEST + 3
-
-
-@given(st.text(st.sampled_from("./\\\0ab~") | st.characters()))
-@fuzz(200)
-def test_a_member_is_directly_in_its_folder(tmp_path_factory, name):
-    folder = tmp_path_factory.getbasetemp()
-    try:
-        file = member(folder, name)
-    except ValueError:
-        return
-    assert os.path.normpath(os.fspath(file)) == os.fspath(file) and file.parent == folder
