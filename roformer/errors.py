@@ -1,11 +1,28 @@
 """Errors caused by input or by the machine, printed as one line."""
 
+import errno
+import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 LONGEST = 2000
 """Characters of a message: a damaged file may quote itself at any length."""
+DIVERGED = 3
+"""Exit code of a training whose loss became infinite."""
+PEER_LOST = 4
+"""Exit code of a process that another one of its run left alone."""
+REMEDIES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "make it writable or choose another folder",
+    errno.EACCES: "allow it or choose another folder",
+    errno.EPERM: "allow it or choose another folder",
+}
+"""What to do about a system's error."""
 
 
 class InputError(ValueError):
@@ -25,6 +42,36 @@ class Diverged(RuntimeError):
 
 class PeerLost(RuntimeError):
     """Another process of the run ended, so this one cannot go on; nothing written is lost."""
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Print a mistake of the user's or the disk's as one line, and leave with its exit code."""
+    try:
+        yield
+    except InputError as error:
+        _leave(f"error: {error}", 2)
+    except Diverged as error:
+        _leave(f"error: {error}", DIVERGED)
+    except PeerLost as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(PEER_LOST)  # what is left of the process group would be waited for
+    except KeyboardInterrupt:
+        _leave("stopped by Ctrl-C: start the same command again to go on", 128 + signal.SIGINT)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        where = f" while writing {error.filename}" if error.filename else ""
+        _leave(
+            f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same command "
+            "again; earlier checkpoints are intact",
+            1,
+        )
+
+
+def _leave(line: str, code: int) -> NoReturn:
+    print(line, file=sys.stderr)
+    raise SystemExit(code) from None
 
 
 @contextmanager

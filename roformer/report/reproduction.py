@@ -21,9 +21,9 @@ from typing_extensions import TypedDict
 
 from roformer.config.runs import changes_result
 from roformer.report.comparing import signed
+from roformer.report.dashboard.records import YOURS, RunRecord
 from roformer.report.paper import Experiment, Paper, Value, find_experiment, read_paper
 from roformer.report.records import RecordError, check, read_yaml
-from roformer.report.runs import YOURS, RunRecord
 
 EXPECTED = Path("reproduce") / "expected.yaml"
 """The spreads, below the folder of recorded studies."""

@@ -1,387 +1,637 @@
-"""All records of runs below some folders, as data for the dashboard: what ran, how it ended, its curves.
+"""The records of runs as two frames: the one place where a record is read, and the only check of it.
 
-A record that is damaged is listed with what is wrong with it; it never stops the others. Like the tables
-this imports nothing of the package but the config, so that records can be read wherever they are copied
-to.
+A run leaves a folder; a study keeps its runs in two files:
+
+    runs.jsonl    one line a run: id, summary, config, environment, command, and further files for tables
+    metrics.csv   one line for each line of the runs' metrics.jsonl; empty: not logged, nan: not finite
 """
 
 from __future__ import annotations
 
+import csv
 import datetime
 import hashlib
+import io
 import json
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
-from pydantic import JsonValue
+import pandas as pd
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from roformer.errors import one_line
-from roformer.report.losses import LOSSES
-from roformer.report.recorded import METRICS, RUNS, read_recorded
-from roformer.report.records import (
-    Count,
-    Folder,
-    Metrics,
-    RecordError,
-    check,
-    configuration,
-    read_config,
-    read_environment,
-    read_lines,
-    read_metrics,
-    read_summary,
-)
-from roformer.report.tables import run_label
+from roformer.config.build import read_yaml
+from roformer.config.runs import changes_result
+from roformer.errors import InputError, one_line
+from roformer.pipelines import registry
 
+RUNS = "runs.jsonl"
+METRICS = "metrics.csv"
+FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
+"""A folder with one of these is a run's."""
+FURTHER = (
+    "bleu_statistics.json",
+    "positions.json",
+    "predictions/validation.tsv",
+    "predictions/test.tsv",
+)
+"""Files of a run that tables read besides, where it has them."""
 YOURS = "your runs"
 """The study of a run that is not recorded: it was made on this machine."""
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
-FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
-"""A folder with one of these is a run's."""
+ENDED = ("done", "degenerate")
+LOSSES = {name: one.loss for name, one in registry.pipelines().items() if one.loss is not None}
+"""Pipeline → what its curves are of."""
 HEADLINES = ("test/sacrebleu", *(loss.metric for loss in LOSSES.values()))
-"""What is told first of a run whose summary names no headline."""
+"""The headline metric of a run whose summary names none."""
+DEGENERATE = {
+    "glue": "it always gives the same answer",
+    "scm": "its validation accuracy is not above chance by two standard errors",
+    **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
+}
+
+Number = Annotated[float, Field(ge=-1e15, le=1e15)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Metrics = dict[str, Number | None]
+"""Metric → value; null where it was not finite."""
 
 
-KEYS = (
-    *("pipeline", "model", "position", "recipe", "seed", "status", "metrics", "steps", "tokens"),
-    *("wall_seconds", "tokens_per_second", "parameters"),
-)
-"""Of a summary."""
+class RecordError(InputError):
+    """A record that cannot be read: which file, and what is wrong with it, in one line."""
+
+
+class Runs(NamedTuple):
+    """Records as frames."""
+
+    runs: pd.DataFrame
+    """One row a run, by (study, run); columns as `Row`."""
+    metrics: pd.DataFrame
+    """One row a logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
+
+    def where(self, chosen: Any) -> Runs:
+        """Return the runs that a mask, or a list of (study, run), chooses."""
+        runs = self.runs.loc[chosen]
+        keys = pd.MultiIndex.from_frame(self.metrics[["study", "run"]])
+        return Runs(runs, self.metrics[keys.isin(runs.index)])
 
 
 class Row(TypedDict):
-    """What every line of a metrics.jsonl has; all else is metrics."""
+    """A row of the frame of runs; None where the record does not say."""
 
+    study: str
+    """Folder under experiments/, or `YOURS`."""
+    run: str
+    """The run id."""
+    folder: str
+    """As messages name it; of a recorded run `experiments/STUDY/runs/ID`."""
+    status: str
+    """One of `STATUSES`; running is what has no summary yet."""
+    reason: str
+    """Why it is failed, degenerate or damaged, or since when a running one wrote nothing; one line."""
+    pipeline: str
+    model: str
+    position: str
+    attention: str
+    recipe: str
+    task: str
+    data: str
+    seed: int | None
+    headline: str
+    """Name of its headline metric."""
+    score: float
+    """Value of this metric, the last one where the run has not ended; NaN without one."""
+    steps: int | None
+    tokens: int | None
+    wall_seconds: float | None
+    """Of a running one: from its start to its last line."""
+    tokens_per_second: float | None
+    parameters: int | None
+    commit: str | None
+    command: str
+    label: str
+    """As tables name its configuration: `roformer (rotary)`."""
+    configuration: str
+    """Hash of what of the config changes the result, but the seed."""
+    written: float
+    """When a file of the record was last written, in seconds since the epoch."""
+    summary: dict[str, Any]
+    config: dict[str, Any]
+    """Dotted key → value."""
+    environment: dict[str, Any]
+    files: dict[str, Any]
+    """Name of a `FURTHER` file → its content: JSON, or text."""
+
+
+class _TestSet(TypedDict):
+    name: str
+    lines: Count
+    fingerprint: str
+
+
+class _Best(TypedDict):
+    metrics: NotRequired[Metrics]
+
+
+class _Summary(TypedDict):
+    """What is used of a summary.json; `NEEDED` says what else a pipeline's has."""
+
+    pipeline: str
+    model: str
+    position: str
+    recipe: str
+    seed: Annotated[int, Field(ge=-(10**15), le=10**15)]
+    status: Annotated[str, Field(pattern="^(done|degenerate|failed)$")]
+    metrics: Metrics
+    steps: Count
+    tokens: Count
+    parameters: Count
+    wall_seconds: Number
+    tokens_per_second: Number
+    attention: NotRequired[str]
+    data: NotRequired[str]
+    task: NotRequired[str]
+    init_from: NotRequired[str | None]
+    learning_rate: NotRequired[Number]
+    max_length: NotRequired[int]
+    error: NotRequired[str]
+    headline: NotRequired[str]
+    best: NotRequired[_Best | None]
+    majority: NotRequired[Metrics]
+    test_set: NotRequired[_TestSet]
+    signatures: NotRequired[dict[str, str]]
+    commit: NotRequired[str | None]
+
+
+NEEDED = {
+    "glue": ("task", "data", "learning_rate", "headline", "best", "majority"),
+    "scm": ("data", "max_length", "best"),
+}
+
+
+class _Environment(TypedDict):
+    commit: str | None
+    dirty: bool | None
+    data: NotRequired[str]
+    processor: NotRequired[str]
+
+
+class _Record(TypedDict):
+    """A line of runs.jsonl, and what the folder of a run is read as."""
+
+    id: str
+    summary: _Summary
+    config: dict[str, JsonValue]
+    environment: _Environment
+    command: str
+    files: NotRequired[dict[str, dict[str, JsonValue] | str]]
+
+
+class _Step(TypedDict):
     step: Count
 
 
-class Point(NamedTuple):
-    """One value of a metric."""
-
-    step: int
-    sequences: int | None
-    """Read until then; None where the run did not say."""
-    tokens: int | None
-    value: float
-    """NaN where it was not finite."""
+Record = dict[str, Any]
+Rows = list[dict[str, Any]]
+"""The lines of a metrics.jsonl."""
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """One run as its folder tells of it; what could not be read is empty."""
-
-    name: str
-    """The run id, which is the folder's name."""
-    folder: str
-    study: str
-    """Folder under experiments/, or `YOURS`."""
-    status: str
-    """One of `STATUSES`; running is what has no summary yet."""
-    reason: str = ""
-    """Why it is failed, degenerate or damaged, or since when a running one wrote nothing; one line."""
-    pipeline: str = ""
-    model: str = ""
-    position: str = ""
-    recipe: str = ""
-    task: str = ""
-    seed: int | None = None
-    headline: dict[str, float] = field(default_factory=dict)
-    """Metric → value, the most telling first; NaN where it is not defined."""
-    steps: int | None = None
-    tokens: int | None = None
-    wall_seconds: float | None = None
-    """Of a running one: from its start to its last line."""
-    tokens_per_second: float | None = None
-    parameters: int | None = None
-    summary: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, str] = field(default_factory=dict)
-    """Dotted key → value as text."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Dotted key → value as text: commit, dirty, processor, versions."""
-    curves: dict[str, list[Point]] = field(default_factory=dict)
-    """Metric → its values in the order of the updates."""
-    command: str = ""
-    arm: str = ""
-    """Runs of one arm have the same, and differ in the seed alone."""
-    written: float = 0.0
-    """When a file of the record was last written, in seconds since the epoch."""
-
-    @property
-    def label(self) -> str:
-        """The arm as tables name it: `roformer (rotary)`."""
-        if not self.model:
-            return self.name
-        attention = self.config.get("model.attention.kind", "softmax")
-        named = {"model": self.model, "position": self.position, "attention": attention}
-        return run_label(named)
+# --- the frames ----------------------------------------------------------------------------------
 
 
-class RunReader:
-    """Reads runs again and again; a folder in which nothing was written since is read once."""
-
-    def __init__(self, roots: Iterable[Path]) -> None:
-        self.roots = tuple(roots)
-        self._read: dict[str, tuple[object, list[RunRecord]]] = {}
-
-    def read(self) -> list[RunRecord]:
-        """Return the runs below the roots; see `read_runs`."""
-        found: dict[str, tuple[object, list[RunRecord]]] = {}
-        for place, study in run_places(self.roots):
-            state = _state(place)
-            known = self._read.get(str(place))
-            same = known is not None and known[0] == state
-            found[str(place)] = known if known and same else (state, _runs(place, study))
-        self._read = found
-        return [record for _, records in found.values() for record in records]
-
-
-def read_runs(roots: Iterable[Path]) -> list[RunRecord]:
-    """Return every run below the roots, recorded ones first.
+def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
+    """Return the runs of some places, in their order.
 
     Args:
-        roots: folders such as `experiments`, with `<study>/runs.jsonl`, and `runs`, with
-            `<pipeline>/<run>`; one that is absent has no runs.
+        places: folders of runs; folders of studies; `STUDY/runs/PATTERN` for the recorded runs whose id
+            matches; or roots such as experiments/ and runs/, in which runs that were set aside
+            (`ID.before-N`) are left out, and which may be absent.
+        strict: a damaged record is an error; else a row of status "damaged" with its reason.
 
-    Returns:
-        A recorded run belongs to its study, a folder on this machine to `YOURS`, also where their ids
-        are equal. Attempts that were set aside (`<run>.before-N`) are
-        left out.
+    Raises:
+        RecordError: a record is damaged, or a pattern matches nothing.
     """
-    return RunReader(roots).read()
+    found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
+    for place, study, pattern in _sources(places, strict):
+        matched = [one for one in _read(place, study) if fnmatchcase(one[0]["run"], pattern)]
+        if pattern != "*" and not matched:
+            raise RecordError(f"no run is {place / 'runs' / pattern}")
+        for row, metrics in matched:
+            if strict and row["status"] == "damaged":
+                raise RecordError(row["reason"])
+            key = (row["study"], row["run"])
+            if found.setdefault(key, (row, metrics))[0]["folder"] != row["folder"]:
+                row = {**row, "run": row["folder"]}
+                found[row["study"], row["run"]] = (row, metrics.assign(run=row["run"]))
+    rows = [row for row, _ in found.values()]
+    runs = pd.DataFrame(rows, columns=list(Row.__annotations__), dtype=object)
+    metrics = pd.concat([_long("", "", []), *(metrics for _, metrics in found.values())])
+    return Runs(runs.set_index(["study", "run"], drop=False), metrics.reset_index(drop=True))
 
 
-def run_places(roots: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the folder and name of every study with records, then the folder of every local run."""
-    roots = tuple(roots)
-    for root in roots:
-        for file in sorted(root.glob(f"*/{RUNS}")):
-            yield file.parent, one_line(file.parent.name)
-    for root in roots:
-        for folder in sorted(root.glob("*/*")):
-            below = folder.relative_to(root).parts
-            hidden = any(part.startswith(".") for part in below) or ".before-" in folder.name
-            if not hidden and any((folder / name).is_file() for name in FILES):
-                yield folder, YOURS
+def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a run's config changes its result, but the seed: dotted key → value."""
+    return {key: v for key, v in run["config"].items() if _changes(run["pipeline"], key)}
 
 
-def flattened(content: Any, key: str = "") -> dict[str, str]:
-    """Return nested plain data as dotted keys and texts; a list is one value."""
+def run_label(run: Mapping[str, Any]) -> str:
+    """Return what a run is called by model, position and attention: `roformer (rotary)`."""
+    attention = run.get("attention") or "softmax"
+    return f"{run['model'] if attention == 'softmax' else attention} ({run['position']})"
+
+
+def flattened(content: Any, key: str = "") -> dict[str, Any]:
+    """Return nested plain data as dotted keys and values; a list is one value."""
     if not isinstance(content, dict):
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        return {key: text}
+        return {key: content}
     below = [flattened(value, f"{key}.{name}" if key else name) for name, value in content.items()]
     return {name: value for part in below for name, value in part.items()}
 
 
-def _state(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return name, time (ns), size and inode of a run's or a study's files: others when one was written."""
-    states = []
-    for name in (*FILES, RUNS, METRICS):
+def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, str]]:
+    """Yield (folder, study, pattern of ids) of each study and each run."""
+    for place in places:
+        if (place / RUNS).is_file():
+            yield place, one_line(place.name), "*"
+        elif place.parent.name == "runs" and (place.parents[1] / RUNS).is_file():
+            yield place.parents[1], one_line(place.parents[1].name), place.name
+        elif any((place / name).is_file() for name in FILES):
+            yield place, YOURS, "*"
+        elif below := [*_below(place)]:
+            yield from below
+        elif strict:  # said to be a run: one that has not begun
+            yield place, YOURS, "*"
+
+
+def _below(root: Path) -> Iterator[tuple[Path, str, str]]:
+    for file in sorted(root.glob(f"*/{RUNS}")):
+        yield file.parent, one_line(file.parent.name), "*"
+    for folder in sorted(root.glob("*/*")):
+        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
+        if hidden or ".before-" in folder.name:
+            continue
+        if any((folder / name).is_file() for name in FILES):
+            yield folder, YOURS, "*"
+
+
+_known: dict[str, tuple[object, list[tuple[dict[str, Any], pd.DataFrame]]]] = {}
+
+
+def _read(place: Path, study: str) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """Return the runs of a folder, read again only where a file in it was written since."""
+    state = []
+    for name in (RUNS, METRICS) if study != YOURS else (*FILES, *FURTHER):
         try:
-            found = (folder / name).stat()
-            states.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
+            found = (place / name).stat()
+            state.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
         except OSError:
             continue
-    return states
-
-
-def _runs(place: Path, study: str) -> list[RunRecord]:
-    """Return the run of a folder, or all that a study recorded."""
-    if study == YOURS:
-        return [_run(place, study)]
+    if (known := _known.get(str(place))) and known[0] == (study, state):
+        return known[1]
+    written = max((modified for _, modified, *_ in state), default=0) / 1e9
     try:
-        return [_run(run, study) for run in read_recorded(place)]
-    except RecordError as error:
-        name = one_line(place.as_posix())
-        return [RunRecord(study, name, study, "damaged", str(error), written=_last_written(place))]
-
-
-def _run(folder: Folder, study: str) -> RunRecord:
-    """Return a run's record; a part that cannot be read makes it a damaged one, without this part."""
-    damage: list[str] = []
-
-    def part(read: Any, empty: Any) -> Any:
-        try:
-            return read()
-        except RecordError as error:
-            damage.append(str(error))
-            return empty
-
-    ended = study != YOURS or (folder / "summary.json").is_file()
-    summary = part(lambda: _summary(folder), {}) if ended else {}
-    status = summary.get("status", "damaged" if ended else "running")
-    whole = status in ("done", "degenerate")
-    config = (
-        part(lambda: read_config(folder), {}) if _expected(folder, "config.yaml", ended) else {}
-    )
-    flat = flattened(config) if config else {}
-    environment = (
-        part(lambda: flattened(read_environment(folder, "commit", "dirty")), {})
-        if _expected(folder, "env.json", ended)
-        else {}
-    )
-    metrics = folder / "metrics.jsonl"
-    grown = _rows_so_far if isinstance(metrics, Path) and not whole else read_metrics
-    rows = part(partial(grown, metrics), [])
-    curves = _curves(rows)
-    # A run that has not ended is told by its config and its last line.
-    last = rows[-1] if rows and not ended else {}
-    pipeline = summary.get("pipeline", folder.parent.name if isinstance(folder, Path) else "")
-    tasks = config.get("task")
-    task = summary.get("task", next(iter(tasks), "") if isinstance(tasks, dict) else "")
-    seed = config.get("seed")
-    facts: dict[str, Any] = {
-        "model": flat.get("model.name", ""),
-        "position": flat.get("model.position.kind", ""),
-        "recipe": flat.get("recipe", ""),
-        "seed": seed if type(seed) is int and abs(seed) <= 10**15 else None,
-        "steps": last.get("step"),
-        "tokens": _count(last.get("data/tokens")),
-        "tokens_per_second": last.get("perf/tokens_per_second"),
-        "wall_seconds": None if ended else _elapsed(folder, environment),
-        "parameters": None,
-    }
-    facts |= {key: summary[key] for key in facts if key in summary}
-    if damage:
-        status = "damaged"
-    return RunRecord(
-        name=one_line(folder.name),
-        folder=one_line(str(folder)),
-        study=study,
-        status=status,
-        reason=damage[0] if damage else _reason(folder, status, summary),
-        pipeline=pipeline,
-        task=str(task),
-        headline=_headline(summary, {} if ended else curves),
-        summary=summary,
-        config=flat,
-        environment=environment,
-        curves=curves,
-        command=_command(folder),
-        arm=_arm(folder, pipeline, config),
-        written=_last_written(folder),
-        **facts,
-    )
-
-
-def _summary(folder: Folder) -> dict[str, Any]:
-    summary = read_summary(folder, *KEYS)
-    if summary["status"] not in ("done", "degenerate", "failed"):
-        raise RecordError(
-            f"{folder / 'summary.json'} is not what a run wrote: status: {summary['status']!r} is none "
-            "of done, degenerate, failed"
-        )
-    return summary
-
-
-def _expected(folder: Folder, name: str, ended: bool) -> bool:
-    """Tell whether a file is to be read: one that a finished run lacks is damage."""
-    return ended or (folder / name).is_file()
-
-
-def _rows_so_far(file: Any) -> list[dict[str, Any]]:
-    """Return the lines of a run that has not ended, or failed: a cut last one is left out."""
-    try:
-        *lines, last = file.read_bytes().split(b"\n")
-    except FileNotFoundError:  # nothing was logged yet
-        return []
-    except OSError as error:
-        raise RecordError(f"{file} cannot be read: {error.strerror or error}") from error
-    rows = []
-    for number, line in enumerate([*lines, last] if last else lines, start=1):
-        try:
-            row = from_json(line, allow_inf_nan=False)
-            check(Row, row)
-            check(Metrics, row)
-        except ValueError as error:
-            if number > len(lines):
-                break
-            raise RecordError(f"{file}:{number} is not what a run wrote: {error}") from error
-        rows.append(row)
-    return rows
-
-
-def _curves(rows: list[dict[str, Any]]) -> dict[str, list[Point]]:
-    curves: dict[str, list[Point]] = {}
-    for row in rows:
-        sequences, tokens = _count(row.get("data/samples")), _count(row.get("data/tokens"))
-        for metric, value in row.items():
-            if metric != "step":
-                point = Point(row["step"], sequences, tokens, _number(value))
-                curves.setdefault(metric, []).append(point)
-    return curves
-
-
-def _headline(summary: dict[str, Any], curves: dict[str, list[Point]]) -> dict[str, float]:
-    """Return what is told first of a run: its headline metric, and the same of other parts (MNLI's)."""
-    if summary:
-        values = {name: _number(value) for name, value in summary["metrics"].items()}
-    else:
-        values = {metric: points[-1].value for metric, points in curves.items()}
-    named = summary.get("headline")
-    if named is None:
-        scores = [
-            m for m in values if m.partition("/")[0] not in ("train", "perf", "data", "valid")
+        if study == YOURS:
+            records = {place: read_folder(place)}
+        else:
+            records = {place / "runs" / run: one for run, one in read_recorded(place).items()}
+        read = [
+            (_row(study, folder, *one, written), _long(study, one[0]["id"], one[1]))
+            for folder, one in records.items()
         ]
-        named = next((metric for metric in (*HEADLINES, *scores) if metric in values), "")
-    stem = named.partition("_")[0] if "/accuracy_" in named else named
-    alike = [m for m in values if m == named or ("/accuracy_" in named and m.startswith(stem))]
-    return {metric: values[metric] for metric in sorted(alike, key=lambda metric: metric != named)}
+    except RecordError as error:
+        read = [(_damaged(study, place, str(error), written), _long("", "", []))]
+    _known[str(place)] = ((study, state), read)
+    return read
 
 
-def _reason(folder: Folder, status: str, summary: dict[str, Any]) -> str:
+def _damaged(study: str, place: Path, reason: str, written: float) -> dict[str, Any]:
+    name, folder = one_line(place.resolve().name), one_line(str(place))
+    empty: Any = {
+        key: "" if kind in ("str", str) or "'str'" in str(kind) else None
+        for key, kind in Row.__annotations__.items()
+    }
+    told: Any = {"study": study, "run": name, "folder": folder, "label": name, "reason": reason}
+    told |= {"status": "damaged", "configuration": folder, "score": math.nan, "written": written}
+    told |= {"pipeline": one_line(place.parent.name) if study == YOURS else ""}
+    return {**empty, **told, "summary": {}, "config": {}, "environment": {}, "files": {}}
+
+
+def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -> dict[str, Any]:
+    summary, environment = record["summary"], record["environment"]
+    config = flattened(record["config"])
+    status = summary.get("status", "running")
+    # A run that has not ended is told by its config and its last line.
+    last = rows[-1] if rows and not summary else {}
+    values: dict[str, Any] = summary.get("metrics", {})
+    if not summary:
+        values = {metric: value for row in rows for metric, value in row.items()}
+    headline = summary.get("headline") or next(
+        (metric for metric in (*HEADLINES, *values) if metric in values and _is_score(metric)), ""
+    )
+    score = values.get(headline)
+    tasks, seed = record["config"].get("task"), config.get("seed")
+    pipeline = summary.get("pipeline", folder.parent.name)
+    attention = summary.get("attention") or config.get("model.attention.kind") or "softmax"
+    row: dict[str, Any] = {
+        "study": study,
+        "run": one_line(record["id"]),
+        "folder": one_line(str(folder)),
+        "status": status,
+        "reason": _reason(status, pipeline, summary, written),
+        "pipeline": pipeline,
+        "model": summary.get("model", str(config.get("model.name") or "")),
+        "position": summary.get("position", str(config.get("model.position.kind") or "")),
+        "attention": str(attention),
+        "recipe": summary.get("recipe", str(config.get("recipe") or "")),
+        "task": summary.get("task", str(next(iter(tasks), "")) if isinstance(tasks, dict) else ""),
+        "data": summary.get("data", str(config.get("data.kind") or "")),
+        "seed": summary.get("seed", seed if type(seed) is int else None),
+        "headline": headline,
+        "score": math.nan if score is None else float(score),
+        "steps": summary.get("steps", last.get("step")),
+        "tokens": summary.get("tokens", _count(last.get("data/tokens"))),
+        "wall_seconds": summary.get("wall_seconds", _elapsed(environment, written)),
+        "tokens_per_second": summary.get("tokens_per_second", last.get("perf/tokens_per_second")),
+        "parameters": summary.get("parameters"),
+        "commit": summary.get("commit", environment.get("commit")),
+        "command": record["command"],
+        "written": written,
+        "summary": summary,
+        "config": config,
+        "environment": environment,
+        "files": record.get("files", {}),
+    }
+    row["label"] = run_label(row) if row["model"] else row["run"]
+    settings = json.dumps([pipeline, settings_of(row)], sort_keys=True)
+    row["configuration"] = hashlib.sha256(settings.encode()).hexdigest()[:12]
+    return row
+
+
+def _is_score(metric: str) -> bool:
+    kind = metric.partition("/")[0]
+    return metric in HEADLINES or kind not in ("step", "train", "perf", "data", "valid")
+
+
+def _reason(status: str, pipeline: str, summary: dict[str, Any], written: float) -> str:
     if status == "failed":
-        return one_line(str(summary.get("error", "its summary does not say why")))
+        return one_line(summary.get("error", "its summary does not say why"))
     if status == "degenerate":
-        return {
-            "glue": "it answers always the same",
-            "scm": "its validation accuracy is not above a coin's by two standard errors",
-            **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
-        }.get(summary["pipeline"], "the run counts itself as degenerate")
+        return DEGENERATE.get(pipeline, "the run counts itself as degenerate")
     if status == "running":
-        latest = datetime.datetime.fromtimestamp(_last_written(folder), datetime.UTC)
+        latest = datetime.datetime.fromtimestamp(written, datetime.UTC)
         return f"no summary yet; last written {latest:%Y-%m-%d %H:%M} UTC"
     return ""
 
 
-def _last_written(folder: Folder) -> float:
-    """Return when a file of a run was last written, in seconds since the epoch."""
-    place = folder if isinstance(folder, Path) else folder.study
-    return max((modified for _, modified, *_ in _state(place)), default=0) / 1e9
-
-
-def _elapsed(folder: Folder, environment: dict[str, str]) -> float | None:
-    """Return the seconds from the start of a run to what it wrote last; None where no start is noted."""
+def _elapsed(environment: dict[str, Any], written: float) -> float | None:
+    """Return the seconds from the start of a run to what it wrote last; None without a start."""
     try:
         started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
-    except (KeyError, ValueError, OverflowError, OSError):
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
-    return max(0.0, _last_written(folder) - started)
+    return max(0.0, written - started)
 
 
-def _command(folder: Folder) -> str:
-    if not isinstance(folder, Path):
-        return "\n".join(read_lines(folder / "command.txt"))
-    try:
-        return (folder / "command.txt").read_text(errors="replace").strip()
-    except OSError:  # a note, which no number depends on
-        return ""
-
-
-def _arm(folder: Folder, pipeline: str, config: dict[str, JsonValue]) -> str:
-    settings = configuration({"pipeline": pipeline}, config) if config else str(folder)
-    return hashlib.sha256(settings.encode(errors="surrogatepass")).hexdigest()[:12]
+def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
+    """Return a run's metrics, one row a value."""
+    values = [
+        (row["step"], row.get("data/samples"), row.get("data/tokens"), metric, value)
+        for row in rows
+        for metric, value in row.items()
+        if metric != "step"
+    ]
+    columns = {"step": "int64", "samples": float, "tokens": float, "metric": str, "value": float}
+    frame = pd.DataFrame(values, columns=list(columns)).astype(columns)
+    frame.insert(0, "study", pd.Series(study, frame.index, dtype=str))
+    frame.insert(1, "run", pd.Series(one_line(run), frame.index, dtype=str))
+    return frame
 
 
 def _count(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+@cache
+def _changes(pipeline: str, key: str) -> bool:
+    return changes_result(pipeline, key)
+
+
+# --- the files -----------------------------------------------------------------------------------
+
+
+def read_folder(folder: Path) -> tuple[Record, Rows]:
+    """Return the record of a run's folder; of one that has not ended what is there.
+
+    Raises:
+        RecordError: names the file, and of metrics the line, that is missing or damaged.
+    """
+    ended = (folder / "summary.json").is_file()
+
+    def part(name: str, parse: Any, empty: Any, *, optional: bool = not ended) -> Any:
+        file = folder / name
+        if optional and not file.is_file():
+            return empty
+        try:
+            return parse(file.read_bytes())
+        except OSError as error:
+            raise RecordError(f"{file} cannot be read: {error.strerror or error}") from error
+        except _LineError as error:
+            raise RecordError(f"{file}:{error.line} is not what a run wrote: {error}") from error
+        except ValueError as error:
+            raise RecordError(f"{file} is not what a run wrote: {error}") from error
+
+    summary = part("summary.json", _summary, {})
+    whole = summary.get("status") in ENDED
+    record = {
+        "id": folder.resolve().name,
+        "summary": summary,
+        "config": part("config.yaml", _config, {}),
+        "environment": part("env.json", lambda content: _json(_Environment, content), {}),
+        "command": part(
+            "command.txt", lambda c: c.decode(errors="replace").strip(), "", optional=True
+        ),
+    }
+    rows = part("metrics.jsonl", lambda content: _rows(content, torn=not whole), [])
+    files = {
+        name: part(name, bytes.decode if name.endswith(".tsv") else _object, None, optional=True)
+        for name in FURTHER
+    }
+    if found := {name: content for name, content in files.items() if content is not None}:
+        record["files"] = found
+    return record, rows
+
+
+def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
+    """Return the records of a study by run id, in its order; none without runs.jsonl.
+
+    Raises:
+        RecordError: names the file and line that is damaged.
+    """
+    file = study / RUNS
+    rows = _read_csv(study / METRICS)
+    found: dict[str, tuple[Record, Rows]] = {}
+    for number, line in enumerate(_text(file).split("\n") if file.is_file() else (), 1):
+        if not line:
+            continue
+        try:
+            record = _json(_Record, line.encode())
+            _check_needed(record["summary"])
+            if record["id"] in found:
+                raise ValueError(f"id: {record['id']} is there twice")
+        except ValueError as error:
+            raise RecordError(f"{file}:{number} is no recorded run: {error}") from error
+        found[record["id"]] = (record, rows.pop(record["id"], []))
+    if rows:
+        raise RecordError(
+            f"{study / METRICS} has lines of {next(iter(rows))}, which {RUNS} has not"
+        )
+    return dict(sorted(found.items()))
+
+
+def write_recorded(study: Path, folders: Iterable[Path]) -> list[str]:
+    """Add the records of run folders to a study's two files; one of the same id is replaced.
+
+    Returns:
+        The ids added.
+
+    Raises:
+        RecordError: a folder's record, or one of the study, is damaged, or a run has not ended.
+    """
+    added = {}
+    for folder in folders:
+        record, rows = read_folder(folder)
+        if not record["summary"]:
+            raise RecordError(f"{folder} has no summary.json: it did not end")
+        added[record["id"]] = (record, rows)
+    found = dict(sorted({**read_recorded(study), **added}.items()))
+    columns = {"step": None} | {
+        key: None for _, rows in found.values() for row in rows for key in row
+    }
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["run", *columns])
+    for name, (_, rows) in found.items():
+        writer.writerows([name, *(_cell(row, key) for key in columns)] for row in rows)
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record, _ in found.values()]
+    study.mkdir(parents=True, exist_ok=True)
+    for file, text in ((METRICS, table.getvalue()), (RUNS, "".join(lines))):
+        partial = study / f".{file}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(study / file)
+    return list(added)
+
+
+class _LineError(ValueError):
+    def __init__(self, line: int, problem: object) -> None:
+        super().__init__(str(problem))
+        self.line = line
+
+
+def _summary(content: bytes) -> dict[str, Any]:
+    summary = _json(_Summary, content)
+    _check_needed(summary)
+    return summary
+
+
+def _check_needed(summary: dict[str, Any]) -> None:
+    for key in NEEDED.get(summary["pipeline"], ()):
+        if key not in summary:
+            raise ValueError(f"{key}: is missing")
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    return _json(dict[str, JsonValue], content)
+
+
+def _config(content: bytes) -> dict[str, Any]:
+    return dict(_yaml(content.decode()))
+
+
+@lru_cache(maxsize=1024)
+def _yaml(text: str) -> dict[str, Any]:
+    found = read_yaml(text)
+    check(dict[str, JsonValue], found)
+    json.dumps(found)  # a number of thousands of digits cannot be written
+    return found
+
+
+def _rows(content: bytes, *, torn: bool) -> Rows:
+    """Return the lines of a metrics.jsonl; a torn one may end in the middle of a line."""
+    *lines, last = content.split(b"\n")
+    rows = []
+    for number, line in enumerate([*lines, last] if last else lines, 1):
+        try:
+            row = _json(Metrics, line)
+            check(_Step, row)
+        except ValueError as error:
+            if torn and number > len(lines):
+                break
+            raise _LineError(number, error) from error
+        rows.append(row)
+    return rows
+
+
+def _read_csv(file: Path) -> dict[str, Rows]:
+    """Return run → the lines of its metrics.jsonl."""
+    found: dict[str, Rows] = {}
+    number = 1
+    try:
+        header, *lines = csv.reader(io.StringIO(_text(file))) if file.is_file() else [[]]
+        for line in lines:
+            number += 1
+            run, *cells = line
+            row = {
+                name: None
+                if cell == "nan"
+                else int(cell)
+                if cell.lstrip("-").isdigit()
+                else float(cell)
+                for name, cell in zip(header[1:], cells, strict=True)
+                if cell != ""
+            }
+            check(Metrics, row)
+            check(_Step, row)
+            found.setdefault(run, []).append(row)
+    except (ValueError, csv.Error) as error:
+        raise RecordError(f"{file}:{number} is no line of a recorded run: {error}") from error
+    return found
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    if name not in row:
+        return ""
+    value = row[name]
+    return "nan" if value is None or not math.isfinite(value) else json.dumps(value)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} cannot be read: {error}") from error
+
+
+def _json(shape: Any, content: bytes) -> dict[str, Any]:
+    """Return a JSON object that has the shape."""
+    found: dict[str, Any] = from_json(content, allow_inf_nan=False)
+    check(shape, found)
+    return found
+
+
+def check(shape: Any, content: object) -> None:
+    """Raise ValueError where content does not have the shape; it names the first key."""
+    try:
+        _adapter(shape).validate_python(content, strict=True)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, problem["loc"])) or "content"
+        raise ValueError(f"{key}: {problem['msg']}") from None
+
+
+@cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)

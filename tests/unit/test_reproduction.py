@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from roformer.report.dashboard.records import YOURS, RunRecord, read_runs
 from roformer.report.paper import read_paper
 from roformer.report.records import RecordError
 from roformer.report.reproduction import (
@@ -14,7 +15,6 @@ from roformer.report.reproduction import (
     reproduction,
     screen,
 )
-from roformer.report.runs import YOURS, RunRecord, read_runs
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "experiments"

@@ -11,13 +11,12 @@ import sys
 import numpy as np
 import pytest
 
-from roformer.errors import InputError
 from roformer.evaluation.bleu import bleu_statistics, sacrebleu
-from roformer.pipelines.bleu_record import NAME, add_bleu_statistics, fingerprint
-from roformer.report.bleu import bleu, draw_lines, resampled_bleu
+from roformer.report.bleu import NAME, bleu, draw_lines, resampled_bleu
 from roformer.report.recorded import read_recorded
 from roformer.report.statistics import two_sided_p
 from roformer.report.wmt_bootstrap import bleu_intervals, bleu_table
+from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
 from tests.unit.test_bleu import sacrebleus_bootstrap
 from tests.unit.test_wmt_report import SIGNATURES, record, script
@@ -65,7 +64,8 @@ def run(folder, name, seed, texts, *, position="rotary", statistics=True, refere
     summary["test_set"] |= {"fingerprint": fingerprint(references), "name": "test"}
     (path / "summary.json").write_text(json.dumps(summary))
     if statistics:
-        add_bleu_statistics(path)
+        systems = {"averaged": texts, "single": texts}
+        write_bleu_statistics(path, systems, references, summary["test_set"], signature)
         shutil.rmtree(path / "translations")
     return path
 
@@ -277,30 +277,10 @@ def test_statistics_that_are_not_the_runs_are_refused(study, damage):
         bleu_intervals(study)
 
 
-def test_the_statistics_of_a_finished_run_are_made_of_its_translations_alone(tmp_path, texts):
-    lines = texts["rotary", 0]
-    path = run(tmp_path, "later", 0, lines, statistics=False)
-    assert bleu_intervals([path]).runs == {"later": None}
-    add_bleu_statistics(path)
-    expected = (run(tmp_path, "then", 1, lines) / NAME).read_text()
-    assert (path / NAME).read_text() == expected
-    assert json.loads(expected)["systems"]["averaged"] == bleu_statistics(lines, REFERENCES)
-    for name, content in (("averaged", "nothing\n" * 60), ("reference", "x\n" * 60)):
-        (path / NAME).unlink(missing_ok=True)
-        file = path / "translations" / f"test.{name}.txt"
-        file.write_text(content)
-        with pytest.raises(InputError, match="are not what its summary has the scores of"):
-            add_bleu_statistics(path)
-    file.unlink()
-    with pytest.raises(InputError, match=r"test\.reference\.txt cannot be read"):
-        add_bleu_statistics(path)
-    assert not (path / NAME).exists()
-
-
 def test_records_without_texts_give_the_same_table(tmp_path, texts):
     """The study's copies have the counts, and no translations."""
     runs = [
-        run(tmp_path / "runs", position, 0, texts[position, 0], position=position, statistics=False)
+        run(tmp_path / "runs", position, 0, texts[position, 0], position=position)
         for position in SHARES
     ]
     for path in runs:
@@ -314,21 +294,9 @@ def test_records_without_texts_give_the_same_table(tmp_path, texts):
     copies = read_recorded(study)
     for copy in copies:
         assert (copy / NAME).is_file() and "translations" not in str(copy.files.keys())
-    (runs[0] / NAME).unlink()
     table = COMPARE(runs, 100, 1, seeds=True)
     assert (
         table
         == COMPARE([run.path for run in copies], 100, 1, seeds=True)
         == bleu_table(copies, samples=100, seed=1).markdown()
     )
-    assert (runs[0] / NAME).is_file()
-
-
-def test_runs_without_scores_or_translations_are_given_no_statistics(tmp_path):
-    failed = record(tmp_path, "failed", 0, 0.0, status="failed")
-    change(failed / "summary.json", **COUNTS)
-    bare = run(tmp_path, "bare", 0, REFERENCES, statistics=False)
-    shutil.rmtree(bare / "translations")
-    for path in (failed, bare, tmp_path / "nowhere"):
-        add_bleu_statistics(path)
-        assert not (path / NAME).exists()

@@ -1,0 +1,256 @@
+"""The two frames of records: what a run wrote is in them, and one line names what is damaged."""
+
+import json
+import math
+import os
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roformer.report.runs import (
+    FILES,
+    METRICS,
+    RUNS,
+    STATUSES,
+    YOURS,
+    RecordError,
+    flattened,
+    read_recorded,
+    read_runs,
+    settings_of,
+    write_recorded,
+)
+from tests.browser.synthetic import append_row, write_run
+from tests.conftest import REPOSITORY
+from tests.property.hostile import fuzz, mangled
+
+LOSSES = {10: 5.0, 20: 4.5}
+EXPERIMENTS = REPOSITORY / "experiments"
+
+
+def values(runs, run, metric="valid/mlm_loss"):
+    """Return step → value of a run's metric."""
+    rows = runs.metrics[(runs.metrics.run == run) & (runs.metrics.metric == metric)]
+    return dict(zip(rows.step, rows.value, strict=True))
+
+
+def test_a_recorded_run_reads_like_its_folder(tmp_path):
+    folder = write_run(tmp_path / "runs/pretrain/run-s3", losses=LOSSES, seed=3)
+    write_recorded(tmp_path / "experiments/study", [folder])
+    found = read_runs(
+        [tmp_path / "experiments", tmp_path / "runs", tmp_path / "absent"], strict=False
+    )
+    assert list(found.runs.index) == [("study", "run-s3"), (YOURS, "run-s3")]
+    recorded, yours = (found.runs.loc[key] for key in found.runs.index)
+    differing = {key for key in recorded.index if recorded[key] != yours[key]}
+    assert differing == {"study", "folder", "written"}
+    assert (yours.status, yours.pipeline, yours.label, yours.seed) == (
+        *("done", "pretrain", "roformer (rotary)"),
+        3,
+    )
+    assert (yours.headline, yours.score, yours.steps) == ("valid/mlm_loss", 4.5, 20)
+    assert yours.config["model.position.kind"] == "rotary" and yours.environment["dirty"] is False
+    for study in found.runs.study:
+        rows = found.metrics[
+            (found.metrics.study == study) & (found.metrics.metric == "valid/mlm_loss")
+        ]
+        assert rows[["step", "samples", "tokens", "value"]].to_numpy().tolist() == [
+            [10, 20, 2000, 5.0],
+            [20, 40, 4000, 4.5],
+        ]
+
+
+def test_what_is_recorded_comes_back_to_the_last_digit(tmp_path):
+    """Not finite and not logged are told apart, and a run recorded again replaces itself."""
+    folder = write_run(tmp_path / "run-s0", losses=LOSSES)
+    rows = [
+        {"step": 1, "train/loss": 0.1 + 0.2, "data/tokens": 10**12, "x,\n": -1e-05},
+        {"step": 2, "train/loss": None},
+        {"step": 3, "other": 5.0},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert write_recorded(tmp_path / "study", [folder]) == ["run-s0"]
+    record, found = read_recorded(tmp_path / "study")["run-s0"]
+    assert json.dumps(found) == json.dumps(rows)
+    assert record["summary"] == json.loads((folder / "summary.json").read_text())
+    loss = values(read_runs([tmp_path / "study"]), "run-s0", "train/loss")
+    assert loss[1] == 0.1 + 0.2 and math.isnan(loss[2]) and 3 not in loss
+    before = [(tmp_path / "study" / name).read_bytes() for name in (RUNS, METRICS)]
+    write_recorded(tmp_path / "study", [folder])
+    assert [(tmp_path / "study" / name).read_bytes() for name in (RUNS, METRICS)] == before
+
+
+def test_all_recorded_runs_are_read():
+    runs = read_runs([EXPERIMENTS]).runs
+    assert len(runs) > 200 and runs.index.is_unique
+    assert (runs.status == [summary["status"] for summary in runs.summary]).all()
+    assert runs.config.all() and runs.environment.all() and runs.command.all()
+    assert not any(math.isnan(score) for score in runs.score[runs.status == "done"])
+
+
+def test_places_are_runs_studies_patterns_and_roots(tmp_path):
+    study = EXPERIMENTS / "wmt_builtin"
+    runs = read_runs([study]).runs
+    assert len(runs) == 3 and read_runs([study / "runs" / "*"]).runs.equals(runs)
+    rotary = read_runs([study / "runs" / "*rotary*"]).runs
+    assert list(rotary.run) == [run for run in runs.run if "rotary" in run]
+    (begun,) = read_runs(
+        [tmp_path / "runs" / "pretrain"]
+    ).runs.status  # of this machine: no study's
+    assert begun == "running"
+    with pytest.raises(RecordError, match=r"no run is .*wmt_builtin/runs/\*-s9"):
+        read_runs([study / "runs" / "*-s9"])
+    for name in ("a-s0", "a-s0.before-1"):
+        write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES)
+    (tmp_path / "runs/.locks/x").mkdir(parents=True)
+    assert list(read_runs([tmp_path / "runs"]).runs.run) == ["a-s0"]
+
+
+def test_a_configuration_is_what_changes_the_result_but_the_seed(tmp_path):
+    for name, more in {"a": {}, "b": {"seed": 1}, "c": {"rate": 0.002}}.items():
+        write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES, **more)
+    runs = read_runs([tmp_path / "runs"]).runs.set_index("run")
+    a, b, c = (runs.loc[name] for name in "abc")
+    assert a.configuration == b.configuration != c.configuration
+    assert "runtime.threads" in a.config and "runtime.threads" not in settings_of(a)
+
+
+@pytest.mark.parametrize("cut", range(1, 70, 7))
+def test_a_running_run_is_its_metrics_without_half_a_line(tmp_path, cut):
+    folder = write_run(tmp_path / "runs/pretrain/a", losses=LOSSES, status=None)
+    before = (folder / "metrics.jsonl").read_bytes()
+    append_row(folder, 30, 4.0)
+    content = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(content[: len(before) + cut])
+    found = read_runs([tmp_path / "runs"])
+    (run,) = found.runs.to_dict("records")
+    assert run["status"] == "running" and run["reason"].startswith("no summary yet")
+    assert (run["steps"], run["tokens"], run["pipeline"]) == (20, 4000, "pretrain")
+    assert (run["headline"], run["score"]) == ("valid/mlm_loss", 4.5)
+    assert run["label"] == "roformer (rotary)" and values(found, "a") == LOSSES
+
+
+def test_a_running_run_has_taken_the_time_from_its_start_to_its_last_line(tmp_path):
+    folder = write_run(tmp_path / "runs/pretrain/a", losses=LOSSES, status=None)
+    environment = json.loads((folder / "env.json").read_text())
+    environment["started"] = "1970-01-01T00:01:40+00:00"
+    (folder / "env.json").write_text(json.dumps(environment))
+    for name in FILES:
+        if (folder / name).exists():
+            os.utime(folder / name, (0, 150))
+    assert list(read_runs([folder]).runs.wall_seconds) == [50.0]
+
+
+def test_a_run_that_has_only_begun_or_failed_at_once_is_not_damaged(tmp_path):
+    begun = write_run(tmp_path / "runs/pretrain/begun", losses=LOSSES, status=None)
+    (begun / "metrics.jsonl").unlink()
+    failure = {"error": "Diverged: at step 1\nof 2", "metrics": {}}
+    failed = write_run(
+        tmp_path / "runs/pretrain/failed", losses=LOSSES, status="failed", summary=failure
+    )
+    (failed / "metrics.jsonl").write_text("")
+    one, other = read_runs([tmp_path / "runs"]).runs.to_dict("records")
+    assert one["status"] == "running" and one["steps"] is None
+    assert (other["status"], other["reason"]) == ("failed", "Diverged: at step 1\\nof 2")
+
+
+DAMAGE = [
+    ("summary.json", b"{", "summary.json is not what a run wrote"),
+    ("summary.json", b'{"pipeline": "pretrain"}', "summary.json .*: model: "),
+    ("summary.json", b'"status": "splendid"', "summary.json .*: status: .*done|degenerate|failed"),
+    ("metrics.jsonl", b'{"step": 1}\n{"step": 2, "x": "y"}\n', "metrics.jsonl:2 is not .*: x: "),
+    ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl:2 is not what a run wrote"),
+    ("metrics.jsonl", b'{"x": 1}', "metrics.jsonl:1 .*: step: "),
+    ("config.yaml", b"a: [", "config.yaml is not what a run wrote"),
+    ("env.json", b"[]", "env.json is not what a run wrote"),
+    ("metrics.jsonl", None, "metrics.jsonl cannot be read: No such file"),
+    ("config.yaml", None, "config.yaml cannot be read"),
+    ("env.json", None, "env.json cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "place"), DAMAGE)
+def test_a_damaged_record_is_one_line_or_a_row_with_its_reason(tmp_path, name, content, place):
+    folder = write_run(tmp_path / "pretrain/bad-s0", losses=LOSSES)
+    good = write_run(tmp_path / "pretrain/good-s0", losses=LOSSES)
+    write_recorded(tmp_path / "study", [good])
+    before = (tmp_path / "study" / RUNS).read_bytes()
+    if content is None:
+        (folder / name).unlink()
+    elif content.startswith(b'"status"'):
+        text = (folder / name).read_bytes()
+        (folder / name).write_bytes(text.replace(b'"status": "done"', content))
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(RecordError, match=place):
+        read_runs([folder])
+    with pytest.raises(RecordError, match=place):
+        write_recorded(tmp_path / "study", [good, folder])
+    assert (tmp_path / "study" / RUNS).read_bytes() == before
+    bad, _ = read_runs(
+        [tmp_path / "pretrain" / name for name in ("bad-s0", "good-s0")], strict=False
+    )[0].to_dict("records")
+    assert bad["status"] == "damaged" and str(folder) in bad["reason"]
+    assert "\n" not in bad["reason"]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "place"),
+    [
+        (RUNS, lambda text: text[:-20], "runs.jsonl:2 is no recorded run"),
+        (RUNS, lambda text: text * 2, "runs.jsonl:3 is no recorded run: id: a is there twice"),
+        (RUNS, lambda text: text.replace('"summary"', '"sum"'), "runs.jsonl:1 .*: summary"),
+        (RUNS, lambda text: "[]\n" + text, "runs.jsonl:1 is no recorded run"),
+        (RUNS, lambda text: text.splitlines()[0], "metrics.csv has lines of b, which runs.jsonl"),
+        (METRICS, lambda text: text.replace("4.5", "x"), "metrics.csv:3 .*'x'"),
+        (METRICS, lambda text: text.replace("b,10", "b,"), "metrics.csv:4 .*: step"),
+        (METRICS, lambda text: text.replace("b,10", "b,10,10"), "metrics.csv:4 is no line"),
+    ],
+)
+def test_a_damaged_study_is_one_line_or_a_row_with_its_reason(tmp_path, file, change, place):
+    folders = [write_run(tmp_path / "runs" / name, losses=LOSSES) for name in "ab"]
+    write_recorded(tmp_path / "study", folders)
+    (tmp_path / "study" / file).write_text(change((tmp_path / "study" / file).read_text()))
+    with pytest.raises(RecordError, match=place):
+        read_runs([tmp_path / "study"])
+    (row,) = read_runs([tmp_path / "study"], strict=False).runs.to_dict("records")
+    assert (row["study"], row["status"]) == ("study", "damaged") and "study" in row["reason"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@fuzz(25)
+def test_no_file_of_any_content_stops_the_others(tmp_path_factory, name, data):
+    root = tmp_path_factory.getbasetemp() / f"hostile-{name}"
+    shutil.rmtree(root, ignore_errors=True)
+    folder = write_run(root / "pretrain/a", losses=LOSSES)
+    (folder / name).write_bytes(data.draw(mangled((folder / name).read_bytes())))
+    (run,) = read_runs([root], strict=False).runs.to_dict("records")
+    assert run["status"] in STATUSES and run["reason"].isprintable()
+    assert (run["status"] == "damaged") == (str(folder) in run["reason"])
+
+
+def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES, status=None)
+    read_runs([tmp_path / "runs"])
+    append_row(tmp_path / "runs/pretrain/b", 30, 4.0)
+    read = []
+    monkeypatch.setattr(
+        "roformer.report.runs.read_folder",
+        lambda f, real=read_runs.__globals__["read_folder"]: (
+            read.append(f.name),
+            real(f),
+        )[1],
+    )
+    runs = read_runs([tmp_path / "runs"]).runs
+    assert read == ["b"] and list(runs.steps) == [20, 30]
+    shutil.rmtree(tmp_path / "runs/pretrain/b")
+    assert list(read_runs([tmp_path / "runs"]).runs.run) == ["a"]
+
+
+def test_a_config_is_flattened():
+    content = {"a": {"b": None, "c": [0.9, 0.98]}, "d": True, "e": "x", "f": {}}
+    assert flattened(content) == {"a.b": None, "a.c": [0.9, 0.98], "d": True, "e": "x"}
