@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from roformer.analysis.pretrained import Pretrained, open_pretrained
-from roformer.config.build import arm, plain
+from roformer.config.build import configuration, plain
 from roformer.data.mlm import validation_batches
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
@@ -303,5 +303,5 @@ def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
         "heads": model.heads,
         "head_dim": model.head_dim,
         **(trained if weights == "trained" else {}),
-        "settings": arm(type(run.config), plain(run.config)),
+        "settings": configuration(type(run.config), plain(run.config)),
     }

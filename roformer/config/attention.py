@@ -1,4 +1,4 @@
-"""The attention kernels that a model can be given; their code is in `roformer.nn.attention`."""
+"""Configurations of the attention kernels; their code is in `roformer.nn.attention`."""
 
 from __future__ import annotations
 

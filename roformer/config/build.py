@@ -1,4 +1,4 @@
-"""From what Hydra composed to a typed config, and from that to a run id.
+"""From a composed config to a typed one, and from that to a run id.
 
 Hydra accepts any key after `+`, so its own check is not enough: the config is rebuilt here from the
 dataclasses of `schema`, and an unknown key, a wrong type or an impossible combination stops with
@@ -29,8 +29,8 @@ C = TypeVar("C")
 
 Key = tuple[str, ...]
 """A dotted key in its parts."""
-MOST_TOLD = 3
-"""Mistakes told at once."""
+MOST_SHOWN = 3
+"""Mistakes shown at once."""
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
@@ -85,7 +85,7 @@ def read_yaml(text: str) -> dict[str, Any]:
         InputError: it did not write this.
     """
     try:
-        # What a short text can take: hours for brackets in brackets, any memory for aliases of aliases.
+        # Nested brackets take hours to parse, and aliases of aliases any memory.
         if len(text) > 50_000 or text.count("[") + text.count("{") > 200:
             raise ValueError("longer or deeper than a run's config")
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
@@ -119,8 +119,8 @@ def _classes(hint: Any) -> list[type]:
     return [cls for part in typing.get_args(hint) for cls in _classes(part)]
 
 
-def arm(cls: type, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a config changes the result, but the seed: the runs of an arm share it.
+def configuration(cls: type, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without its seed and its free keys: the runs of one configuration share it.
 
     Args:
         cls: of the config.
@@ -145,7 +145,7 @@ def run_id(config: Any) -> str:
     hash covers everything that changes the result but the seed, so that runs that differ in the seed
     alone stand side by side.
     """
-    content = arm(type(config), plain(config))
+    content = configuration(type(config), plain(config))
     text = json.dumps(content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     model = content["model"]
@@ -156,7 +156,7 @@ def run_id(config: Any) -> str:
 
 
 def _explain(cls: type, problems: Sequence[Any]) -> list[str]:
-    """Return a line for each key in which pydantic found something: what is wrong, and what to do."""
+    """Return a line for each key that pydantic refuses: what is wrong, and what to do."""
     told: dict[str, str] = {}
     unknown: dict[type, list[str]] = {}
     for problem in problems:
@@ -175,8 +175,8 @@ def _explain(cls: type, problems: Sequence[Any]) -> list[str]:
         word = "unknown key" if len(keys) == 1 else "unknown keys"
         lines.append(f"{', '.join(keys)}: {word}; valid keys here: {valid}")
     lines += told.values()
-    more = len(lines) - MOST_TOLD
-    return [*lines[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+    more = len(lines) - MOST_SHOWN
+    return [*lines[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _wrong(key: str, owner: type, problem: Any) -> str:

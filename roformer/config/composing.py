@@ -1,4 +1,4 @@
-"""What Hydra makes of a command line, and what is told where it can make nothing of it.
+"""Composing a command line with Hydra, and explaining what cannot be composed.
 
 A pipeline's options are in Hydra's search path: those of its own folder, `conf/pipelines/<pipeline>/`
 with its recipes; of the folders that its registry entry shares with others; and of `conf/` itself.
@@ -162,9 +162,8 @@ class Composer:
         choices = self._load([], RunMode.RUN).hydra.runtime.choices
         own = {str(group): option for group, option in choices.items()}
         # Hydra does not list a group of which several options are chosen.
-        for default in yaml.safe_load((self.home / f"{self.pipeline}.yaml").read_text())[
-            "defaults"
-        ]:
+        defaults = yaml.safe_load((self.home / f"{self.pipeline}.yaml").read_text())["defaults"]
+        for default in defaults:
             if isinstance(default, dict):
                 own |= {group: many for group, many in default.items() if isinstance(many, list)}
         return {group: option for group, option in own.items() if not group.startswith("hydra/")}
@@ -204,7 +203,7 @@ class Composer:
         )
 
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
-        """Return what is wrong with the overrides; what Hydra says of it, where that is not known."""
+        """Return what is wrong with the overrides, in words of Hydra where no better ones are known."""
         for override in overrides:
             key, equals, value = override.partition("=")
             if not equals and not key.startswith("~"):

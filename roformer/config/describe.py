@@ -1,4 +1,4 @@
-"""The help of a pipeline, out of its config's dataclasses: every key, its type, range and meaning."""
+"""The help of a pipeline, from its config's dataclasses: every key, its type, range and meaning."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ def _section(schema: type[Any], config: Any, prefix: str) -> Iterator[str]:
     for field in dataclasses.fields(schema):
         key = f"{prefix}{field.name}"
         value = getattr(config, field.name) if config is not None else _default(field)
-        sections: list[Any] = [
-            one for one in _members(hints[field.name]) if dataclasses.is_dataclass(one)
-        ]
+        members = _members(hints[field.name])
+        sections: list[Any] = [one for one in members if dataclasses.is_dataclass(one)]
         if not sections:
             shown = "" if value is dataclasses.MISSING else f" = {_value(value)}"
             yield f"  {key}  {_type(hints[field.name])}{shown}"
@@ -54,16 +53,11 @@ def _section(schema: type[Any], config: Any, prefix: str) -> Iterator[str]:
         if chosen is None:
             yield f"  {key} = {_value(value)}"
             yield from _indented(meanings.get(field.name, ""))
-        several = len(sections) > 1
         for section in sorted(sections, key=lambda one: one is not chosen):
-            if not several:
-                yield from _heading(f"{key}:", section)
-            elif section is chosen:
-                yield from _heading(f"{key}, kind={_kind(section)}:", section)
-            else:
-                yield from _heading(f"{key}, if kind={_kind(section)}:", section)
-            held = value if section is chosen else None
-            yield from _section(section, held, f"{key}.")
+            kind = f"kind={_kind(section)}"
+            several = f", {kind}" if section is chosen else f", if {kind}"
+            yield from _heading(f"{key}{several if len(sections) > 1 else ''}:", section)
+            yield from _section(section, value if section is chosen else None, f"{key}.")
 
 
 def _heading(title: str, section: type[Any]) -> Iterator[str]:

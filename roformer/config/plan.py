@@ -1,4 +1,4 @@
-"""What a plan can be told: all that its training can be, and the devices that would do it."""
+"""The keys of a plan: those of its training, and the devices that it is planned for."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The config of each pipeline's runs, and so what a record's config says of its arm."""
+"""The config of each pipeline's runs, and the part of a recorded config that changes the result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from roformer.config.build import arm, free_keys
+from roformer.config.build import configuration, free_keys
 from roformer.pipelines import registry
 
 RUNS: dict[str, type] = {
@@ -17,13 +17,13 @@ RUNS: dict[str, type] = {
 
 
 def arm_settings(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a recorded config changes the result, but the seed.
+    """Return a recorded config without its seed and the keys that change no result.
 
     Args:
         pipeline: whose run it is; of one that is not ours all counts.
         config: the record's, as plain data.
     """
-    return arm(RUNS[pipeline], config) if pipeline in RUNS else dict(config)
+    return configuration(RUNS[pipeline], config) if pipeline in RUNS else dict(config)
 
 
 def changes_result(pipeline: str, key: str) -> bool:
