@@ -13,11 +13,10 @@ from pathlib import Path
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.dashboard.records import RunReader, RunRecord
+from roformer.report.dashboard.records import read_runs
 from roformer.report.dashboard.server import DashboardServer
-from roformer.report.recorded import METRICS, RUNS
-from roformer.report.records import RecordError
 from roformer.report.reproduction import Row, read_reproduction
+from roformer.report.runs import METRICS, RUNS, RecordError, Runs
 from roformer.report.sections import sections_of
 from roformer.report.tables import Table
 from roformer.training.records import write_atomically
@@ -41,13 +40,13 @@ def main(sections: Callable[[], Sections] = dict) -> None:
         for root in arguments.roots:
             if not root.is_dir():
                 raise InputError(f"{root} is no folder: give such as experiments or runs")
-        reader = RunReader(arguments.roots or DEFAULT_ROOTS)
+        roots = arguments.roots or DEFAULT_ROOTS
         if arguments.output is not None:
-            records = reader.read()
-            rows = rows_of(reader.roots, records)
+            records = read_runs(roots)
+            rows = rows_of(roots, records)
             write(arguments.output, build_page(records, sections(), rows=rows))
         else:
-            serve(reader, sections, arguments.port)
+            serve(roots, sections, arguments.port)
 
 
 def write(path: Path, page: str) -> None:
@@ -57,21 +56,21 @@ def write(path: Path, page: str) -> None:
     print(f"{path}: {len(page.encode()) / 1e6:.1f} MB, opens without a network")
 
 
-def serve(reader: RunReader, sections: Callable[[], Sections], port: int) -> None:
+def serve(roots: Sequence[Path], sections: Callable[[], Sections], port: int) -> None:
     if not 0 <= port < 2**16:
         raise InputError(f"--port {port} is no port: give one from 1024 to 65535")
     one_at_a_time = threading.Lock()  # the reader keeps what it read
 
     def page() -> str:
         with one_at_a_time:
-            records = reader.read()
-            rows = rows_of(reader.roots, records)
+            records = read_runs(roots)
+            rows = rows_of(roots, records)
             return build_page(records, sections(), rows=rows, live=True)
 
     def data() -> str:
         with one_at_a_time:
-            records = reader.read()
-            rows = rows_of(reader.roots, records)
+            records = read_runs(roots)
+            rows = rows_of(roots, records)
             return data_json(records, sections(), rows=rows, live=True)
 
     try:
@@ -88,7 +87,7 @@ def serve(reader: RunReader, sections: Callable[[], Sections], port: int) -> Non
         print("\nstopped")
 
 
-def rows_of(roots: Sequence[Path], records: Sequence[RunRecord]) -> list[Row]:
+def rows_of(roots: Sequence[Path], records: Runs) -> list[Row]:
     """Return the page's first table; none where no root has the paper's numbers or they are damaged."""
     try:
         return [row for root in roots for row in read_reproduction(root, records)]

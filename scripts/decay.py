@@ -12,7 +12,8 @@ from pathlib import Path
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.pipelines.decay import measure
-from roformer.report.decay import decay_tables, read_decay
+from roformer.report.results import decay_tables, read_decay
+from roformer.report.tables import markdown_of
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -57,7 +58,7 @@ def main() -> None:
 
 def print_tables(file: Path) -> None:
     """Print the tables of a record in Markdown."""
-    print("\n\n".join(table.markdown() for table in decay_tables(read_decay(file))))
+    print(markdown_of(decay_tables(read_decay(file))))
 
 
 if __name__ == "__main__":

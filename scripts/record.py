@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.pipelines.bleu_record import add_bleu_statistics
-from roformer.report.recorded import write_recorded
+from roformer.report.runs import write_recorded
 from roformer.training.records import RunFolder, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
-from roformer.report.blocks import BLOCKS, markdown_of
 from roformer.report.dashboard.page import build_page
-from roformer.report.dashboard.records import read_runs
 from roformer.report.pages import refresh
 from roformer.report.reproduction import read_reproduction, screen
+from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
+from roformer.report.tables import markdown_of
 from roformer.stdout import outlive_reader
 from roformer.training.records import write_atomically
 
@@ -36,9 +36,9 @@ def report(experiments: Path, runs: Path) -> None:
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.glob("*/REPORT.md"))
-    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page, BLOCKS)]
+    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page)]
     print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
-    records = read_runs([experiments, runs])
+    records = read_runs([experiments, runs], strict=False)
     rows = read_reproduction(experiments, records)
     folder = runs / FOLDER
     folder.mkdir(parents=True, exist_ok=True)

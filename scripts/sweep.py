@@ -12,7 +12,7 @@ from pathlib import Path
 
 from roformer.cli import CONF, DIVERGED, leave_on_signal
 from roformer.commands import Command, Running, run_commands
-from roformer.report.records import RecordError
+from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study
 from roformer.stdout import outlive_reader
 

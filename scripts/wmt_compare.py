@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from roformer.report.recorded import find_runs
-from roformer.report.wmt_bootstrap import bleu_table
+from roformer.report.runs import YOURS, read_runs
+from roformer.report.wmt import bleu_table
 from roformer.stdout import end_with_reader
 
 
@@ -23,11 +23,10 @@ def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) 
     """
     from roformer.pipelines.bleu_record import add_bleu_statistics  # takes seconds: torch
 
-    runs = find_runs(paths)
-    for run in runs:
-        if isinstance(run, Path):
-            add_bleu_statistics(run)
-    return bleu_table(runs, samples=samples, seed=seed, each_run=not seeds).markdown()
+    found = read_runs(paths).runs
+    for folder in found.folder[found.study == YOURS]:
+        add_bleu_statistics(Path(folder))
+    return bleu_table(read_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What of a translation run's BLEU can be recorded without the texts: its statistics, line by line.
 
 The references are the data set's and stay out of a record; with these counts intervals and
-comparisons of BLEU are computed from the record alone (`roformer.report.bleu`).
+comparisons of BLEU are computed from the record alone (`roformer.report.wmt`).
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ register(
         prepare="roformer.pipelines.pretrain:prepare",
         plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
         folders="roformer.pipelines.stages:folders_of",
-        tell="roformer.report.stages:stages_text",
+        tell="roformer.report.paper:stages_text",
         run_config="roformer.config.schema:PretrainConfig",
         runs="pretrain",
         groups=("text",),
@@ -201,7 +201,7 @@ register(
         headline=None,
         task="roformer.pipelines.finetune:open_task",
         folders="roformer.pipelines.glue:folders_of",
-        tell="roformer.report.glue:glue_tables",
+        tell="roformer.report.glue:grid_tables",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
     )

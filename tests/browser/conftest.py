@@ -8,8 +8,8 @@ import pytest
 
 from roformer.report.dashboard.page import build_page
 from roformer.report.dashboard.records import read_runs
-from roformer.report.recorded import write_recorded
 from roformer.report.reproduction import read_reproduction
+from roformer.report.runs import write_recorded
 from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.conftest import REPOSITORY

@@ -6,9 +6,9 @@ import statistics
 from pathlib import Path
 
 import pytest
+from roformer.report.recorded import find_runs
 
 from roformer.report.dashboard.records import YOURS, read_runs
-from roformer.report.recorded import find_runs
 from roformer.report.reproduction import read_reproduction
 from tests.browser.conftest import PLOT, SECTIONS, unfolded, until
 from tests.browser.synthetic import HOSTILE, HOSTILE_NAME

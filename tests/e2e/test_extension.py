@@ -27,7 +27,7 @@ from roformer.pipelines.extension import (
     with_scaling,
 )
 from roformer.pipelines.pretrain import prepare
-from roformer.report.extension import extension_tables, verdict
+from roformer.report.results import extension_tables, verdict
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run
 

@@ -15,10 +15,10 @@ from roformer.errors import InputError
 from roformer.pipelines.pretrain import MaskedLMTask, prepare
 from roformer.pipelines.replay import replay
 from roformer.pipelines.stages import stages_of, train_stages
-from roformer.report.stages import stages_table
+from roformer.report.paper import read_paper, stages_table
+from roformer.report.runs import read_runs
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_same, results, weights
 
 SMALL = [
@@ -197,7 +197,7 @@ def test_a_record_of_a_stage_reads_back_as_the_pretraining_that_it_was(arguments
 
 def test_the_table_has_the_paper_and_ours(arguments):
     folders = run(arguments, FIRST, KEPT)
-    text = stages_table(REPOSITORY / "experiments" / "paper.yaml", folders).markdown()
+    text = stages_table(read_paper(), read_runs(folders).runs).markdown()
     metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
     (row,) = [line for line in text.splitlines() if line.startswith("| accuracy | our stage 2")]
     assert "length 64, batch 4, 12 steps" in row

@@ -22,8 +22,9 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
-from roformer.report.dashboard.records import STATUSES, YOURS, Point, RunRecord
+from roformer.report.dashboard.records import Point, records_of
 from roformer.report.reproduction import LEGEND, Row
+from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.sections import HERE
 from roformer.report.tables import Table
 
@@ -36,7 +37,7 @@ SCRIPTS = ("page.js", "results.js", "runs.js", "curves.js", "compare.js", "start
 
 
 def build_page(
-    records: Iterable[RunRecord],
+    records: Runs,
     sections: Mapping[str, Sequence[Table]],
     *,
     rows: Sequence[Row] = (),
@@ -81,14 +82,14 @@ def policy(scripts: Iterable[str], *, live: bool) -> str:
 
 
 def data_json(
-    records: Iterable[RunRecord],
+    records: Runs,
     sections: Mapping[str, Sequence[Table]],
     *,
     rows: Sequence[Row] = (),
     live: bool = False,
 ) -> str:
     """Return what the page shows, as JSON that no HTML parser sees an end of a script in."""
-    runs = sorted(records, key=lambda run: (run.study != YOURS, run.study, run.name))
+    runs = sorted(records_of(records), key=lambda run: (run.study != YOURS, run.study, run.name))
     content = {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
         "poll": POLL_SECONDS if live else None,
@@ -134,7 +135,7 @@ def thinned(points: Sequence[Point], longest: int = LONGEST_CURVE) -> list[Point
     return [points[i] for i in sorted(kept)]
 
 
-def _run(run: RunRecord) -> dict[str, Any]:
+def _run(run: Any) -> dict[str, Any]:
     return {
         "id": run.folder,
         "key": hashlib.sha256(run.folder.encode()).hexdigest()[:12],
@@ -151,7 +152,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
         "seed": run.seed,
         "status": run.status,
         "reason": run.reason,
-        "headline": [[metric, _null(value)] for metric, value in run.headline.items()],
+        "headline": [[metric, _null(value)] for metric, value in run.headline_metrics.items()],
         "steps": run.steps,
         "tokens": run.tokens,
         "seconds": run.wall_seconds,
