@@ -1,4 +1,4 @@
-"""Measure speed against peers: `python -m benchmarks rotary like shipped finetuning`.
+"""Measure speed against other libraries: `python -m benchmarks rotary like shipped finetuning`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 """
@@ -7,12 +7,12 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.finetuning import bench_finetuning, measure_finetuning
 from benchmarks.kernels import bench_kernels
 from benchmarks.linear import bench_linear, measure_linear
 from benchmarks.rotary import bench_rotary
+from benchmarks.timing import Row
 from benchmarks.training import bench_as_shipped, bench_like_for_like, measure_training
 from benchmarks.translation import (
     bench_decoding,
@@ -21,10 +21,10 @@ from benchmarks.translation import (
     measure_translation,
 )
 from roformer.cli import one_line_errors
-from roformer.stdout import outlive_reader
+from roformer.script import outlive_reader
 from roformer.training.records import environment
 
-SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+SUITES: dict[str, Callable[[int], list[Row]]] = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
@@ -34,7 +34,7 @@ SUITES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "linear": lambda rounds: bench_linear(rounds=rounds),
 }
 DECODING = "decoding"
-"""The suite that needs a run, and is left out where none is given."""
+"""The suite that needs a run; it is left out where none is given."""
 MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "training": measure_training,
     "finetuning": measure_finetuning,
@@ -42,7 +42,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "decoding": measure_decoding,
     "linear": measure_linear,
 }
-"""What a child process may be asked for."""
+"""What a child process can measure."""
 
 
 def main() -> None:
@@ -69,14 +69,11 @@ def main() -> None:
         rows = suites[suite](arguments.rounds)
         for row in rows:
             goal = f"[{row['goal']}]" if row["goal"] else ""
-            speed = row.get("ours_tokens_per_second")
-            tokens = f"{speed:,.0f} tok/s; " if speed else ""
-            if sentences := row.get("ours_sentences_per_second"):
-                tokens = f"{sentences:,.0f} sentences/s; "
-            print(
-                f"{row['ratio']:6.2f}x {goal:>7}  {row['what']}  ({tokens}deviations: {row['deviations']})",
-                flush=True,
-            )
+            units = {"tok": "tokens", "sentences": "sentences"}
+            rates = {unit: row.get(f"ours_{name}_per_second") for unit, name in units.items()}
+            speed = "".join(f"{rate:,.0f} {unit}/s; " for unit, rate in rates.items() if rate)
+            said = f"{row['what']}  ({speed}deviations: {row['deviations']})"
+            print(f"{row['ratio']:6.2f}x {goal:>7}  {said}", flush=True)
         arguments.output.mkdir(parents=True, exist_ok=True)
         record = {"rows": rows, "env": environment(seed=0, data="", devices=1, process={})}
         (arguments.output / f"{suite}.json").write_text(json.dumps(record, indent=1))

@@ -1,19 +1,17 @@
-"""One epoch of fine-tuning with GLUE-like lengths: our loop against `transformers`' Trainer.
+"""An epoch of fine-tuning with lengths like GLUE's: our loop against transformers' Trainer.
 
-512 texts, lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, vocabulary of
-bert-base-uncased, fused AdamW on both sides. Three ways of one epoch:
+512 texts of lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, the vocabulary
+of bert-base-uncased, fused AdamW on both sides, without evaluation and checkpoints:
 
 * ours: the loop of `make glue` with length-bucketed batches, in fp32 and in bf16;
-* the same with every text padded to 512, the paper's length, where padding is fixed;
-* the Trainer with dynamic padding, as it comes: `BertForSequenceClassification`, fp32.
+* fixed: the same with every text padded to 512, the paper's length;
+* trainer: the Trainer as it comes, with dynamic padding, in fp32.
 
-Ours runs with the process settings of the scripts, the Trainer without and, in a further row, with
-them. Evaluation and checkpoints are left out on both sides. Processes take turns.
+Ours runs with the process settings of the scripts ("tuned"), the Trainer without and with them.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +24,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.timing import in_child, ratio
+from benchmarks import peers
+from benchmarks.peers import Size
+from benchmarks.timing import Row, in_turns, row
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
@@ -39,72 +39,69 @@ from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
 from roformer.training.state import State
-from roformer.training.task import Batch, Settings, tokens_in
+from roformer.training.task import Batch, Settings, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
+SIZE = Size(4, 256, 4, 1024)
 OURS = {
     "fp32": "no dropout (recipe mini of glue)",
     "bf16": "bf16 autocast, no dropout (recipe mini of glue)",
 }
 COMPARISONS = [
-    ("fixed fp32", "ours fp32", "padding to 512, fp32 on both sides", 15.0),
-    ("fixed bf16", "ours bf16", "padding to 512, bf16 on both sides", None),
+    ("fixed fp32 tuned", "ours fp32", "padding to 512, fp32 on both sides", 15.0),
+    ("fixed bf16 tuned", "ours bf16", "padding to 512, bf16 on both sides", None),
     ("trainer", "ours bf16", "Trainer with dynamic padding, as shipped", 3.0),
-    ("trainer, tuned", "ours bf16", "Trainer, process settings on both sides", None),
-    ("trainer, tuned", "ours fp32", "Trainer, process settings and fp32 on both sides", None),
+    ("trainer tuned", "ours bf16", "Trainer, process settings on both sides", None),
+    ("trainer tuned", "ours fp32", "Trainer, process settings and fp32 on both sides", None),
 ]
-"""Peer, ours, what it is against, goal."""
+"""Peer, ours, what the peer is, goal."""
 
 
-def bench_finetuning(*, rounds: int) -> list[dict[str, Any]]:
-    """Return one row a comparison; the processes take turns, `rounds` of them each."""
-    seconds: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for precision in OURS:
-            variants = [f"ours {precision}", f"fixed {precision}"]
-            for name, times in in_child("finetuning", variants=variants, tuned=True).items():
-                seconds.setdefault(name, []).append(statistics.median(times))
-        for name, tuned in (("trainer", False), ("trainer, tuned", True)):
-            times = in_child("finetuning", variants=["trainer"], tuned=tuned)["trainer"]
-            seconds.setdefault(name, []).append(statistics.median(times))
-    return [
-        {
-            "what": f"fine-tuning epoch, against {what}",
-            "ratio": ratio(seconds[peer], seconds[ours]),
-            "goal": goal,
-            "peer_seconds": statistics.median(seconds[peer]),
-            "ours_seconds": statistics.median(seconds[ours]),
-            "ours_tokens_per_second": int(lengths().sum()) / statistics.median(seconds[ours]),
-            "deviations": OURS[ours.removeprefix("ours ")],
-        }
-        for peer, ours, what, goal in COMPARISONS
+def bench_finetuning(*, rounds: int) -> list[Row]:
+    """Return one row for each comparison."""
+    requests = [
+        *({"variants": [f"ours {p}", f"fixed {p}"], "tuned": True} for p in OURS),
+        {"variants": ["trainer"], "tuned": False},
+        {"variants": ["trainer"], "tuned": True},
     ]
+    seconds = in_turns("finetuning", requests, rounds=rounds)
+    tokens, rows = int(lengths().sum()), []
+    for peer, ours, what, goal in COMPARISONS:
+        found = row(
+            f"fine-tuning epoch, against {what}",
+            seconds[peer],
+            seconds[f"{ours} tuned"],
+            goal=goal,
+            deviations=OURS[ours.removeprefix("ours ")],
+        )
+        rows.append({**found, "ours_tokens_per_second": tokens / found["ours_seconds"]})
+    return rows
 
 
 def measure_finetuning(
     *, variants: list[str], tuned: bool, rounds: int = 3
 ) -> dict[str, list[float]]:
-    """Return seconds an epoch of each variant in this process, after one to warm up."""
+    """Return the seconds of an epoch of each variant in this process, after one to warm up."""
     if tuned:
         tune_process()
     calls: dict[str, Callable[[], float]] = {
         f"{name} {precision}": partial(our_epoch, inputs, precision)
         for name, inputs in (("ours", Inputs), ("fixed", Padded))
-        for precision in ("fp32", "bf16")
+        for precision in OURS
     }
     calls["trainer"] = trainer_epoch
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    seconds: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name in variants:
             spent = calls[name]()
             if turn:
-                seconds[name].append(spent)
+                seconds.setdefault(f"{name} tuned" if tuned else name, []).append(spent)
     return seconds
 
 
 def lengths() -> Ids:
-    """Return tokens of each text, special ones included, (TEXTS,)."""
+    """Return the number of tokens of each text, special ones included, (TEXTS,)."""
     drawn = np.random.default_rng(0).lognormal(3.45, 0.56, TEXTS)
     return np.clip(drawn, 8, 128).astype(np.int64)
 
@@ -130,7 +127,7 @@ class Padded(Inputs):
         }
 
 
-class Epoch:
+class Epoch(Task):
     """One epoch of binary classification as a task of the loop; nothing is evaluated."""
 
     monitor, higher_is_better, flops_per_token = "none", True, 0.0
@@ -145,10 +142,7 @@ class Epoch:
         config = schema.EncoderConfig(
             name="roformer",
             size="mini",
-            layers=4,
-            hidden_size=256,
-            heads=4,
-            intermediate_size=1024,
+            **SIZE._asdict(),
             hidden_dropout=0.0,
             attention_dropout=0.0,
             position=encodings.Rotary(),
@@ -183,22 +177,14 @@ class Epoch:
 
 
 def our_epoch(inputs: type[Inputs], precision: str) -> float:
-    """Return the seconds that our loop spends in the updates of an epoch."""
+    """Return the seconds that our loop spends in the steps of an epoch."""
     task = Epoch(inputs)
     steps = len(task.order)
     device = default_device()
+    every = dict.fromkeys(("steps", "log_every", "evaluate_every", "checkpoint_every"), steps)
     settings = Settings(
         seed=0,
-        training=build(
-            schema.LoopConfig,
-            {
-                "steps": steps,
-                "precision": precision,
-                "log_every": steps,
-                "evaluate_every": steps,
-                "checkpoint_every": steps,
-            },
-        ),
+        training=build(schema.LoopConfig, {**every, "precision": precision}),
         optimizer=schema.OptimizerConfig(learning_rate=1e-4),
         schedule=schema.ScheduleConfig(),
         runtime=build(schema.RuntimeConfig, {"device": device, "progress": False}),
@@ -215,23 +201,10 @@ def our_epoch(inputs: type[Inputs], precision: str) -> float:
 
 def trainer_epoch() -> float:
     """Return the seconds of `Trainer.train` over an epoch, without evaluation and checkpoints."""
-    from transformers import (
-        BertConfig,
-        BertForSequenceClassification,
-        Trainer,
-        TrainingArguments,
-    )
+    from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(0)
-    model = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=256,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            intermediate_size=1024,
-        )
-    )
+    model = peers.classifier(SIZE, VOCABULARY)
     ids, labels = texts()
     rows = [
         {"input_ids": [2, *row.tolist(), 3], "labels": int(label)}

@@ -7,21 +7,24 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 REPOSITORY = Path(__file__).parents[1]
+Row = dict[str, Any]
 
 
 def interleave(
-    variants: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1, calls: int = 1
+    variants: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1
 ) -> dict[str, list[float]]:
-    """Return seconds a call of every variant in every round.
+    """Return the seconds of a call of every variant in every round.
 
-    One round calls each variant once (`calls` times in a row), in an order that is reversed every
-    other round, so that a slow moment of the machine meets all of them.
+    Each round calls every variant once, in an order that is reversed every other round, so that a slow
+    moment of the machine meets all of them.
     """
     for _ in range(warmup):
         for call in variants.values():
@@ -31,10 +34,9 @@ def interleave(
         for name in list(variants) if turn % 2 == 0 else reversed(list(variants)):
             _wait()
             began = time.perf_counter()
-            for _ in range(calls):
-                variants[name]()
+            variants[name]()
             _wait()
-            seconds[name].append((time.perf_counter() - began) / calls)
+            seconds[name].append(time.perf_counter() - began)
     return seconds
 
 
@@ -43,26 +45,45 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def ratio(peer: list[float], ours: list[float]) -> float:
-    """Return how many times faster ours is: the median of the ratios within each round."""
-    return statistics.median(p / o for p, o in zip(peer, ours, strict=True))
+def row(
+    what: str,
+    peer: list[float],
+    ours: list[float],
+    *,
+    goal: float | None = None,
+    deviations: str = "none: same function, same type",
+    **more: Any,
+) -> Row:
+    """Return a comparison: the ratio is the median of the ratios within each round."""
+    return {
+        "what": what,
+        "ratio": statistics.median(p / o for p, o in zip(peer, ours, strict=True)),
+        "goal": goal,
+        "peer_seconds": statistics.median(peer),
+        "ours_seconds": statistics.median(ours),
+        "deviations": deviations,
+        **more,
+    }
+
+
+def compare(
+    what: str, peer: Callable[[], object], ours: Callable[[], object], *, rounds: int, **more: Any
+) -> Row:
+    """Return a comparison of two calls timed in this process; `more` as for `row`."""
+    seconds = interleave({"peer": peer, "ours": ours}, rounds=rounds, warmup=2)
+    return row(what, seconds["peer"], seconds["ours"], **more)
 
 
 def in_child(measure: str, **request: object) -> dict[str, list[float]]:
-    """Measure in a fresh process, since the settings of a process cannot be taken back.
+    """Measure in a fresh process, since the settings of a process cannot be undone.
 
     Args:
-        measure: which function of `benchmarks/__main__.py` to call there.
-        request: its arguments.
+        measure: a name in `MEASURES` of `benchmarks/__main__.py`.
+        request: arguments of its function.
     """
+    asked = json.dumps({"measure": measure, **request})
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks",
-            "--child",
-            json.dumps({"measure": measure, **request}),
-        ],
+        [sys.executable, "-m", "benchmarks", "--child", asked],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -70,3 +91,15 @@ def in_child(measure: str, **request: object) -> dict[str, list[float]]:
     )
     result: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def in_turns(
+    measure: str, requests: Sequence[Mapping[str, object]], *, rounds: int
+) -> dict[str, list[float]]:
+    """Return all values of every variant; each round starts a process for every request."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        for request in requests:
+            for name, measured in in_child(measure, **request).items():
+                values[name] += measured
+    return dict(values)

@@ -1,23 +1,19 @@
-"""Translation against `transformers`' Marian: training steps, real lengths, beam search.
+"""Translation against transformers' Marian: training steps, real lengths, beam search.
 
-* equal batches: 273 pairs of 15 and 15 tokens, 6+6 layers × 256, vocabulary 10,000, the same dropout,
-  label smoothing and fused AdamW; forward, backward and update.
-* real lengths: the same model on batches of Multi30k's lengths; ours by length, theirs at random and
-  padded to their longest by the default collator, as many tokens a batch. Real target tokens a second.
-* beam search: one post-norm, sinusoidal run of ours, its weights in both models; test_2016_flickr with
-  a beam of 4, sentences a second and BLEU. Needs the run: `make bench ARGS="decoding --run runs/wmt/…"`.
-
-Processes take turns; within one, theirs and ours alternate.
+* equal batches: a step on 273 pairs of 15 and 15 tokens, 6+6 layers × 256, vocabulary 10,000, the same
+  dropout, label smoothing and fused AdamW.
+* real lengths: the same model on batches of Multi30k's lengths; ours bucketed by length, theirs at
+  random and padded to their longest, with as many tokens. Real target tokens a second.
+* beam search: the weights of a post-norm, sinusoidal run of ours in both models; test_2016_flickr with
+  a beam of 4, sentences a second and BLEU: `make bench ARGS="decoding --run runs/wmt/…"`.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.timing import in_child, interleave, ratio
+from benchmarks import peers
+from benchmarks.peers import END, PAD, Size
+from benchmarks.timing import Row, in_turns, interleave, row
 from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
@@ -36,79 +34,82 @@ from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_b
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu
 from roformer.inference.translate import Translator, load_translator
-from roformer.interop.marian import to_marian
+from roformer.interop.equivalents import to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training.hardware import default_device
 from roformer.training.optim import build_optimizer
 from roformer.training.process import tune_process
 
-VOCABULARY, PAD, END, DROPOUT, SMOOTHING = 10_000, 0, 1, 0.1, 0.1
+VOCABULARY, DROPOUT, SMOOTHING = 10_000, 0.1, 0.1
+SIZE = Size(6, 256, 4, 1024)
 PAIRS, LENGTH, BUCKET = 273, 15, 4096
 BATCHES = 1
-"""Of Multi30k's lengths that a call goes through."""
+"""Batches of Multi30k's lengths in a call."""
 SEARCH_BATCH = 64
-"""Sentences that Marian's `generate` is given at once, sorted by length."""
-WAYS = {
-    "stock": ("as shipped", "bf16", "fp32", False),
-    "fp32": ("process settings and fp32 on both sides", "fp32", "fp32", True),
-    "bf16": ("process settings and bf16 on both sides", "bf16", "bf16", True),
-}
-"""Name → what is said of it, our precision, theirs, whether theirs gets the process settings."""
+"""Sentences of a call of Marian's `generate`, sorted by length."""
+WAYS = (
+    ("as shipped", "bf16", "fp32"),
+    ("process settings and fp32 on both sides", "fp32", "fp32 tuned"),
+    ("process settings and bf16 on both sides", "bf16", "bf16 tuned"),
+)
+"""Name, our precision (always with the process settings), theirs."""
 
 Batch = dict[str, Tensor]
 Lengths = NDArray[np.int64]
 
 
-def bench_translation(*, rounds: int) -> list[dict[str, Any]]:
-    """Return one row a way of training and kind of batch."""
-    seconds: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for kind in ("equal", "lengths"):
-            for tuned in (False, True):
-                times = in_child("translation", kind=kind, tuned=tuned)
-                for name, each in times.items():
-                    seconds.setdefault(name, []).append(statistics.median(each))
+def bench_translation(*, rounds: int) -> list[Row]:
+    """Return one row for each kind of batch and way of training."""
+    requests = [
+        {"kind": kind, "tuned": tuned} for kind in ("equal", "lengths") for tuned in (False, True)
+    ]
+    seconds = in_turns("translation", requests, rounds=rounds)
     rows = []
     for kind, what, goal in (
         ("equal", "translation step, equal batches", 1.3),
         ("lengths", "translation step, Multi30k's lengths", 2.0),
     ):
-        for said, ours, theirs, tuned in WAYS.values():
-            peer = seconds[f"{kind} theirs {theirs}{' tuned' if tuned else ''}"]
-            mine = seconds[f"{kind} ours {ours} tuned"]
-            rows.append(
-                {
-                    "what": f"{what}, {said}",
-                    "ratio": ratio(peer, mine),
-                    "goal": goal if said != "as shipped" or kind == "lengths" else None,
-                    "peer_tokens_per_second": 1 / statistics.median(peer),
-                    "ours_tokens_per_second": 1 / statistics.median(mine),
-                    "deviations": "none" if ours == theirs == "fp32" else "bf16 autocast",
-                }
+        for name, ours, theirs in WAYS:
+            found = row(
+                f"{what}, {name}",
+                seconds[f"{kind} theirs {theirs}"],
+                seconds[f"{kind} ours {ours} tuned"],
+                goal=goal if name != "as shipped" or kind == "lengths" else None,
+                deviations=_deviations(ours, theirs),
             )
+            rows.append(_rates(found, "tokens"))
     return rows
 
 
+def _deviations(ours: str, theirs: str) -> str:
+    return "none" if ours == "fp32" and theirs.startswith("fp32") else "bf16 autocast"
+
+
+def _rates(found: Row, unit: str) -> Row:
+    """Replace the seconds of one token or sentence by how many there are in a second."""
+    rates = {
+        f"{side}_{unit}_per_second": 1 / found.pop(f"{side}_seconds") for side in ("peer", "ours")
+    }
+    return found | rates
+
+
 def measure_translation(*, kind: str, tuned: bool, rounds: int = 2) -> dict[str, list[float]]:
-    """Return seconds a real target token of the variants of one process."""
+    """Return the seconds of a real target token of each variant in this process."""
     if tuned:
         tune_process()
-    ending = " tuned" if tuned else ""
+    equal = kind == "equal"
+    sides = {"theirs": (their_step, equal_batches if equal else default_batches)}
+    if tuned:
+        sides["ours"] = (our_step, equal_batches if equal else our_batches)
     variants: dict[str, Callable[[], None]] = {}
     tokens: dict[str, float] = {}
-    for precision in ("fp32", "bf16") if tuned else ("fp32",):
-        for name, build, batches in (
-            ("theirs", their_step, default_batches if kind == "lengths" else equal_batches),
-            ("ours", our_step, our_batches if kind == "lengths" else equal_batches),
-        ):
-            if name == "ours" and not tuned:
-                continue
-            made = batches()
-            variant = f"{kind} {name} {precision}{ending}"
-            variants[variant] = partial(every, made, build(precision))
+    for precision in ("fp32 tuned", "bf16 tuned") if tuned else ("fp32",):
+        for name, (build, batches) in sides.items():
+            made, variant = batches(), f"{kind} {name} {precision}"
+            variants[variant] = partial(every, made, build(precision[:4]))
             tokens[variant] = float(sum(int((b["labels"] != IGNORED).sum()) for b in made))
-    seconds = interleave(variants, rounds=rounds, warmup=1 if kind == "equal" else 0)
+    seconds = interleave(variants, rounds=rounds, warmup=int(equal))
     return {name: [s / tokens[name] for s in times] for name, times in seconds.items()}
 
 
@@ -121,7 +122,7 @@ def every(batches: list[Batch], step: Callable[[Batch], None]) -> None:
 
 
 def multi30k_lengths(count: int = 4000) -> tuple[Lengths, Lengths]:
-    """Return source and target tokens of so many pairs, drawn as Multi30k's are distributed.
+    """Return source and target lengths of `count` pairs, distributed like Multi30k's.
 
     In joint BPE of 8,000 merges, ends included, its sources have a mean of 15.3 tokens and a
     standard deviation of 4.7, its targets 15.8 and 5.4; logarithms are nearly normal, with 2.68 and
@@ -169,15 +170,12 @@ def default_batches() -> list[Batch]:
 
 
 def our_step(precision: str) -> Callable[[Batch], None]:
-    """Return a function that makes one update of our model."""
+    """Return a training step of our model."""
     torch.manual_seed(0)
     config = Seq2SeqConfig(
         name="transformer",
         size="mini",
-        layers=6,
-        hidden_size=256,
-        heads=4,
-        intermediate_size=1024,
+        **SIZE._asdict(),
         hidden_dropout=DROPOUT,
         attention_dropout=DROPOUT,
         position=encodings.Sinusoidal(),
@@ -196,14 +194,13 @@ def our_step(precision: str) -> Callable[[Batch], None]:
         )
         return smoothed_cross_entropy(logits, labels[predict], SMOOTHING) / len(predict)
 
-    return update(model, loss, precision)
+    return train_step(model, loss, precision)
 
 
 def their_step(precision: str) -> Callable[[Batch], None]:
-    """Return a function that makes one update of a Marian model of the same sizes."""
+    """Return a training step of a Marian model of the same sizes."""
     torch.manual_seed(0)
-    model = marian(VOCABULARY, layers=6, hidden_size=256, heads=4, intermediate_size=1024)
-    model.train().to(default_device())
+    model = peers.marian(SIZE, VOCABULARY, DROPOUT).train().to(default_device())
 
     def loss(batch: Batch) -> Tensor:
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
@@ -219,10 +216,10 @@ def their_step(precision: str) -> Callable[[Batch], None]:
             label_smoothing=SMOOTHING,
         )
 
-    return update(model, loss, precision)
+    return train_step(model, loss, precision)
 
 
-def update(
+def train_step(
     model: nn.Module, loss: Callable[[Batch], Tensor], precision: str
 ) -> Callable[[Batch], None]:
     optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-4, weight_decay=0.0), model)
@@ -239,67 +236,34 @@ def update(
     return step
 
 
-def marian(
-    vocabulary: int, *, layers: int, hidden_size: int, heads: int, intermediate_size: int
-) -> Any:
-    from transformers import MarianConfig, MarianMTModel
-
-    return MarianMTModel(
-        MarianConfig(
-            vocab_size=vocabulary,
-            d_model=hidden_size,
-            encoder_layers=layers,
-            decoder_layers=layers,
-            encoder_attention_heads=heads,
-            decoder_attention_heads=heads,
-            encoder_ffn_dim=intermediate_size,
-            decoder_ffn_dim=intermediate_size,
-            activation_function="relu",
-            scale_embedding=True,
-            dropout=DROPOUT,
-            attention_dropout=DROPOUT,
-            pad_token_id=PAD,
-            eos_token_id=END,
-            decoder_start_token_id=END,
-            forced_eos_token_id=None,
-        )
-    )
-
-
 # --- beam search ---------------------------------------------------------------------------------
 
 
-def bench_decoding(*, rounds: int, run: str) -> list[dict[str, Any]]:
-    """Return one row a way of searching, with the BLEU of both sides.
+def bench_decoding(*, rounds: int, run: str) -> list[Row]:
+    """Return one row for each way of searching, with the BLEU of both sides.
 
     Raises:
         InputError: the run is not post-norm and sinusoidal, as Marian is.
     """
-    results: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for tuned in (False, True):
-            for name, values in in_child("decoding", run=run, tuned=tuned).items():
-                results.setdefault(name, []).append(statistics.median(values))
+    requests = [{"run": run, "tuned": tuned} for tuned in (False, True)]
+    values = in_turns("decoding", requests, rounds=rounds)
     rows = []
-    for said, ours, theirs, tuned in WAYS.values():
-        peer = f"theirs {theirs}{' tuned' if tuned else ''}"
-        mine = f"ours {ours} tuned"
-        rows.append(
-            {
-                "what": f"beam search of test_2016_flickr, {said}",
-                "ratio": ratio(results[peer], results[mine]),
-                "goal": 2.0,
-                "peer_sentences_per_second": 1 / statistics.median(results[peer]),
-                "ours_sentences_per_second": 1 / statistics.median(results[mine]),
-                "deviations": f"{'none' if ours == theirs == 'fp32' else 'bf16 autocast'}; sacreBLEU "
-                f"{results[f'{mine} bleu'][0]:.2f}, theirs {results[f'{peer} bleu'][0]:.2f}",
-            }
+    for name, ours, theirs in WAYS:
+        mine, peer = f"ours {ours} tuned", f"theirs {theirs}"
+        found = row(
+            f"beam search of test_2016_flickr, {name}",
+            values[peer],
+            values[mine],
+            goal=2.0,
+            deviations=f"{_deviations(ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
+            f"theirs {values[f'{peer} bleu'][0]:.2f}",
         )
+        rows.append(_rates(found, "sentences"))
     return rows
 
 
 def measure_decoding(*, run: str, tuned: bool) -> dict[str, list[float]]:
-    """Return seconds a sentence and BLEU of each variant, of one pass after a short one."""
+    """Return the seconds of a sentence and the BLEU of each variant, of one pass after a short one."""
     if tuned:
         tune_process()
     folder = Path(run) / "translations"
@@ -308,8 +272,8 @@ def measure_decoding(*, run: str, tuned: bool) -> dict[str, list[float]]:
         for name in ("source", "reference")
     )
     results: dict[str, list[float]] = {}
-    for precision in ("fp32", "bf16") if tuned else ("fp32",):
-        ours = load_translator(run, precision=precision, device=default_device())
+    for precision in ("fp32 tuned", "bf16 tuned") if tuned else ("fp32",):
+        ours = load_translator(run, precision=precision[:4], device=default_device())
         sides: dict[str, Callable[[list[str]], list[str]]] = {"theirs": marian_search(ours)}
         if tuned:
             sides["ours"] = partial(our_search, ours)
@@ -317,7 +281,7 @@ def measure_decoding(*, run: str, tuned: bool) -> dict[str, list[float]]:
             search(lines[:SEARCH_BATCH])
             began = time.perf_counter()
             translations = search(lines)
-            variant = f"{name} {precision}{' tuned' if tuned else ''}"
+            variant = f"{name} {precision}"
             results[variant] = [(time.perf_counter() - began) / len(lines)]
             results[f"{variant} bleu"] = [sacrebleu(translations, references).value]
     return results
@@ -328,9 +292,9 @@ def our_search(translator: Translator, lines: list[str]) -> list[str]:
 
 
 def marian_search(ours: Translator) -> Callable[[list[str]], list[str]]:
-    """Return a function that translates with Marian's `generate`, cache and all.
+    """Return a function that translates with Marian's `generate` and its cache.
 
-    It is given the sentences sorted by length, in batches, which it would not do by itself.
+    It gets batches of sentences sorted by length, which it would not form itself.
     """
     config, tokenizer, search = ours.model.config, ours.tokenizer, ours.search
     if config.norm != "post" or config.position.kind != "sinusoidal":
@@ -338,13 +302,8 @@ def marian_search(ours: Translator) -> Callable[[list[str]], list[str]]:
             f"a {config.norm}-norm model with {config.position.kind} positions cannot be a Marian "
             "model: give --run a run with model=transformer model.norm=post"
         )
-    model = marian(
-        tokenizer.size,
-        layers=config.layers,
-        hidden_size=config.hidden_size,
-        heads=config.heads,
-        intermediate_size=config.intermediate_size,
-    )
+    size = Size(config.layers, config.hidden_size, config.heads, config.intermediate_size)
+    model = peers.marian(size, tokenizer.size, DROPOUT)
     model.load_state_dict(to_marian(ours.model.state_dict()), strict=False)
     model.tie_weights()
     model.eval().to(default_device())

@@ -7,7 +7,6 @@ once.
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import shlex
 import signal
@@ -15,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, NoReturn, TypeVar
 
 import hydra
@@ -29,25 +27,13 @@ from roformer.config.composing import CONF as CONF
 from roformer.config.composing import Composer, groups_of, without_hydra
 from roformer.config.composing import compose as compose
 from roformer.config.describe import describe, plain_in_full
-from roformer.errors import Diverged, InputError, PeerLost
+from roformer.errors import DIVERGED as DIVERGED
+from roformer.errors import InputError
+from roformer.errors import one_line_errors as one_line_errors
 from roformer.pipelines import registry
-from roformer.stdout import outlive_reader
+from roformer.script import leave_on_signal, outlive_reader
 
 C = TypeVar("C")
-DIVERGED = 3
-"""Exit code of a training whose loss became infinite."""
-PEER_LOST = 4
-"""Exit code of a process that another one of its run left alone."""
-SPINS = 1000
-"""Turns of the waiting loop before a thread sleeps, tens of microseconds."""
-REMEDIES = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
-    errno.EROFS: "make it writable or choose another folder",
-    errno.EACCES: "allow it or choose another folder",
-    errno.EPERM: "allow it or choose another folder",
-}
-"""What to do about a system's error."""
 
 
 def main(name: str) -> None:
@@ -56,7 +42,7 @@ def main(name: str) -> None:
         pipeline = registry.get(name)
 
     def train(config: Any) -> None:
-        done = registry.load(pipeline.train)(config)
+        done = registry.train(pipeline, config)
         if pipeline.tell and os.environ.get("RANK", "0") == "0":
             print(registry.load(pipeline.tell)(done))
 
@@ -67,10 +53,7 @@ def main_of(part: Literal["prepare", "plan"]) -> None:
     """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
     with one_line_errors():
         pipeline = named_pipeline(sys.argv, part)
-    schema, action = pipeline.config, pipeline.prepare
-    if part == "plan":
-        assert pipeline.plan is not None
-        schema, action = pipeline.plan
+    schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
     run(pipeline.name, registry.load(schema), lambda config: registry.load(action)(config))
 
 
@@ -115,7 +98,10 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         home = str(registry.get(pipeline).conf or CONF)
         arguments = read_flags(sys.argv[1:])
         if not (arguments.shell_completion or arguments.hydra_help):
-            composer = composer_of(pipeline, arguments, script)
+            if arguments.config_path and "://" not in arguments.config_path:
+                arguments.config_path = str(script.parent / arguments.config_path)
+            names = ("config_name", "config_path", "config_dir")
+            composer = Composer(pipeline, **{name: getattr(arguments, name) for name in names})
             opened = [composer.open_key(word) for word in arguments.overrides]
             config = check(composer, schema, opened, multirun=arguments.multirun)
             if arguments.help:
@@ -124,7 +110,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             if arguments.cfg in ("job", "all"):
                 show(config, schema, arguments)
                 return
-            sys.argv[1:] = replaced(sys.argv[1:], arguments.overrides, opened)
+            swap = dict(zip(arguments.overrides, opened, strict=True))
+            sys.argv[1:] = [swap.get(word, word) for word in sys.argv[1:]]
             flags = folder_flags(arguments)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # a bug keeps its whole traceback
 
@@ -152,12 +139,11 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
 def let_threads_sleep() -> None:
     """Let OpenMP's threads sleep soon when they wait; libgomp reads it when torch is loaded.
 
-    By default they spin for milliseconds, and where there are more threads than cores, as with two
-    runs side by side, a waiting thread so takes the core of the thread that it waits for. A policy in
-    the environment is kept.
+    By default they spin for milliseconds: with two runs side by side a waiting thread takes the core
+    of the thread that it waits for. A policy in the environment is kept.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # turns, tens of microseconds
 
 
 # --- what was typed ------------------------------------------------------------------------------
@@ -169,8 +155,12 @@ def read_flags(words: list[str]) -> argparse.Namespace:
     Raises:
         InputError: an unknown flag, or flags that do not go together.
     """
+
+    def refuse(message: str) -> NoReturn:
+        raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
+
     parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]  # argparse prints its whole usage
+    parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments = parser.parse_intermixed_args(words)
     commands = {
         "--run": arguments.run,
@@ -187,23 +177,6 @@ def read_flags(words: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def composer_of(pipeline: str, arguments: argparse.Namespace, script: Path) -> Composer:
-    """Return what composes the config files that the flags name.
-
-    Raises:
-        InputError: see `Composer`.
-    """
-    path = arguments.config_path
-    if path is not None and "://" not in path:
-        path = arguments.config_path = str(script.parent / path)
-    return Composer(
-        pipeline,
-        config_name=arguments.config_name,
-        config_path=path,
-        config_dir=arguments.config_dir,
-    )
-
-
 def folder_flags(arguments: argparse.Namespace) -> list[str]:
     """Return the flags that name config files, for the jobs of a multirun."""
     flags = {
@@ -214,15 +187,6 @@ def folder_flags(arguments: argparse.Namespace) -> list[str]:
     return [word for flag, value in flags.items() if value for word in (flag, value)]
 
 
-def replaced(words: list[str], old: list[str], new: list[str]) -> list[str]:
-    """Return a command line with its overrides, which stand among flags, exchanged one by one."""
-    pairs = list(zip(old, new, strict=True))
-    made = []
-    for word in words:
-        made.append(pairs.pop(0)[1] if pairs and word == pairs[0][0] else word)
-    return made
-
-
 def check(
     composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
 ) -> DictConfig:
@@ -231,21 +195,13 @@ def check(
     Raises:
         InputError: see `Composer.compose` and `build`, of any job.
     """
-    jobs = [overrides]
-    if multirun or "hydra.mode=MULTIRUN" in overrides:
-        jobs = composer.jobs(overrides)
-    first = None
-    for job in jobs:
-        config = composer.compose(job)
-        HydraConfig.instance().set_config(config)  # for ${hydra:…}
-        build(schema, without_hydra(config.copy()))
-        first = first or config
-    assert first is not None
-    return first
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
+    several = multirun or "hydra.mode=MULTIRUN" in overrides
+    configs = []
+    for job in composer.jobs(overrides) if several else [overrides]:
+        configs.append(composer.compose(job))
+        HydraConfig.instance().set_config(configs[-1])  # for ${hydra:…}
+        build(schema, without_hydra(configs[-1].copy()))
+    return configs[0]
 
 
 # --- what is only shown --------------------------------------------------------------------------
@@ -280,38 +236,32 @@ def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) ->
     groups = composer.groups()
     width = max(map(len, groups))
     about = " ".join((schema.__doc__ or "").split())
-    options = []
+    lines = []
     for group, chosen in sorted(groups.items()):
         mine = chosen if isinstance(chosen, list) else [chosen]
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
-        options.append(f"  {group:<{width}}  {listed}")
+        lines.append(f"  {group:<{width}}  {listed}")
+    options = "\n".join(lines)
     recipes = composer.options("recipe")
     smallest = "smoke" if "smoke" in recipes else recipes[0]
-    examples = [
-        f"{command} recipe={smallest} tracker=none",
-        f"{command} training.precision=bf16 runtime.micro_batch_size=8",
-        f"{command} --cfg job recipe={smallest}    # the whole config, nothing is run",
-        f"{command} --multirun model.hidden_dropout=0,0.1    # a run for each value",
-        f'eval "$({command} -sc install=bash)"    # tab completion',
-    ]
-    return "\n".join(
-        [
-            about,
-            "",
-            f"{command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]",
-            "",
-            "Config groups (* is the default):",
-            *options,
-            "",
-            "Keys with type, range, and the value that this command line gives:",
-            describe(schema, config),
-            "",
-            "Examples:",
-            *(f"  {example}" for example in examples),
-            "",
-            "Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help",
-        ]
-    )
+    return f"""{about}
+
+{command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]
+
+Config groups (* is the default):
+{options}
+
+Keys with type, range, and the value that this command line gives:
+{describe(schema, config)}
+
+Examples:
+  {command} recipe={smallest} tracker=none
+  {command} training.precision=bf16 runtime.micro_batch_size=8
+  {command} --cfg job recipe={smallest}    # the whole config, nothing is run
+  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value
+  eval "$({command} -sc install=bash)"    # tab completion
+
+Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
 
 
 # --- what is run ---------------------------------------------------------------------------------
@@ -360,12 +310,6 @@ def unusable(folder: Path) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
 
 
-def leave_on_signal(number: int, frame: FrameType | None) -> None:
-    """End in order, as Ctrl-C does; the training loop has a handler of its own that saves first."""
-    print("stopped by SIGTERM: start the same command again to go on", file=sys.stderr)
-    raise SystemExit(128 + number)
-
-
 def launch(script: Path, words: list[str]) -> None:
     """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
 
@@ -384,32 +328,3 @@ def launch(script: Path, words: list[str]) -> None:
     done = subprocess.run([*command, str(script), *words], cwd=Path.cwd())
     if done.returncode not in (0, DIVERGED):
         raise SystemExit(done.returncode)
-
-
-class one_line_errors:
-    """Turn a mistake of the user's or the disk's into one line and an exit code."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InputError):
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
-        if isinstance(error, Diverged):
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(DIVERGED) from None
-        if isinstance(error, PeerLost):
-            print(f"error: {error}", file=sys.stderr, flush=True)
-            os._exit(PEER_LOST)  # what is left of the process group would be waited for
-        if isinstance(error, KeyboardInterrupt):
-            print("stopped by Ctrl-C: start the same command again to go on", file=sys.stderr)
-            raise SystemExit(128 + signal.SIGINT) from None
-        if isinstance(error, OSError) and error.errno in REMEDIES:
-            where = f" while writing {error.filename}" if error.filename else ""
-            print(
-                f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same "
-                "command again; earlier checkpoints are intact",
-                file=sys.stderr,
-            )
-            raise SystemExit(1) from None

@@ -1,18 +1,35 @@
-"""The exceptions that are told to the user in one line: what went wrong is not the code."""
+"""Errors caused by input or by the machine, printed as one line."""
 
+import errno
+import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 LONGEST = 2000
 """Characters of a message: a damaged file may quote itself at any length."""
+DIVERGED = 3
+"""Exit code of a training whose loss became infinite."""
+PEER_LOST = 4
+"""Exit code of a process that another one of its run left alone."""
+REMEDIES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "make it writable or choose another folder",
+    errno.EACCES: "allow it or choose another folder",
+    errno.EPERM: "allow it or choose another folder",
+}
+"""What to do about a system's error."""
 
 
 class InputError(ValueError):
-    """A mistake of the user's: what is wrong, where, and what to do, in one line.
+    """Bad input: what is wrong, where, and what to do, in one line.
 
-    Entry points print the message alone and leave with code 2; any other exception keeps its
-    traceback, because it is a bug.
+    Entry points print the message alone and exit with code 2; any other exception is a bug and keeps
+    its traceback.
     """
 
     def __init__(self, message: str) -> None:
@@ -28,8 +45,38 @@ class PeerLost(RuntimeError):
 
 
 @contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Print a mistake of the user's or the disk's as one line, and leave with its exit code."""
+    try:
+        yield
+    except InputError as error:
+        _leave(f"error: {error}", 2)
+    except Diverged as error:
+        _leave(f"error: {error}", DIVERGED)
+    except PeerLost as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(PEER_LOST)  # what is left of the process group would be waited for
+    except KeyboardInterrupt:
+        _leave("stopped by Ctrl-C: start the same command again to go on", 128 + signal.SIGINT)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        where = f" while writing {error.filename}" if error.filename else ""
+        _leave(
+            f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same command "
+            "again; earlier checkpoints are intact",
+            1,
+        )
+
+
+def _leave(line: str, code: int) -> NoReturn:
+    print(line, file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+@contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Tell what was being written in a system's error that does not: of a file that was open."""
+    """Add the path to an OSError that does not name one, as those of an open file."""
     try:
         yield
     except OSError as error:
@@ -39,11 +86,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def one_line(message: str) -> str:
-    """Return a message with what would break or colour the line spelt out, and its middle cut.
-
-    Names and texts out of a file may hold anything: line ends, U+2028, a terminal's control codes,
-    halves of surrogate pairs.
-    """
+    """Return a message with unprintable characters escaped and, if it is long, its middle cut out."""
     if len(message) > LONGEST:
         message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
     if message.isprintable():

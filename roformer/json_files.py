@@ -1,7 +1,6 @@
-"""JSON that a kill, a disk or a stranger may have changed, and the files that it names.
+"""JSON files that may have been changed since they were written.
 
-Reading it allocates no more than the file is long, and what is not as it was written is a
-ValueError with the reason: the caller knows what the file was for and what to do without it.
+What is not as it was written is a ValueError with the reason: the caller knows what the file was for.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not UTF-8, not JSON, nested more than 200 deep, holds NaN or half of a
-            surrogate pair, or is something else than an object.
+        ValueError: it is not UTF-8, not JSON, nested too deep, has NaN, or is no object.
     """
     content = from_json(file.read_bytes(), allow_inf_nan=False)
     if not isinstance(content, dict):
@@ -29,10 +27,10 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def check_shape(shape: Any, content: object) -> None:
-    """Check that content has a shape: types as they are, nothing converted.
+    """Check that content has a shape: nothing is converted.
 
     Args:
-        shape: a type, mostly a TypedDict; keys that it does not name may be there and are not looked at.
+        shape: a type, mostly a TypedDict; other keys may be there.
         content: plain data.
 
     Raises:
@@ -44,24 +42,6 @@ def check_shape(shape: Any, content: object) -> None:
         problem = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, problem["loc"])) or "content"
         raise ValueError(f"{key}: {problem['msg']}") from None
-
-
-def member(folder: Path, name: str) -> Path:
-    """Return the file of this name in a folder, which it cannot leave.
-
-    Raises:
-        ValueError: the name has a separator or leads elsewhere, by itself or as a symbolic link.
-    """
-    file = folder / name
-    if name in ("", ".", "..") or not {"/", "\\", "\0"}.isdisjoint(name):
-        raise ValueError(f"{name!r} is no file name")
-    try:
-        outside = file.is_symlink() and file.resolve().parent != folder.resolve()
-    except (OSError, RuntimeError):  # links in a circle
-        outside = True
-    if outside:
-        raise ValueError(f"{name!r} is a link that leads out of the folder")
-    return file
 
 
 @cache

@@ -1,43 +1,36 @@
 """Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`.
 
 Runs whose losses cannot be compared stand in separate tables, and a run that failed is listed with the
-reason. With `--seeds` the runs of one configuration are its seeds: means, paired differences from a
-baseline, and the updates to equal losses, with intervals.
+reason. With `--seeds` runs that differ only in the seed are one configuration: means, paired differences
+from a baseline, and the steps to equal losses, with intervals.
 """
 
-import argparse
-import sys
 from pathlib import Path
 
+from roformer.errors import InputError
 from roformer.report.curves import compare_runs, convergence_tables, loss_of
 from roformer.report.runs import read_runs
 from roformer.report.tables import finished, markdown_of
-from roformer.stdout import end_with_reader
+from roformer.script import Arguments, script
 
 
+@script(prints=True)
 def main() -> None:
-    end_with_reader()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
     parser.add_argument("--metric", help="default: the loss of the runs' pipeline")
-    parser.add_argument(
-        "--seeds", action="store_true", help="tables over the seeds of each configuration"
-    )
+    parser.add_argument("--seeds", action="store_true", help="tables over seeds")
     parser.add_argument("--baseline", help="with --seeds: a configuration, or a part of its name")
     arguments = parser.parse_args()
     if arguments.baseline is not None and not arguments.seeds:
-        parser.error("--baseline is for --seeds")
-    try:
-        runs = read_runs(arguments.runs)
-        ended = runs.runs[runs.runs.status != "running"]
-        metric = arguments.metric or loss_of(ended).metric
-        if arguments.seeds:
-            print(markdown_of(convergence_tables(runs, metric, arguments.baseline)))
-        else:
-            print(compare_runs(finished(runs), metric))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise InputError("--baseline is for --seeds")
+    runs = read_runs(arguments.runs)
+    ended = runs.runs[runs.runs.status != "running"]
+    metric = arguments.metric or loss_of(ended).metric
+    if arguments.seeds:
+        print(markdown_of(convergence_tables(runs, metric, arguments.baseline)))
+    else:
+        print(compare_runs(finished(runs), metric))
 
 
 if __name__ == "__main__":

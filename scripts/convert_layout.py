@@ -4,23 +4,21 @@ The model computes the same; queries and keys have their pairs at (i, i + d/2), 
 want them, or with `--to interleaved` back at (0, 1), (2, 3), …, as in the paper.
 """
 
-import argparse
-from typing import cast
-
-from roformer.cli import one_line_errors
+from roformer.inference.names import find
 from roformer.interop.layout import convert_run_layout
-from roformer.nn.rotary import LAYOUTS, Layout
+from roformer.nn.rotary import LAYOUTS
+from roformer.script import Arguments, script
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("path", help="a run, or a checkpoint in one")
     parser.add_argument("--to", choices=LAYOUTS, required=True)
     parser.add_argument("--output", required=True, help="folder of the new run; must not exist")
     arguments = parser.parse_args()
-    with one_line_errors():
-        folder = convert_run_layout(arguments.path, cast(Layout, arguments.to), arguments.output)
-        print(f"{folder}: queries and keys in the layout {arguments.to}")
+    folder = convert_run_layout(find(arguments.path), arguments.to, arguments.output)
+    print(f"{folder}: queries and keys in the layout {arguments.to}")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ Writes a folder that `transformers` opens without our code, or, where it has no 
 `roformer.load_model`, `load_translator` or `load_generator` opens; says which, and why.
 """
 
-import argparse
 from pathlib import Path
 
-from roformer.cli import one_line_errors
 from roformer.inference.export import export
 from roformer.inference.names import named
+from roformer.script import Arguments, script
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("run", nargs="?", help="a run: folder or id")
     parser.add_argument(
         "--output", type=Path, help="default: export/<run id>, beside the pipelines"
@@ -24,13 +24,12 @@ def main() -> None:
         "translation, else the last",
     )
     arguments = parser.parse_args()
-    with one_line_errors():
-        run = named(arguments.run, "export", ["pretrain", "glue", "wmt", "clm", "charlm"])
-        written = export(Path(run), arguments.output, arguments.checkpoint)
-        opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
-        print(f"{written.folder}: {written.checkpoint} as {opener}")
-        for note in written.notes:
-            print(f"- {note}")
+    run = named(arguments.run, "export", ["pretrain", "glue", "wmt", "clm", "charlm"])
+    written = export(Path(run), arguments.output, arguments.checkpoint)
+    opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
+    print(f"{written.folder}: {written.checkpoint} as {opener}")
+    for note in written.notes:
+        print(f"- {note}")
 
 
 if __name__ == "__main__":

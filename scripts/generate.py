@@ -4,23 +4,20 @@ The prompt is --prompt, or stdin where that is no terminal. The continuation is 
 the same seed gives the same text.
 """
 
-import argparse
 import sys
 
-from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.generate import load_generator
 from roformer.inference.names import named
-from roformer.stdout import end_with_reader
-from roformer.training.hardware import default_device
+from roformer.script import Arguments, script
 from roformer.training.process import tune_process
 
 
+@script(prints=True)
 def main() -> None:
-    end_with_reader()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__, device=True, threads=True)
     parser.add_argument(
         "run", nargs="?", help="a clm or charlm run (folder or id), or the folder of a checkpoint"
     )
@@ -30,31 +27,25 @@ def main() -> None:
     parser.add_argument("--top-k", type=int, help="draw from the k most probable tokens")
     parser.add_argument("--top-p", type=float, help="draw from the most probable ones up to p")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default=default_device())
-    parser.add_argument("--threads", type=int, help="of the CPU; default: all cores")
     arguments = parser.parse_args()
-    with one_line_errors():
-        run = named(arguments.run, "generate", ["clm", "charlm"])
-        if not 0 <= arguments.seed < 2**63:
-            raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
-        if arguments.threads is not None and arguments.threads < 1:
-            raise InputError(f"--threads {arguments.threads}: give at least 1")
-        sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
-        tune_process(threads=arguments.threads)
-        generator = load_generator(run, device=arguments.device)
-        prompt = arguments.prompt
-        if prompt is None:
-            lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")
-            prompt = "\n".join(line for _, line in lines)
-        pieces = generator.generate(
-            prompt, sampling, max_tokens=arguments.max_tokens, seed=arguments.seed
-        )
-        if not generator.trained_on(prompt, arguments.max_tokens):
-            print(f"beyond the {generator.length} tokens of the training's texts", file=sys.stderr)
-        print(prompt, end="", flush=True)
-        for piece in pieces:
-            print(piece, end="", flush=True)
-        print()
+    run = named(arguments.run, "generate", ["clm", "charlm"])
+    if not 0 <= arguments.seed < 2**63:
+        raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
+    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
+    tune_process(threads=arguments.threads)
+    generator = load_generator(run, device=arguments.device)
+    prompt = arguments.prompt
+    if prompt is None:
+        lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")
+        prompt = "\n".join(line for _, line in lines)
+    length, seed = arguments.max_tokens, arguments.seed
+    pieces = generator.generate(prompt, sampling, max_tokens=length, seed=seed)
+    if not generator.trained_on(prompt, length):
+        print(f"beyond the {generator.length} tokens of the training's texts", file=sys.stderr)
+    print(prompt, end="", flush=True)
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
 
 
 if __name__ == "__main__":

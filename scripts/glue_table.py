@@ -2,7 +2,7 @@
 
 from roformer.report.glue import glue_tables
 from roformer.report.tables import print_tables
-from roformer.stdout import end_with_reader
+from roformer.script import end_with_reader
 
 if __name__ == "__main__":
     end_with_reader()

@@ -4,18 +4,14 @@ One text a line, or two with a tab between them for a task of pairs. Prints one 
 and its probability, or the score of a regression.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 
-from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
-from roformer.inference.classify import Text
-from roformer.inference.load import load_model
+from roformer.inference.load import Text, load_model
 from roformer.inference.names import named
-from roformer.stdout import end_with_reader
-from roformer.training.hardware import default_device
+from roformer.script import Arguments, script
 
 
 def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int | None) -> Iterator[Text]:
@@ -31,28 +27,23 @@ def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int | None) -> I
         yield (fields[0], fields[1]) if number_of_texts == 2 else fields[0]
 
 
+@script(prints=True)
 def main() -> None:
-    end_with_reader()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__, device=True)
     parser.add_argument(
         "run",
         nargs="?",
         help="a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)",
     )
-    parser.add_argument("--device", default=default_device())
     arguments = parser.parse_args()
-    with one_line_errors():
-        run = named(arguments.run, "predict", ["glue"])
-        trained = load_model(run, device=arguments.device)
-        lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
-        for number, prediction in enumerate(trained.predict(lines), 1):
-            if prediction.cut:
-                print(
-                    f"line {number} is longer than {trained.max_length} tokens and was cut",
-                    file=sys.stderr,
-                )
-            label = [] if prediction.label is None else [prediction.label]
-            print("\t".join([*label, f"{prediction.score:.4f}"]), flush=True)
+    trained = load_model(named(arguments.run, "predict", ["glue"]), device=arguments.device)
+    lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
+    for number, found in enumerate(trained.predict(lines), 1):
+        if found.cut:
+            longest = f"longer than {trained.max_length} tokens"
+            print(f"line {number} is {longest} and was cut", file=sys.stderr)
+        label = [] if found.label is None else [found.label]
+        print("\t".join([*label, f"{found.score:.4f}"]), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,41 +7,33 @@ tables are made of, where a run has it: of translations the counts of each test 
 language models the loss by position; of triplets the scores.
 """
 
-import argparse
-import sys
 from pathlib import Path
 
-from roformer.cli import one_line_errors
-from roformer.pipelines.bleu_record import add_bleu_statistics
+from roformer.errors import InputError
 from roformer.report.runs import write_recorded
+from roformer.script import Arguments, script
 from roformer.training.records import RunFolder, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("study", type=Path, help="folder under experiments/ that has a PLAN.md")
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     arguments = parser.parse_args()
-    missing = [
-        arguments.study / "PLAN.md",
-        *(run / name for run in arguments.runs for name in FILES),
-    ]
-    for path in missing:
+    wanted = [arguments.study / "PLAN.md"]
+    wanted += [run / name for run in arguments.runs for name in FILES]
+    for path in wanted:
         if not path.is_file():
-            print(
-                f"error: {path} is missing: plan first, and record finished runs", file=sys.stderr
-            )
-            raise SystemExit(2)
-    with one_line_errors():  # a damaged record is no record
-        for run in arguments.runs:
-            RunFolder(run).summary()
-            RunFolder(run).data()
-            read_metrics(run / "metrics.jsonl")
-            add_bleu_statistics(run)
-        for name in write_recorded(arguments.study, arguments.runs):
-            print(f"{arguments.study}: {name}")
+            raise InputError(f"{path} is missing: plan first, and record finished runs")
+    for run in arguments.runs:  # a damaged record is no record
+        RunFolder(run).summary()
+        RunFolder(run).data()
+        read_metrics(run / "metrics.jsonl")
+    for name in write_recorded(arguments.study, arguments.runs):
+        print(f"{arguments.study}: {name}")
 
 
 if __name__ == "__main__":

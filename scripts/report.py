@@ -5,24 +5,17 @@ anew, where their records changed. Below runs/report/ it writes the dashboard of
 of this machine's runs, and these runs beside the record and the paper, which it prints.
 """
 
-import argparse
 from pathlib import Path
 
-from roformer.cli import one_line_errors
 from roformer.errors import InputError
-from roformer.report.dashboard.page import build_page
+from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.pages import refresh
 from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
 from roformer.report.tables import markdown_of
-from roformer.stdout import outlive_reader
+from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
-
-FOLDER = "report"
-"""Below the folder of runs."""
-RESULTS = "results.txt"
-"""What is printed last."""
 
 
 def report(experiments: Path, runs: Path) -> None:
@@ -38,11 +31,11 @@ def report(experiments: Path, runs: Path) -> None:
     pages += sorted(experiments.glob("*/REPORT.md"))
     changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page)]
     print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
-    records = read_runs([experiments, runs], strict=False)
-    rows = read_reproduction(experiments, records)
-    folder = runs / FOLDER
+    found = read_runs([experiments, runs], strict=False)
+    rows = read_reproduction(experiments, found)
+    folder = runs / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    page = build_page(records, sections_of(experiments, runs), rows=rows)
+    page = build_page(data_json(found, sections_of(experiments, runs), rows))
     write_atomically(folder / "dashboard.html", page)
     write_atomically(folder / "statistics.md", f"{markdown_of(your_tables(runs))}\n")
     shown = [
@@ -51,19 +44,18 @@ def report(experiments: Path, runs: Path) -> None:
         f"all statistics of these runs: {folder / 'statistics.md'}",
     ]
     text = "\n".join(shown)
-    write_atomically(folder / RESULTS, f"{text}\n")
+    write_atomically(folder / "results.txt", f"{text}\n")
     print(f"\n{text}")
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("--experiments", type=Path, default=Path("experiments"))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="this machine's runs")
     arguments = parser.parse_args()
-    with one_line_errors():
-        report(arguments.experiments, arguments.runs)
+    report(arguments.experiments, arguments.runs)
 
 
 if __name__ == "__main__":
-    outlive_reader()
     main()

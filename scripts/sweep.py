@@ -4,90 +4,77 @@ Finished runs are kept and stopped ones go on, so the same command ends what was
 the study go to every run: `tracker=none runtime.threads=1`.
 """
 
-import argparse
 import shlex
-import signal
 import sys
 from pathlib import Path
 
-from roformer.cli import CONF, DIVERGED, leave_on_signal
-from roformer.commands import Command, Running, run_commands
+from roformer.errors import DIVERGED
+from roformer.pipelines.grid import Started, command, run_jobs
 from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study
-from roformer.stdout import outlive_reader
+from roformer.script import Arguments, at_least, script
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
-def commands_of(study: Study, arms: list[str]) -> list[list[str]]:
-    """Return the command lines of the arms, all of them if none is named.
+def commands_of(study: Study, names: list[str]) -> list[list[str]]:
+    """Return the command lines of a study's configurations, all of them if none is named.
 
     Raises:
-        RecordError: the study has no runs, or no such arm.
+        RecordError: the study has no runs, or no such configuration.
     """
     known = [arm.name for arm in study.arms]
     if not known:
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
-    if unknown := sorted(set(arms) - set(known)):
-        raise RecordError(f"{study.folder} has no arm {unknown[0]}: choose of {', '.join(known)}")
-    return [words for arm, _, words in study.commands() if arm.name in (arms or known)]
+    if unknown := sorted(set(names) - set(known)):
+        choices = ", ".join(known)
+        raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
+    return [words for arm, _, words in study.commands() if arm.name in (names or known)]
 
 
 def sweep(commands: list[list[str]], jobs: int) -> int:
     """Run the commands, `jobs` at a time; return how many diverged, which is recorded.
 
     Raises:
-        SystemExit: one ended otherwise; those beside it are told to stop and save.
+        SystemExit: some ended otherwise, with the code of the first; the others are done.
     """
-    diverged = 0
-
-    def ended(one: Running) -> None:
-        nonlocal diverged
-        code = one.process.returncode
-        if code not in (0, DIVERGED):
-            print(f"error: {one.command.title} ended with code {code}", file=sys.stderr)
-            raise SystemExit(code if code > 0 else 1)
-        diverged += code == DIVERGED
-
-    run_commands(
-        [
-            Command(f"[{number}/{len(commands)}] {shlex.join(words)}", (sys.executable, *words[1:]))
-            for number, words in enumerate(commands, 1)
-        ],
-        jobs,
-        CONF.parent,
-        started=lambda command: print(command.title, flush=True),
-        ended=ended,
-    )
-    return diverged
+    ended: list[Started] = []
+    runs = [
+        command(f"[{n}/{len(commands)}] {shlex.join(words)}", [sys.executable, *words[1:]], ROOT)
+        for n, words in enumerate(commands, 1)
+    ]
+    run_jobs(runs, jobs, ended.append, starts=lambda job: print(job.title, flush=True))
+    failed = [one for one in ended if one.code not in (0, DIVERGED)]
+    for one in failed:
+        print(f"error: {one.job.title} ended with code {one.code}", file=sys.stderr)
+    if failed:
+        raise SystemExit(max(failed[0].code or 0, 1))
+    return sum(one.code == DIVERGED for one in ended)
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("study", type=Path, help="folder under experiments/ with a study.yaml")
     parser.add_argument(
-        "--arm", action="append", default=[], help="this arm alone; may be repeated"
+        *("--configuration", "--arm"),
+        action="append",
+        default=[],
+        help="this one alone; may be repeated",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--jobs", type=at_least(1), default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run")
     arguments = parser.parse_intermixed_args()
-    signal.signal(signal.SIGTERM, leave_on_signal)
-    try:
-        commands = commands_of(read_study(arguments.study), arguments.arm)
-    except RecordError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    commands = [[*words, *arguments.overrides] for words in commands]
+    found = commands_of(read_study(arguments.study), arguments.configuration)
+    commands = [[*words, *arguments.overrides] for words in found]
     if arguments.dry_run:
         print("\n".join(shlex.join(words) for words in commands))
         return
-    diverged = sweep(commands, max(1, arguments.jobs))
+    diverged = sweep(commands, arguments.jobs)
     print(f"{len(commands)} commands ended, {diverged} of them diverged; record them with")
     print(f"python scripts/record.py {arguments.study} RUN …")
 
 
 if __name__ == "__main__":
-    outlive_reader()
-    try:
-        main()
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    main()

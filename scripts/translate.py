@@ -5,18 +5,17 @@ Reads stdin or the files given and prints one translation a line, in the order o
 longer than the model was trained on is translated without its end, and named on stderr.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from roformer.cli import one_line_errors
 from roformer.data.sources.files import decoded, text_lines
 from roformer.inference.names import named
 from roformer.inference.translate import load_translator
-from roformer.stdout import end_with_reader
-from roformer.training.hardware import default_device
+from roformer.script import Arguments, script
 from roformer.training.process import tune_process
+
+SEARCH = ("beam", "alpha", "length_penalty")
 
 
 def source_lines(paths: list[Path]) -> Iterator[str]:
@@ -27,48 +26,36 @@ def source_lines(paths: list[Path]) -> Iterator[str]:
         yield from (line for _, line in decoded(sys.stdin.buffer, "stdin"))
 
 
+@script(prints=True)
 def main() -> None:
-    end_with_reader()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "run",
-        nargs="?",
-        help="a translation run (folder or id), or the folder of a checkpoint in it",
-    )
+    parser = Arguments(__doc__, device=True)
+    run = "a translation run (folder or id), or the folder of a checkpoint in it"
+    parser.add_argument("run", nargs="?", help=run)
     parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")
     parser.add_argument("--beam", type=int, help="1 is greedy search")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
     parser.add_argument("--length-penalty", choices=("fairseq", "gnmt"))
     parser.add_argument("--n-best", type=int, default=0, help="hypotheses a line, with scores")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--device", default=default_device())
     arguments = parser.parse_args()
-    with one_line_errors():
-        run = named(arguments.run, "translate", ["wmt"])
-        tune_process(threads=None)
-        translator = load_translator(
-            run,
-            n_best=max(1, arguments.n_best),
-            precision=arguments.precision,
-            device=arguments.device,
-            changes={
-                key: value
-                for key in ("beam", "alpha", "length_penalty")
-                if (value := getattr(arguments, key)) is not None
-            },
-        )
-        bar = sys.stderr.isatty() and not sys.stdout.isatty()
-        found = translator.translate(source_lines(arguments.files), progress=bar)
-        for number, translations in enumerate(found, 1):
-            if translations[0].cut:
-                print(
-                    f"line {number} is longer than {translator.max_length} tokens: its end was left "
-                    "out",
-                    file=sys.stderr,
-                )
-            for translation in translations:
-                fields = [str(number), f"{translation.score:.4f}"] if arguments.n_best else []
-                print("\t".join([*fields, translation.text]), flush=True)
+    run = named(arguments.run, "translate", ["wmt"])
+    tune_process(threads=None)
+    translator = load_translator(
+        run,
+        n_best=max(1, arguments.n_best),
+        precision=arguments.precision,
+        device=arguments.device,
+        changes={key: value for key in SEARCH if (value := getattr(arguments, key)) is not None},
+    )
+    bar = sys.stderr.isatty() and not sys.stdout.isatty()
+    found = translator.translate(source_lines(arguments.files), progress=bar)
+    for number, translations in enumerate(found, 1):
+        if translations[0].cut:
+            longest = f"longer than {translator.max_length} tokens"
+            print(f"line {number} is {longest}: its end was left out", file=sys.stderr)
+        for one in translations:
+            fields = [str(number), f"{one.score:.4f}"] if arguments.n_best else []
+            print("\t".join([*fields, one.text]), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from roformer.config.scm import FilesTriplets
-from roformer.data.sources.triplets import LABELS, FileTriplets, Triplet
+from roformer.data.sources.examples import Example
+from roformer.data.sources.triplets import LABELS, FileTriplets
 
 Score = Callable[[str, str], float]
 """How close a document (the second) is to A (the first)."""
@@ -24,12 +25,12 @@ def character_pairs(text: str) -> set[str]:
     return {text[at : at + 2] for at in range(len(text) - 1)}
 
 
-def closer_and_other(row: Triplet) -> tuple[str, str]:
+def closer_and_other(row: Example) -> tuple[str, str]:
     _, b, c = row.texts
     return (b, c) if LABELS[row.label] == "B" else (c, b)
 
 
-def right(rows: list[Triplet], score: Score) -> float:
+def right(rows: list[Example], score: Score) -> float:
     points = 0.0
     for row in rows:
         closer, other = (score(row.texts[0], text) for text in closer_and_other(row))

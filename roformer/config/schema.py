@@ -257,13 +257,13 @@ class TrackerConfig:
     A value given here wins over wandb's environment variables, and these over the defaults.
     """
 
-    kind: Literal["none", "wandb"] = "none"
+    kind: Literal["none", "wandb", "tensorboard", "trackio"] = "none"
     project: str | None = None
-    """null: WANDB_PROJECT, else `roformer`."""
+    """Of wandb and trackio; null: WANDB_PROJECT for wandb, else `roformer`."""
     entity: str | None = None
-    """null: WANDB_ENTITY, else the user's own."""
+    """Of wandb; null: WANDB_ENTITY, else the user's own."""
     mode: Literal["auto", "online", "offline"] = "auto"
-    """`auto`: WANDB_MODE, else online when logged in and offline when not."""
+    """Of wandb; `auto`: WANDB_MODE, else online when logged in and offline when not."""
 
 
 Runtime = Annotated[RuntimeConfig, NOT_IN_RESULT]

@@ -13,26 +13,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from typing_extensions import TypedDict
 
-from roformer.config.schema import Label
 from roformer.config.wmt import BpeConfig
 from roformer.data.progress import stage
 from roformer.data.tokenizers import all_threads
 from roformer.errors import InputError
-from roformer.json_files import check_shape, read_object
+from roformer.json_files import read_object
 
 PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The 256 bytes, each as the printable character that GPT-2 writes for it."""
-FORMAT = 1
 
 Merge = tuple[str, str]
 
@@ -63,18 +59,14 @@ class Bpe:
         self._learnt = [(left, right) for left, right in learnt]
         ids = _vocabulary(self._learnt)
         self.size, self.merges = len(ids), len(self._learnt)
+        self.fingerprint = _fingerprint(words, source_language, target_language, self._learnt)
+        """SHA-256 of merges, words and languages: equal means equal ids."""
         self._tokenizer = Tokenizer(models.BPE(ids, self._learnt, unk_token=UNKNOWN))
         self._tokenizer.pre_tokenizer = _pre_tokenizer(words)
         self._tokenizer.decoder = decoders.ByteLevel()
 
     def __reduce__(self) -> tuple[type[Bpe], tuple[list[Merge], str, str, str]]:
         return Bpe, (self._learnt, self.words, self.source_language, self.target_language)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of merges, words and languages: equal means equal ids."""
-        settings = [self.words, self.source_language, self.target_language, self._learnt]
-        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
     @classmethod
     def learn(
@@ -94,7 +86,7 @@ class Bpe:
             config: `words` and `merges`.
             source_language: its code.
             target_language: its code.
-            progress: tell on stderr how far it is.
+            progress: report progress on stderr.
         """
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = _pre_tokenizer(config.words)
@@ -114,15 +106,8 @@ class Bpe:
             advance(len(learnt))
         return cls(learnt, config.words, source_language, target_language)
 
-    # --- text and ids ------------------------------------------------------------------------
-
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
-        """Turn sentences into ids, without `</s>`.
-
-        Args:
-            texts: sentences.
-            language: theirs, one of the two; Moses goes by it.
-        """
+        """Turn sentences of one of the two languages into ids, without `</s>`."""
         return self.encode_words(split_words(texts, self.words, self._known(language)))
 
     def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
@@ -132,13 +117,9 @@ class Bpe:
         return [encoding.ids for encoding in encodings]
 
     def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
-        """Turn ids into detokenised text; special tokens are dropped, wherever they stand.
+        """Turn ids into detokenized text of one of the two languages; drop special tokens.
 
         Bytes that are no UTF-8, as a model may put them together, become U+FFFD.
-
-        Args:
-            ids: one sequence a sentence.
-            language: theirs, one of the two.
         """
         first = len(SPECIAL_TOKENS)
         pieces = [[int(piece) for piece in sentence if piece >= first] for sentence in ids]
@@ -158,14 +139,11 @@ class Bpe:
             )
         return language
 
-    # --- files -------------------------------------------------------------------------------
-
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, which `tokenizers` reads, and bpe.json: our settings."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
-            "format": FORMAT,
             "words": self.words,
             "source_language": self.source_language,
             "target_language": self.target_language,
@@ -181,41 +159,25 @@ class Bpe:
         """Read what `save` wrote.
 
         Raises:
-            InputError: nothing there, another format, or damaged.
+            InputError: nothing there, or damaged.
         """
         folder = Path(folder)
         settings, content = (_read(folder / name) for name in ("bpe.json", "tokenizer.json"))
-        if settings.get("format") != FORMAT:
-            raise InputError(
-                f"{folder / 'bpe.json'} has format {settings.get('format')}, not {FORMAT}: give a "
-                "folder that this version wrote"
-            )
-        damaged = f"{folder} holds a damaged tokenizer (%s): copy it again from where it was made"
         try:
-            check_shape(_Settings, settings)
-            check_shape(_Content, content)
             learnt = [(left, right) for left, right in content["model"]["merges"]]
-            languages = settings["source_language"], settings["target_language"]
-            bpe = cls(learnt, settings["words"], *languages)
-        except ValueError as error:
-            raise InputError(damaged % error) from error
-        if bpe.fingerprint != settings.get("fingerprint"):
-            raise InputError(damaged % "its fingerprint is another")
-        return bpe
+            rules = [settings[key] for key in ("words", "source_language", "target_language")]
+            if _fingerprint(*rules, learnt) != settings["fingerprint"]:
+                raise ValueError("its fingerprint is another")
+            return cls(learnt, *rules)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{folder} holds a damaged tokenizer ({error!r}): copy it again from where it was "
+                "made"
+            ) from error
 
 
-class _Settings(TypedDict):
-    words: Literal["moses", "bytes"]
-    source_language: Label
-    target_language: Label
-
-
-class _Merges(TypedDict):
-    merges: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
-
-
-class _Content(TypedDict):
-    model: _Merges
+def _fingerprint(*settings: Any) -> str:
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
 def _vocabulary(learnt: Sequence[Merge]) -> dict[str, int]:
@@ -256,12 +218,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 # --- Moses ---------------------------------------------------------------------------------------
 
+_moses, _detokenizer = cache(MosesTokenizer), cache(MosesDetokenizer)
+
 
 def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     """Return what the merges are learnt on: Moses tokens between single spaces, or the texts.
 
-    As fairseq's preparation does, hyphens inside words are split off (`-a`); unlike there nothing
-    is escaped (`&apos;`), so that an `&amp;` of the text stays one.
+    As in fairseq's preparation, hyphens inside words are split off (`-a`); unlike there nothing is
+    escaped (`&apos;`), so that an `&amp;` of the text stays one.
 
     Args:
         texts: sentences.
@@ -274,13 +238,3 @@ def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     return [
         " ".join(moses.tokenize(text, aggressive_dash_splits=True, escape=False)) for text in texts
     ]
-
-
-@cache
-def _moses(language: str) -> MosesTokenizer:
-    return MosesTokenizer(language)
-
-
-@cache
-def _detokenizer(language: str) -> MosesDetokenizer:
-    return MosesDetokenizer(language)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.data.random import IGNORED, Purpose, random_stream
+from roformer.data.random import IGNORED, EpochOrder, Purpose, random_stream
 from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 
@@ -28,11 +28,7 @@ Ids = NDArray[np.int64]
 
 
 class CausalBlocks:
-    """A stream cut into blocks of T tokens read and T predicted.
-
-    Args:
-        stream: tokens or bytes.
-        length: T.
+    """A stream cut into blocks of `length` tokens read and as many predicted.
 
     Raises:
         InputError: the stream does not fill one block.
@@ -61,26 +57,15 @@ class CausalBlocks:
 
 
 class CausalBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Batches of blocks, addressed by the sample numbers they hold: all blocks, epoch after epoch.
-
-    Args:
-        blocks: the split's.
-        seed: of the order.
-    """
+    """Batches of blocks, addressed by the sample numbers they hold; `seed` decides the order."""
 
     def __init__(self, blocks: CausalBlocks, seed: int):
-        self.blocks, self.seed = blocks, seed
-        self._order: tuple[int, Ids] = (-1, np.empty(0, dtype=np.int64))
+        self.blocks = blocks
+        self.order = EpochOrder(len(blocks), seed, Purpose.BLOCK_ORDER)
 
     def block_of(self, number: int) -> int:
         """Return which block of the split sample `number` is."""
-        epoch, place = divmod(number, len(self.blocks))
-        if self._order[0] != epoch:
-            order = random_stream(self.seed, Purpose.BLOCK_ORDER, epoch).permutation(
-                len(self.blocks)
-            )
-            self._order = (epoch, order)
-        return int(self._order[1][place])
+        return self.order[number][1]
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the batch of these samples, see `batch_of`."""
@@ -103,7 +88,7 @@ def validation_sample(stream: TokenStream, length: int, count: int, longest: int
 
     It is one sample of windows of `longest` blocks in a row, whatever the seed: so the same tokens can
     be read in blocks of 2·length, … up to longest·length. Blocks that the stream does not fill are
-    left out, unless it is wanted whole.
+    left out.
 
     Args:
         stream: the split.

@@ -5,8 +5,7 @@
     epoch of a seed  →  permutation → windows of 64 batches → sorted by length inside each window
                         → batches, padded to their longest → in random order
 
-No state to save: `epoch_batches(lengths, batch_size, seed, epoch)` is the same for every process,
-worker and restart. The batches of an epoch differ in size by at most one example.
+`epoch_batches` is the same for every process, worker and restart: there is no state to save.
 
 Shapes: N examples, B batch, T the batch's longest sequence.
 """
@@ -14,7 +13,7 @@ Shapes: N examples, B batch, T the batch's longest sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -58,11 +57,7 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         max_length: int,
     ):
         self.ids_a, self.ids_b, self.labels = ids_a, ids_b, labels
-        self.cls_id, self.sep_id, self.pad_id = (
-            tokenizer.cls_id,
-            tokenizer.sep_id,
-            tokenizer.pad_id,
-        )
+        self.tokenizer = tokenizer
         self.room = max_length - (2 if ids_b is None else 3)
         whole = lengths_of(ids_a)
         if ids_b is not None:
@@ -84,32 +79,27 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         """
         lengths = self.lengths[list(numbers)]
         shape = (len(lengths), int(lengths.max()))
-        input_ids = np.full(shape, self.pad_id, dtype=np.int64)
+        batch: dict[str, NDArray[Any]]
+        input_ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
         types = np.zeros(shape, dtype=np.int64)
         for row, number in enumerate(numbers):
             first, second = self._pieces(number)
             end = len(first) + 2
-            input_ids[row, 0] = self.cls_id
+            input_ids[row, 0] = self.tokenizer.cls_id
             input_ids[row, 1 : end - 1] = first
-            input_ids[row, end - 1] = self.sep_id
+            input_ids[row, end - 1] = self.tokenizer.sep_id
             if second is not None:
                 input_ids[row, end : lengths[row] - 1] = second
-                input_ids[row, lengths[row] - 1] = self.sep_id
+                input_ids[row, lengths[row] - 1] = self.tokenizer.sep_id
                 types[row, end : lengths[row]] = 1
-        batch = {
-            "input_ids": torch.from_numpy(input_ids),
-            "token_type_ids": torch.from_numpy(types),
-        }
+        batch = {"input_ids": input_ids, "token_type_ids": types}
         if (lengths < shape[1]).any():
-            mask = np.arange(shape[1]) < lengths[:, None]
-            batch["attention_mask"] = torch.from_numpy(mask)
+            batch["attention_mask"] = np.arange(shape[1]) < lengths[:, None]
         if self.labels is not None:
-            batch["labels"] = torch.from_numpy(self.labels[list(numbers)])
-        return batch
+            batch["labels"] = self.labels[list(numbers)]
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def _pieces(
-        self, number: int
-    ) -> tuple[Sequence[int] | NDArray[np.integer], Sequence[int] | NDArray[np.integer] | None]:
+    def _pieces(self, number: int) -> tuple[Any, Any]:
         """Return the pieces of an example's texts, cut to the room there is."""
         first = self.ids_a[number]
         if self.ids_b is None:

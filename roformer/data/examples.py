@@ -1,4 +1,4 @@
-"""Labelled texts: read from a source, tokenised once, opened by every fine-tuning.
+"""Labelled texts: read from a source, tokenized once, opened by every fine-tuning.
 
     source                  rows with a label and one text, two or three       `roformer.data.sources`
     <cache_dir>/glue/<key>  index, label, ids_a, ids_b                         `prepare_task`
@@ -13,41 +13,33 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
-from roformer.config.glue import FilesGlue, Glue, TaskConfig
+from roformer.config.glue import Glue, TaskConfig
 from roformer.config.scm import TripletData
 from roformer.data.progress import stage
 from roformer.data.random import Purpose, random_stream
 from roformer.data.sources import Source
-from roformer.data.sources.examples import (
-    Example,
-    ExampleSource,
-    TestRow,
-    open_examples,
-)
-from roformer.data.sources.triplets import LABELS, NOWHERE, Triplet, open_triplets
+from roformer.data.sources.examples import Example, TestRow, open_examples
+from roformer.data.sources.triplets import LABELS, open_triplets
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 
 BATCH = 1000
-"""Rows tokenised at once."""
+"""Rows tokenized at once."""
 IDS = ("ids_a", "ids_b", "ids_c")
 
-Labelled = TypeVar("Labelled", Example, Triplet)
-
-
-# --- prepared ------------------------------------------------------------------------------------
+Splits = dict[str, list[Example]]
 
 
 @dataclass(frozen=True)
@@ -76,10 +68,7 @@ class ExampleSplit:
 
 
 class PreparedExamples:
-    """Prepared splits of labelled texts and the account of their making.
-
-    `fingerprint` is equal where tokens and labels are, wherever they came from.
-    """
+    """Prepared splits of labelled texts and the account of their making."""
 
     def __init__(self, data: Prepared) -> None:
         self.data, self.folder, self.manifest = data, data.folder, data.manifest
@@ -99,58 +88,59 @@ class PreparedExamples:
 
 def _prepare(
     kind: str,
-    what: str,
-    source: Source[Labelled],
-    read: Callable[[str], list[Labelled]],
-    facts: Callable[[dict[str, list[Labelled]]], dict[str, Any]],
+    name: str,
+    source: Source[Example],
+    read: Callable[[str], list[Example]],
+    facts: Callable[[Splits], dict[str, Any]],
     identity: Mapping[str, Any],
     tokenizer: WordPiece,
     cache_dir: str | Path,
     progress: bool,
 ) -> PreparedExamples:
-    """Open tokenised splits, making them first where they do not exist yet.
+    """Open tokenized splits, making them first where they do not exist yet.
 
     Args:
         kind: of the prepared data.
-        what: is read, as lines on stderr call it.
+        name: of the data in messages.
         source: of the rows.
         read: returns the rows of a split that are taken.
-        facts: says what a manifest has besides.
-        identity: decides the content besides source and tokenizer.
+        facts: returns further entries of the manifest.
+        identity: what decides the content besides source and tokenizer.
         tokenizer: that of the model.
         cache_dir: see `roformer.data.store.prepare`.
-        progress: tell on stderr how far it is.
+        progress: report progress on stderr.
     """
 
     def build(builder: Builder) -> dict[str, Any]:
-        splits: dict[str, list[Labelled]] = {}
-        with stage("reading", "rows", None, progress, what) as advance:
+        splits: Splits = {}
+        with stage("reading", "rows", None, progress, name) as advance:
             for split in source.splits:
                 splits[split] = read(split)
                 advance(len(splits[split]))
         account = source.describe()
-        _tell(what, account)
+        _warn(name, account)
         first = splits["train"][0]
+        columns = IDS[: len(first.texts)]
         schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
         schema["label"] = pyarrow.from_numpy_dtype(np.asarray(first.label).dtype)
-        columns = IDS[: len(first.texts)]
         schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
-        with stage("tokenising", "rows", sum(map(len, splits.values())), progress, what) as advance:
+        with stage("tokenizing", "rows", sum(map(len, splits.values())), progress, name) as advance:
             for split, rows in splits.items():
                 with builder.split(split, **schema) as writer:
                     for start in range(0, len(rows), BATCH):
-                        part = rows[start : start + BATCH]
-                        texts = zip(*(row.texts for row in part), strict=True)
-                        writer.append(
-                            index=[row.number for row in part],
-                            place=[getattr(row, "place", NOWHERE) for row in part],
-                            label=[row.label for row in part],
-                            **{
-                                name: tokenizer.encode_batch(column)
-                                for name, column in zip(columns, texts, strict=True)
-                            },
+                        numbers, texts, labels, places = zip(
+                            *rows[start : start + BATCH], strict=True
                         )
-                        advance(len(part))
+                        ids = [
+                            tokenizer.encode_batch(column) for column in zip(*texts, strict=True)
+                        ]
+                        writer.append(
+                            index=numbers,
+                            place=places,
+                            label=labels,
+                            **dict(zip(columns, ids, strict=True)),
+                        )
+                        advance(len(numbers))
         return {
             "source": account,
             "texts": len(columns),
@@ -162,27 +152,30 @@ def _prepare(
             },
         }
 
-    whole = {
-        "version": 1,
-        **identity,
-        "source": source.key(),
-        "tokenizer": tokenizer.fingerprint,
-    }
+    whole = {"version": 1, **identity, "source": source.key(), "tokenizer": tokenizer.fingerprint}
     return PreparedExamples(prepare(kind, whole, cache_dir, build, progress=progress))
 
 
-def _tell(what: str, account: Mapping[str, Any]) -> None:
+def _warn(name: str, account: Mapping[str, Any]) -> None:
     """Say what of the user's files was left out or assumed."""
     for file in account.get("files", ()):
         if file["bad_rows"]:
             first = f"(the first: {file['first_bad_row']})"
-            print(f"{what}: {file['bad_rows']:,} bad rows skipped {first}", file=sys.stderr)
+            print(f"{name}: {file['bad_rows']:,} bad rows skipped {first}", file=sys.stderr)
         if not file.get("labelled_rows", True):
             line = "has no labels: B is taken to be the closer one of every row"
-            print(f"{what}: {file['file']} {line}", file=sys.stderr)
+            print(f"{name}: {file['file']} {line}", file=sys.stderr)
 
 
-def _drawn(rows: list[Labelled], count: int | None, purpose: Purpose) -> list[Labelled]:
+def _settings(data: Glue | TripletData) -> dict[str, Any]:
+    """Return what decides the content of a source: where its files lie does not."""
+    settings = plain(data)
+    if "revision" not in settings:  # the path of a data set of the Hub does
+        settings.pop("path", None)
+    return settings
+
+
+def _drawn(rows: list[Example], count: int | None, purpose: Purpose) -> list[Example]:
     """Return at most `count` rows, drawn once and for all, in the order of the source."""
     if count is None or count >= len(rows):
         return rows
@@ -197,7 +190,7 @@ def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[E
     """Read a labelled split.
 
     Args:
-        name: the task's key: what the Hub and the grammars call it.
+        name: the task's key: what the Hub and the templates call it.
         task: its columns and labels.
         data: the source.
         split: `train`, `validation`, or `validation_<part>` where the task has parts.
@@ -213,7 +206,7 @@ def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[E
 
 
 def _read(
-    source: ExampleSource, name: str, task: TaskConfig, data: Glue, split: str
+    source: Source[Example], name: str, task: TaskConfig, data: Glue, split: str
 ) -> list[Example]:
     rows = list(source.rows(split))
     if not rows:
@@ -264,7 +257,7 @@ def prepare_task(
     *,
     progress: bool = True,
 ) -> PreparedExamples:
-    """Open a task's tokenised splits, making them first where they do not exist yet.
+    """Open a task's tokenized splits, making them first where they do not exist yet.
 
     Args:
         name: see `read_examples`.
@@ -272,18 +265,15 @@ def prepare_task(
         data: see `read_examples`.
         tokenizer: that of the model.
         cache_dir: the splits go to `<cache_dir>/glue/<key>`.
-        progress: tell on stderr how far it is.
+        progress: report progress on stderr.
 
     Raises:
         InputError: the source is not usable; says where and what to do.
         OSError: the disk is full. What was written is removed.
     """
     source = open_examples(name, task, data)
-    settings = plain(data)
-    if isinstance(data, FilesGlue):
-        settings.pop("path")  # where files lie does not decide what is read
 
-    def facts(splits: dict[str, list[Example]]) -> dict[str, Any]:
+    def facts(splits: Splits) -> dict[str, Any]:
         counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
         named = {
             split: {label: found[number] for number, label in enumerate(task.labels or ())}
@@ -303,7 +293,7 @@ def prepare_task(
         source,
         lambda split: _read(source, name, task, data, split),
         facts,
-        {"task": {name: plain(task)}, "data": settings},
+        {"task": {name: plain(task)}, "data": _settings(data)},
         tokenizer,
         cache_dir,
         progress,
@@ -319,7 +309,7 @@ def training_texts(data: TripletData) -> Iterator[str]:
         yield from row.texts
 
 
-def _read_triplets(source: Source[Triplet], data: TripletData, split: str) -> list[Triplet]:
+def _read_triplets(source: Source[Example], data: TripletData, split: str) -> list[Example]:
     count = data.max_train_triplets if split == "train" else data.max_held_out_triplets
     rows = _drawn(list(source.rows(split)), count, Purpose.TRIPLET_SUBSET)
     if not rows:
@@ -330,26 +320,34 @@ def _read_triplets(source: Source[Triplet], data: TripletData, split: str) -> li
 def prepare_triplets(
     data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
 ) -> PreparedExamples:
-    """Open the tokenised triplets, making them first where they do not exist yet.
+    """Open the tokenized triplets, making them first where they do not exist yet.
 
     Args:
         data: the source.
         tokenizer: that of the model.
         cache_dir: the splits go to `<cache_dir>/scm/<key>`.
-        progress: tell on stderr how far it is.
+        progress: report progress on stderr.
 
     Raises:
         InputError: the source is not usable; says where and what to do.
         OSError: the disk is full. What was written is removed.
     """
     source = open_triplets(data)
-    settings = plain(data)
-    settings.pop("path", None)  # where files lie does not decide what is read
 
-    def facts(splits: dict[str, list[Triplet]]) -> dict[str, Any]:
+    def facts(splits: Splits) -> dict[str, Any]:
+        known = {text for row in splits["train"] for text in row.texts}
+        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
         return {
-            "labels": {split: _balance(rows) for split, rows in splits.items()},
-            "shared": _shared(splits),
+            "labels": {
+                split: {label: found[number] for number, label in enumerate(LABELS)}
+                for split, found in counts.items()
+            },
+            # Triplets of each held-out split that have a document of the training triplets.
+            "shared": {
+                split: sum(not known.isdisjoint(row.texts) for row in rows)
+                for split, rows in splits.items()
+                if split != "train"
+            },
         }
 
     return _prepare(
@@ -358,24 +356,8 @@ def prepare_triplets(
         source,
         lambda split: _read_triplets(source, data, split),
         facts,
-        {"data": settings},
+        {"data": _settings(data)},
         tokenizer,
         cache_dir,
         progress,
     )
-
-
-def _balance(rows: Sequence[Triplet]) -> dict[str, int]:
-    """Return how often each of B and C is the closer one."""
-    counts = Counter(row.label for row in rows)
-    return {label: counts[number] for number, label in enumerate(LABELS)}
-
-
-def _shared(splits: Mapping[str, Sequence[Triplet]]) -> dict[str, int]:
-    """Return how many triplets of each held-out split have a document of the training triplets."""
-    known = {text for row in splits["train"] for text in row.texts}
-    return {
-        split: sum(not known.isdisjoint(row.texts) for row in rows)
-        for split, rows in splits.items()
-        if split != "train"
-    }

@@ -1,11 +1,10 @@
-"""Masked-language-model examples out of token shards: packed blocks, masks and their order.
-
-Everything is a pure function of (seed, epoch, index): no state to save, the same examples whatever
-the number of processes, workers or restarts.
+"""Masked-language-model examples out of a token stream: packed blocks, masks and their order.
 
     sample number n  →  epoch n // N, n-th entry of that epoch's permutation of the N blocks
     block            →  [CLS] T-2 tokens [SEP], cut from the stream of documents, no padding
     mask             →  K = round(p·T) positions, 80/10/10 (Devlin et al. 2019, section 3.1)
+
+Everything is a pure function of (seed, epoch, index), see `roformer.data.random`.
 
 Shapes: B batch, T sequence, K predicted positions.
 """
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.config.schema import MaskingConfig, TrainingConfig
-from roformer.data.random import IGNORED, Purpose, random_stream
+from roformer.data.random import IGNORED, EpochOrder, Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
@@ -66,11 +65,9 @@ class Masker:
         hidden[replaced] = random.integers(self.size, size=int(replaced.sum()))
         input_ids = block.copy()
         input_ids[chosen] = hidden
-        empty = self.count - len(chosen)
+        empty = (0, self.count - len(chosen))
         return MaskedBlock(
-            input_ids,
-            np.pad(chosen, (0, empty)),
-            np.pad(labels, (0, empty), constant_values=IGNORED),
+            input_ids, np.pad(chosen, empty), np.pad(labels, empty, constant_values=IGNORED)
         )
 
     def _words(self, block: Ids, candidates: Ids, random: np.random.Generator) -> Ids:
@@ -92,7 +89,11 @@ class Masker:
 
 
 class PackedBlocks:
-    """A token stream cut into blocks of T: [CLS], T-2 tokens, [SEP]; documents end in [SEP]."""
+    """A token stream cut into blocks of T: [CLS], T-2 tokens, [SEP]; documents end in [SEP].
+
+    Raises:
+        InputError: the stream does not fill one block.
+    """
 
     def __init__(self, stream: TokenStream, tokenizer: WordPiece, sequence_length: int):
         self.stream, self.tokenizer, self.length = stream, tokenizer, sequence_length
@@ -129,54 +130,48 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Batches of masked blocks, addressed by the sample numbers they hold.
 
     Args:
-        blocks: the split's blocks.
-        masker: chooses and hides.
-        seed: of the order and the masks.
-        documents: `cross` or `isolate` (see `TrainingConfig.documents`).
-        frozen: validation: blocks in the order of one fixed sample, masked once and for all,
-            whatever the seed and the epoch.
-        first_epoch: number of the first epoch.
+        stream: of the split.
+        tokenizer: its own.
+        masking: how blocks are masked.
+        training: their length, whether documents are isolated, the first epoch.
+        seed: of the order and the masks; None: frozen, for validation: blocks in one order, masked
+            in one way, whatever the seed and the epoch.
     """
 
     def __init__(
         self,
-        blocks: PackedBlocks,
-        masker: Masker,
-        *,
-        seed: int,
-        documents: str,
-        frozen: bool = False,
-        first_epoch: int = 0,
+        stream: TokenStream,
+        tokenizer: WordPiece,
+        masking: MaskingConfig,
+        training: TrainingConfig,
+        seed: int | None,
     ):
-        self.blocks, self.masker, self.seed = blocks, masker, seed
-        self.isolate, self.frozen = documents == "isolate", frozen
-        self.first_epoch = first_epoch
-        self._order: tuple[int, Ids] = (-1, np.empty(0, dtype=np.int64))
+        self.blocks = PackedBlocks(stream, tokenizer, training.sequence_length)
+        self.masker = Masker(masking, tokenizer, training.sequence_length)
+        self.isolate, self.seed = training.documents == "isolate", seed
+        self.order = (
+            EpochOrder(len(self.blocks), 0, Purpose.VALID_SAMPLE)
+            if seed is None
+            else EpochOrder(len(self.blocks), seed, Purpose.BLOCK_ORDER, training.first_epoch)
+        )
 
     def labels(self, count: int) -> Ids:
         """Return the labels of the first `count` samples, (count, K), without making batches."""
-        places = [self._locate(number) for number in range(count)]
-        return np.stack([self._mask(self.blocks[place[1]], *place).labels for place in places])
+        return np.stack([self._masked(number)[1].labels for number in range(count)])
 
     def block_of(self, number: int) -> int:
         """Return which block of the split sample `number` is."""
-        return self._locate(number)[1]
+        return self.order[number][1]
 
-    def _locate(self, number: int) -> tuple[int, int]:
-        """Return (epoch, block) of sample `number` of the endless sequence of epochs."""
-        epoch, place = divmod(number, len(self.blocks))
-        epoch += self.first_epoch
-        if self._order[0] != epoch:
-            purpose, seed = (
-                (Purpose.VALID_SAMPLE, 0) if self.frozen else (Purpose.BLOCK_ORDER, self.seed)
-            )
-            self._order = (epoch, random_stream(seed, purpose, epoch).permutation(len(self.blocks)))
-        return epoch, int(self._order[1][place])
-
-    def _mask(self, block: Ids, epoch: int, index: int) -> MaskedBlock:
-        if self.frozen:
-            return self.masker(block, random_stream(0, Purpose.VALID_MASK, 0, index))
-        return self.masker(block, random_stream(self.seed, Purpose.TRAIN_MASK, epoch, index))
+    def _masked(self, number: int) -> tuple[Ids, MaskedBlock]:
+        epoch, index = self.order[number]
+        random = (
+            random_stream(0, Purpose.VALID_MASK, 0, index)
+            if self.seed is None
+            else random_stream(self.seed, Purpose.TRAIN_MASK, epoch, index)
+        )
+        block = self.blocks[index]
+        return block, self.masker(block, random)
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the batch of these samples.
@@ -185,18 +180,16 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             input_ids (B, T), predict (B, K), labels (B, K); with isolated documents also positions
             (B, T) and attention_mask (B, T, T).
         """
-        places = [self._locate(number) for number in numbers]
-        blocks = [self.blocks[index] for _, index in places]
-        examples = [self._mask(block, *place) for block, place in zip(blocks, places, strict=True)]
+        blocks, examples = zip(*(self._masked(number) for number in numbers), strict=True)
         batch = {
             field: torch.from_numpy(np.stack([getattr(example, field) for example in examples]))
             for field in MaskedBlock._fields
         }
         if self.isolate:
             sep_id = self.blocks.tokenizer.sep_id
-            pairs = [document_positions(block, sep_id) for block in blocks]
-            document = torch.from_numpy(np.stack([pair[1] for pair in pairs]))
-            batch["positions"] = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
+            pairs = zip(*(document_positions(block, sep_id) for block in blocks), strict=True)
+            positions, document = (torch.from_numpy(np.stack(rows)) for rows in pairs)
+            batch["positions"] = positions
             batch["attention_mask"] = document[:, :, None] == document[:, None, :]
         return batch
 
@@ -209,32 +202,11 @@ def training_batches(
     seed: int,
 ) -> MaskedBatches:
     """Return the endless shuffled training samples."""
-    return _batches(stream, tokenizer, masking, training, seed, frozen=False)
+    return MaskedBatches(stream, tokenizer, masking, training, seed)
 
 
 def validation_batches(
     stream: TokenStream, tokenizer: WordPiece, masking: MaskingConfig, training: TrainingConfig
 ) -> MaskedBatches:
     """Return the frozen validation samples: the first `training.valid_sequences` are the sample."""
-    return _batches(stream, tokenizer, masking, training, 0, frozen=True)
-
-
-def _batches(
-    stream: TokenStream,
-    tokenizer: WordPiece,
-    masking: MaskingConfig,
-    training: TrainingConfig,
-    seed: int,
-    *,
-    frozen: bool,
-) -> MaskedBatches:
-    blocks = PackedBlocks(stream, tokenizer, training.sequence_length)
-    masker = Masker(masking, tokenizer, training.sequence_length)
-    return MaskedBatches(
-        blocks,
-        masker,
-        seed=seed,
-        documents=training.documents,
-        frozen=frozen,
-        first_epoch=0 if frozen else training.first_epoch,
-    )
+    return MaskedBatches(stream, tokenizer, masking, training, None)

@@ -4,17 +4,25 @@
                                           of valid and test also source_text, target_text
 
 Only training pairs are left out (`data.filter`); every pair of valid and test is scored.
+
+The text streams: memory holds some thousands of pairs, the word counts of the tokenizer and 16 bytes
+for each pair that is kept. Moses takes longer than everything else together, so it runs once, in
+several processes; the words that it finds wait on disk while merges are learnt on them.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable
-from itertools import chain, compress
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import pyarrow
@@ -22,21 +30,27 @@ from numpy.typing import NDArray
 
 from roformer.config.build import plain
 from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
-from roformer.data.bpe import Bpe
-from roformer.data.parallel_words import SIDES, chunks_of, read_lines, write_words
+from roformer.data.bpe import Bpe, split_words
 from roformer.data.progress import stage
 from roformer.data.sources.pairs import SPLITS, ParallelSource, open_parallel
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.translation_batches import Pairs
 from roformer.errors import InputError
 
+SIDES = ("source", "target")
+CHUNK = 5_000
+"""Pairs that go through each step at once."""
+ALONE = 10
+"""Chunks that this process does before it starts others, which takes seconds."""
+
+Texts = list[list[str]]
+"""Columns of sentences: the source, the target."""
+Files = dict[tuple[str, str], Path]
+"""Files of words or sentences, one a line, by split and column."""
+
 
 class PreparedPairs:
-    """A prepared parallel text: three splits, their tokenizer and the account of their making.
-
-    `fingerprint` is equal where tokens, the texts to score and the tokenizer are, wherever they
-    came from.
-    """
+    """A prepared parallel text: three splits, their tokenizer and the account of their making."""
 
     def __init__(self, data: Prepared) -> None:
         self.data, self.folder, self.manifest = data, data.folder, data.manifest
@@ -46,10 +60,8 @@ class PreparedPairs:
             Pairs(*(data.tokens(split, side) for side in SIDES)) for split in SPLITS
         )
 
-    def texts(self, split: str) -> tuple[list[str], list[str]]:
-        """Return the source and target sentences of `valid` or `test` as they were read."""
-        if split not in SPLITS[1:]:
-            raise ValueError(f"the texts of {split} are not kept, only those of valid and test")
+    def texts(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
+        """Return the source and target sentences of a held-out split as they were read."""
         source, target = (self.data.values(split, f"{side}_text") for side in SIDES)
         return source, target
 
@@ -63,16 +75,12 @@ def prepare_parallel(
 ) -> PreparedPairs:
     """Open a parallel text's tokens, making them first where they do not exist yet.
 
-    Pairs stream: memory holds some thousands of them, the word counts of the tokenizer and 16 bytes
-    for each pair that is kept. The words, as Moses cuts them, wait on disk, beside the tokens,
-    while the merges are learnt on them.
-
     Args:
         config: the text, its tokenizer and its filter.
         cache_dir: tokens go to `<cache_dir>/wmt/<key>`.
         workers: processes for Moses and threads that encode; null: one a core. Does not change the
             result.
-        progress: tell on stderr how far it is, and in the end what was left out.
+        progress: report progress on stderr, and in the end what was left out.
 
     Raises:
         InputError: the source or the tokenizer is not usable; says where and what to do.
@@ -123,20 +131,18 @@ def _build(
     progress: bool,
 ) -> dict[str, Any]:
     languages = config.source_language, config.target_language
-    files = write_words(config, source, builder.folder, workers, progress)
-    text = chain.from_iterable(read_lines(files["train", side]) for side in SIDES)
+    files = _write_words(config, source, builder.folder, workers, progress)
+    text = chain.from_iterable(_read_lines(files["train", side]) for side in SIDES)
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress)
     bpe.save(builder.folder / "tokenizer")
 
     left_out = Counter(empty=source.empty, too_long=0, ratio=0)
     total = sum(source.pairs_read.values()) - source.empty
-    used = np.zeros(bpe.size, bool)
     with stage("encoding", "pairs", total, progress, "-".join(languages)) as advance:
-        for split in SPLITS:
-            train = split == "train"
-            limits = config.filter if train else None
-            seen = _encode(split, files, bpe, builder, limits, left_out, advance)
-            used |= seen & train
+        used, _, _ = (
+            _encode(split, files, bpe, builder, config.filter, left_out, advance)
+            for split in SPLITS
+        )
     for file in files.values():
         file.unlink()
     kept = builder.writers["train"].rows
@@ -165,16 +171,92 @@ def _build(
     return facts
 
 
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _write_words(
+    config: Parallel, source: ParallelSource, folder: Path, workers: int | None, progress: bool
+) -> Files:
+    """Write the words of each split and side to a file, and of valid and test the sentences."""
+    languages = config.source_language, config.target_language
+    words = config.tokenizer.words
+    work = partial(_split, words=words, languages=languages)
+    files: Files = {}
+    with stage("reading", "pairs", None, progress, "-".join(languages)) as advance:
+        for split in SPLITS:
+            columns = [*SIDES, *(f"{side}_text" for side in SIDES if split != "train")]
+            files |= {(split, column): folder / f"{split}.{column}.lines" for column in columns}
+            with ExitStack() as stack:
+                streams = [
+                    stack.enter_context(_open_lines(files[split, column], "w"))
+                    for column in columns
+                ]
+                chunks = _chunks(source.rows(split))
+                for texts, found in _in_processes(work, chunks, 1 if words == "bytes" else workers):
+                    for stream, lines in zip(streams, [*found, *texts], strict=False):
+                        stream.writelines(f"{line}\n" for line in lines)
+                    advance(len(texts[0]))
+    return files
+
+
+def _split(texts: Texts, words: str, languages: tuple[str, str]) -> Texts:
+    return [split_words(*side) for side in zip(texts, (words, words), languages, strict=True)]
+
+
+def _in_processes(
+    work: partial[Texts], chunks: Iterable[Texts], workers: int | None
+) -> Iterator[tuple[Texts, Texts]]:
+    """Yield each chunk and what `work` makes of it, in their order, few of them held at once."""
+    workers = workers or os.cpu_count() or 1
+    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    waiting: deque[tuple[Texts, Future[Texts]]] = deque()
+    try:
+        for number, chunk in enumerate(chunks):
+            if workers == 1 or number < ALONE:
+                yield chunk, work(chunk)
+                continue
+            waiting.append((chunk, pool.submit(work, chunk)))
+            if len(waiting) > 2 * workers:
+                chunk, done = waiting.popleft()
+                yield chunk, done.result()
+        for chunk, done in waiting:
+            yield chunk, done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read_lines(file: Path) -> Iterator[str]:
+    with _open_lines(file, "r") as stream:
+        for line in stream:
+            yield line.removesuffix("\n")
+
+
+def _open_lines(file: Path, mode: Literal["r", "w"]) -> TextIO:
+    # Only a newline ends a line: a sentence may hold the other characters that could.
+    return open(file, mode, encoding="utf-8", newline="\n")
+
+
+def _chunks(rows: Iterable[tuple[str, ...]]) -> Iterator[Texts]:
+    """Yield CHUNK rows at a time, column by column."""
+    rows = iter(rows)
+    while chunk := list(islice(rows, CHUNK)):
+        yield [list(column) for column in zip(*chunk, strict=True)]
+
+
+# --- ids -----------------------------------------------------------------------------------------
+
+
 def _encode(
     split: str,
-    files: dict[tuple[str, str], Path],
+    files: Files,
     bpe: Bpe,
     builder: Builder,
-    limits: FilterConfig | None,
+    limits: FilterConfig,
     left_out: Counter[str],
     advance: Callable[[int], object],
 ) -> NDArray[np.bool_]:
-    """Write a split; with limits only the pairs within them, counting the others.
+    """Write a split; of train only the pairs within the limits, counting the others.
 
     Returns:
         Which ids occur, (vocabulary,).
@@ -182,25 +264,25 @@ def _encode(
     texts = [f"{side}_text" for side in SIDES if split != "train"]
     schema = dict.fromkeys(SIDES, pyarrow.large_list(pyarrow.int32()))
     schema |= dict.fromkeys(texts, pyarrow.string())
-    seen = np.zeros(bpe.size, bool)
+    used = np.zeros(bpe.size, bool)
     with builder.split(split, **schema) as writer:
-        rows = zip(*(read_lines(files[split, column]) for column in (*SIDES, *texts)), strict=True)
-        for chunk in chunks_of(rows):
+        rows = zip(*(_read_lines(files[split, column]) for column in schema), strict=True)
+        for chunk in _chunks(rows):
             ids = [bpe.encode_words(side) for side in chunk[:2]]
-            if limits is not None:
+            if split == "train":
                 kept = _kept(ids, limits, left_out)
                 ids = [list(compress(side, kept)) for side in ids]
             for sentence in chain.from_iterable(ids):
                 sentence.append(bpe.end_id)
-                seen[sentence] = True
-            columns: dict[str, Any] = dict(zip((*SIDES, *texts), (*ids, *chunk[2:]), strict=True))
+                used[sentence] = True
+            columns: dict[str, Any] = dict(zip(schema, (*ids, *chunk[2:]), strict=True))
             writer.append(**columns)
             advance(len(chunk[0]))
-    return seen
+    return used
 
 
 def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
-    """Tell which training pairs are kept; counts the others by their first reason."""
+    """Tell which training pairs are kept; count the others by their first reason."""
     lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
     shorter, longer = lengths.min(0), lengths.max(0)
     empty = shorter == 0  # of control characters alone, which Moses drops

@@ -41,6 +41,24 @@ def random_stream(seed: int, purpose: int, epoch: int = 0, index: int = 0) -> np
     return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, epoch, index]))
 
 
+class EpochOrder:
+    """The endless sequence of samples: all of `count`, in a new order each epoch."""
+
+    def __init__(self, count: int, seed: int, purpose: Purpose, first_epoch: int = 0) -> None:
+        self.count, self.seed, self.purpose = count, seed, purpose
+        self.first_epoch = first_epoch
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        """Return the epoch of sample `number`, from 0, and which of `count` it is."""
+        epoch, place = divmod(number, self.count)
+        epoch += self.first_epoch
+        if self._order[0] != epoch:
+            stream = random_stream(self.seed, self.purpose, epoch)
+            self._order = (epoch, stream.permutation(self.count))
+        return epoch, int(self._order[1][place])
+
+
 def unigram_entropy(labels: NDArray[np.integer]) -> float:
     """Return the entropy in nats of the tokens to predict: what knowing their frequencies is worth.
 

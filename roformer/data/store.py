@@ -20,16 +20,18 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
+import numpy as np
 import pyarrow
 from filelock import FileLock, Timeout
 
-from roformer.data.columns import SplitWriter, read_table
 from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 from roformer.json_files import read_object
@@ -54,7 +56,7 @@ class Prepared:
 
     @classmethod
     def open(cls, folder: str | Path, kind: str) -> Prepared:
-        """Open a prepared folder; every byte is checked.
+        """Open a prepared folder and check every byte.
 
         Raises:
             InputError: not a prepared folder, of another kind or format, or damaged.
@@ -63,12 +65,8 @@ class Prepared:
         file, again = folder / MANIFEST, f"delete {folder} and it will be prepared again"
         try:
             manifest = read_object(file)
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{folder} has no {MANIFEST}, so it is no prepared data (in a cache: {again})"
-            ) from error
         except (OSError, ValueError) as error:
-            raise InputError(f"{file} is damaged ({error}): {again}") from error
+            raise InputError(f"{file} is missing or damaged ({error}): {again}") from error
         found = manifest.get("kind"), manifest.get("format")
         if found != (kind, FORMAT):
             raise InputError(
@@ -78,10 +76,7 @@ class Prepared:
             raise InputError(f"{file} is not what was written (SHA-256): {again}")
         for name, stored in manifest["files"].items():
             member = folder / name
-            size = member.stat().st_size if member.is_file() else 0
-            if size != stored["bytes"] or not member.is_file():
-                raise InputError(f"{member} has {size:,} bytes, not {stored['bytes']:,}: {again}")
-            if _file_hash(member) != stored["sha256"]:
+            if not member.is_file() or _file_hash(member) != stored["sha256"]:
                 raise InputError(f"{member} is not what was written (SHA-256): {again}")
         return cls(folder, manifest)
 
@@ -101,12 +96,51 @@ class Prepared:
         return self.folder / f"{split}.arrow"
 
 
-class Builder:
-    """A prepared data set that is being made.
+def prepare(
+    kind: str,
+    identity: Mapping[str, Any],
+    cache_dir: str | Path,
+    build: Callable[[Builder], Mapping[str, Any]],
+    *,
+    progress: bool = True,
+) -> Prepared:
+    """Open prepared data, making it first where that was not done yet.
 
     Args:
-        folder: takes the files.
+        kind: names the folder below `cache_dir`.
+        identity: everything that decides the content, as JSON.
+        cache_dir: the data goes to `<cache_dir>/<kind>/<key>`.
+        build: writes the splits and returns further entries of the manifest.
+        progress: print to stderr which process is waited for.
+
+    Raises:
+        InputError: the source is not usable, or what was prepared is damaged.
+        OSError: the disk is full. What was written is removed.
     """
+
+    def make(folder: Path) -> None:
+        builder = Builder(folder)
+        builder.seal(kind, build(builder))
+
+    folder = Path(cache_dir) / kind / _hash({"format": FORMAT, **identity})[:16]
+    publish(folder, make, progress)
+    return Prepared.open(folder, kind)
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _file_hash(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class Builder:
+    """A prepared data set that is being made in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,12 +152,7 @@ class Builder:
         return self.writers[name]
 
     def seal(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Write the manifest.
-
-        Args:
-            kind: of the data.
-            facts: what it says besides; `facts["tokenizer"]["fingerprint"]` is part of the content.
-        """
+        """Write the manifest; `facts["tokenizer"]["fingerprint"]` is part of the content."""
         content = {split: writer.content() for split, writer in self.writers.items()}
         tokenizer = facts.get("tokenizer", {}).get("fingerprint")
         files = sorted(file for file in self.folder.rglob("*") if file.is_file())
@@ -149,44 +178,98 @@ class Builder:
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def prepare(
-    kind: str,
-    identity: Mapping[str, Any],
-    cache_dir: str | Path,
-    build: Callable[[Builder], Mapping[str, Any]],
-    *,
-    progress: bool = True,
-) -> Prepared:
-    """Open prepared data, making it first where that was not done yet.
+class SplitWriter:
+    """Writes the columns of a split bit by bit, in little memory.
+
+    Arrow keeps a column in one piece only where it is written in one record batch. So the tokens of a
+    column are collected in a file of their own, which is mapped to write the split. (`Dataset.map`
+    writes many batches, and its processes compete with the threads of `tokenizers`.)
 
     Args:
-        kind: names the folder below `cache_dir`.
-        identity: everything that decides the content, as JSON.
-        cache_dir: the data goes to `<cache_dir>/<kind>/<key>`.
-        build: writes the splits and returns the facts of the manifest.
-        progress: tell on stderr for whom it waits.
-
-    Raises:
-        InputError: the source is not usable, or what was prepared is damaged.
-        OSError: the disk is full. What was written is removed.
+        file: `<split>.arrow`.
+        schema: types of the columns; one of token lists is `large_list` of an integer.
     """
 
-    def make(folder: Path) -> None:
-        builder = Builder(folder)
-        builder.seal(kind, build(builder))
+    def __init__(self, file: Path, schema: Mapping[str, pyarrow.DataType]) -> None:
+        self.file, self.schema = file, pyarrow.schema(dict(schema))
+        self.rows = self.tokens = 0
+        self._files = {
+            field.name: file.with_suffix(f".{field.name}.tokens")
+            for field in self.schema
+            if pyarrow.types.is_large_list(field.type)
+        }
+        self._numbers: dict[str, list[Any]] = {name: [] for name in self.schema.names}
+        """Of a column of tokens, the lengths; of another one, the values."""
+        self._sums = {name: hashlib.sha256() for name in self.schema.names}
 
-    folder = Path(cache_dir) / kind / _hash({"format": FORMAT, **identity})[:16]
-    publish(folder, make, progress)
-    return Prepared.open(folder, kind)
+    def __enter__(self) -> SplitWriter:
+        with ExitStack() as stack:
+            self._streams: dict[str, IO[bytes]] = {
+                name: stack.enter_context(open(file, "wb")) for name, file in self._files.items()
+            }
+            self._stack = stack.pop_all()
+        return self
+
+    def append(self, **columns: Sequence[Any]) -> None:
+        """Add rows; tokens are given as sequences of ids or as arrays of the column's type."""
+        for name, values in columns.items():
+            if name not in self._files:
+                array = pyarrow.array(values, self.schema.field(name).type)
+                self._numbers[name].append(array)
+                self._sums[name].update("".join(f"{value!r}\n" for value in values).encode())
+                continue
+            dtype = self.schema.field(name).type.value_type.to_pandas_dtype()
+            lengths = np.fromiter(map(len, values), np.int64, len(values))
+            if len(values) and isinstance(values[0], np.ndarray):
+                tokens = np.concatenate(values).astype(dtype, copy=False)
+            else:
+                tokens = np.fromiter(chain.from_iterable(values), dtype, int(lengths.sum()))
+            content = tokens.tobytes()
+            self._streams[name].write(content)
+            self._sums[name].update(content)
+            self._numbers[name].append(lengths)
+            self.tokens += len(tokens)
+        self.rows += len(next(iter(columns.values())))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+        if error is None:
+            columns = [self._column(field) for field in self.schema]
+            batch = pyarrow.record_batch(columns, self.schema)
+            with pyarrow.ipc.new_stream(str(self.file), self.schema) as stream:
+                stream.write_batch(batch)
+        for file in self._files.values():
+            file.unlink()
+
+    def _column(self, field: pyarrow.Field) -> pyarrow.Array:
+        parts = self._numbers[field.name]
+        if field.name not in self._files:
+            return pyarrow.chunked_array(parts, field.type).combine_chunks()
+        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts]))
+        self._sums[field.name].update(offsets.tobytes())
+        file = self._files[field.name]
+        buffer = pyarrow.py_buffer(b"")
+        if file.stat().st_size:
+            with pyarrow.memory_map(str(file)) as mapped:
+                buffer = mapped.read_buffer()
+        count = int(offsets[-1])
+        tokens = pyarrow.Array.from_buffers(field.type.value_type, count, [None, buffer])
+        return pyarrow.LargeListArray.from_arrays(pyarrow.array(offsets), tokens)
+
+    def content(self) -> dict[str, str]:
+        """Return the SHA-256 of each column but `index`, which says where a row stood."""
+        return {name: one.hexdigest() for name, one in self._sums.items() if name != "index"}
 
 
-def _hash(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _file_hash(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def read_table(file: Path) -> pyarrow.Table:
+    """Map the columns of a split; each is one chunk."""
+    with pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))) as stream:
+        return stream.read_all()
 
 
 # --- folders -------------------------------------------------------------------------------------
@@ -198,7 +281,7 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     Args:
         folder: what is made.
         make: writes all of it into the empty folder that it is given.
-        progress: tell on stderr for whom it waits.
+        progress: print to stderr which process is waited for.
 
     Raises:
         OSError: the disk is full; names the folder. What was written is removed.
@@ -206,8 +289,8 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder, progress):
-        if folder.exists():  # whoever was waited for has made it
+    with _locked(folder, progress):
+        if folder.exists():  # made by the process that was waited for
             return
         _remove_abandoned(folder.parent)
         temporary = folder.with_name(f"{folder.name}.tmp")
@@ -215,9 +298,7 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
         try:
             temporary.mkdir()
             make(temporary)
-            _sync(*temporary.rglob("*"), temporary)
             temporary.rename(folder)
-            _sync(folder.parent)
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 what = "the disk is full; what was written is removed. Move runtime.cache_dir"
@@ -228,7 +309,7 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, progress: bool) -> Iterator[None]:
+def _locked(folder: Path, progress: bool) -> Iterator[None]:
     """Hold the lock of a folder; it ends with the process, however that ends."""
     file = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(file)
@@ -236,22 +317,16 @@ def _alone(folder: Path, progress: bool) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         if progress:
-            with suppress(OSError, UnicodeDecodeError):
+            with suppress(OSError):
                 holder = file.read_text(encoding="utf-8") or "another process"
                 print(f"waiting: {holder} is making {folder}", file=sys.stderr, flush=True)
         lock.acquire()
-    # Where a file system has no locks of the kernel's, filelock keeps its own account in the file.
-    kernel = type(lock) is FileLock
     try:
-        if kernel:
-            with suppress(OSError):  # a disk that is full
-                file.write_text(
-                    f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8"
-                )
+        with suppress(OSError):  # a disk that is full
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield
     finally:
-        if kernel:
-            file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone
+        file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone
         lock.release()
 
 
@@ -262,13 +337,3 @@ def _remove_abandoned(parent: Path) -> None:
         with suppress(Timeout, OSError), FileLock(file).acquire(blocking=False):
             shutil.rmtree(temporary, ignore_errors=True)
             file.unlink(missing_ok=True)
-
-
-def _sync(*paths: Path) -> None:
-    """Have files and folders on disk, not only in memory."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

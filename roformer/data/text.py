@@ -1,4 +1,4 @@
-"""Text to model: tokens of documents, or the bytes of one long text; made once by all its readers.
+"""Text to model: tokens of documents, or the bytes of one long text; made once, read by all.
 
 `prepare_text` reads the source once, drops exact duplicates, sorts each document into train or
 valid by its own hash, trains the tokenizer on train (or reads one) and keeps it beside the tokens.
@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,26 @@ import pyarrow
 from roformer.config.build import plain
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
-from roformer.data.byte_vocabulary import ByteVocabulary
-from roformer.data.jieba_words import segmenter
 from roformer.data.progress import stage
 from roformer.data.sources import Source
 from roformer.data.sources.documents import open_documents
 from roformer.data.sources.files import FileDocuments
-from roformer.data.sources.pieces import cut, open_bytes
+from roformer.data.sources.pieces import open_bytes
 from roformer.data.store import Builder, Prepared, prepare
-from roformer.data.tokenizers import WordPiece, load_wordpiece
+from roformer.data.tokenizers import (
+    ByteVocabulary,
+    WordPiece,
+    load_wordpiece,
+    segmenter,
+    train_tokenizer,
+)
 from roformer.data.tokens import TokenStream
-from roformer.data.word_vocabulary import train_tokenizer
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid")
 SPLIT_RULE = "valid where the first 8 bytes of sha256(text) / 2^64 < valid_fraction"
 BATCH_CHARACTERS = 2**22
-"""Text tokenised at once: enough to keep all threads busy, little enough to forget about."""
+"""Characters tokenized at once: enough to keep all threads busy."""
 BYTE_SPLITS = ("train", "valid", "test")
 COPIED = 2**22
 """Bytes copied at once."""
@@ -51,10 +55,7 @@ COPIED = 2**22
 
 
 class PreparedText:
-    """A prepared corpus: two token streams, their tokenizer and the account of their making.
-
-    `fingerprint` is equal where tokens and vocabulary are, on whatever machine.
-    """
+    """A prepared corpus: two token streams, their tokenizer and the account of their making."""
 
     def __init__(self, data: Prepared) -> None:
         self.folder, self.manifest, self.fingerprint = data.folder, data.manifest, data.fingerprint
@@ -70,9 +71,9 @@ def prepare_text(
     Args:
         config: the corpus and its tokenizer.
         cache_dir: tokens go to `<cache_dir>/text/<key>`.
-        workers: processes that parse the built-in corpus and threads that tokenise; null: one a
+        workers: processes that parse the built-in corpus and threads that tokenize; null: one a
             core. Does not change the result.
-        progress: tell on stderr how far it is: bars on a terminal, lines elsewhere.
+        progress: report progress on stderr: bars on a terminal, lines elsewhere.
 
     Raises:
         InputError: the source, the tokenizer or the split is not usable; says what to change.
@@ -126,7 +127,7 @@ def _build_text(
 
     dtype = pyarrow.uint16() if tokenizer.size < 2**16 else pyarrow.uint32()
     total = sum(spool.bytes for spool in spools.values())
-    with stage("tokenising", "B", total, progress) as advance:
+    with stage("tokenizing", "B", total, progress) as advance:
         for split, spool in spools.items():
             with builder.split(split, ids=pyarrow.large_list(dtype)) as writer:
                 for texts in _batches(spool):
@@ -149,13 +150,13 @@ def _build_text(
             "lowercase": tokenizer.lowercase,
             "size": tokenizer.size,
             "fingerprint": tokenizer.fingerprint,
-        }
-        | ({"words": segmenter()} if tokenizer.words != "none" else {}),
+            **({"words": segmenter()} if tokenizer.words != "none" else {}),
+        },
     }
 
 
 class _Spool:
-    """The documents of one split, on disk while they are read again: one JSON string a line."""
+    """The documents of one split, on disk until they are read again: one JSON string a line."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.documents, self.bytes = file, 0, 0
@@ -177,7 +178,7 @@ def _read(
         open(spools["valid"].file, "wb") as valid,
         stage("reading", "documents", config.max_documents, progress) as advance,
     ):
-        for text in source.rows("all"):
+        for text in islice(source.rows(), config.max_documents):
             advance(1)
             encoded = text.encode()
             digest = hashlib.sha256(encoded).digest()
@@ -218,10 +219,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 class PreparedBytes:
-    """A prepared text: three streams of bytes, and the account of their making.
-
-    `fingerprint` is equal where the bytes and their split are, on whatever machine.
-    """
+    """A prepared text: three streams of bytes, and the account of their making."""
 
     def __init__(self, data: Prepared) -> None:
         self.folder, self.manifest, self.fingerprint = data.folder, data.manifest, data.fingerprint
@@ -240,7 +238,7 @@ def prepare_bytes(
         config: the text.
         cache_dir: files go to `<cache_dir>/bytes/<key>`.
         workers: processes that parse the built-in text; null: one a core.
-        progress: tell on stderr how far it is.
+        progress: report progress on stderr.
 
     Raises:
         InputError: the source is not usable, or too short to be split; says what to change.
@@ -268,9 +266,11 @@ def _build_bytes(
         open(whole, "wb") as stream,
         stage("reading", "B", config.max_bytes, progress, "bytes") as advance,
     ):
-        for piece in cut(source.rows("all"), config.max_bytes):
-            stream.write(piece)
-            advance(len(piece))
+        for piece in source.rows():
+            left = None if config.max_bytes is None else config.max_bytes - stream.tell()
+            advance(stream.write(piece[:left]))
+            if left is not None and left <= len(piece):
+                break
     count = whole.stat().st_size
     held_out = [round(share * count) for share in (config.valid_fraction, config.test_fraction)]
     sizes = [count - sum(held_out), *held_out]

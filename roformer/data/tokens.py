@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 
 class TokenLists:
-    """Lists of token ids, N of them, one after the other in one array.
+    """N lists of token ids, one after the other in one array.
 
-    Of prepared data it is a view of the file and pickles as the file's name, so it is cheap to hand
+    Lists of prepared data are a view of the file and pickle as its name, so they are cheap to hand
     to the workers of a DataLoader.
 
     Args:
@@ -38,7 +38,7 @@ class TokenLists:
     @classmethod
     def open(cls, file: Path, column: str) -> TokenLists:
         """Map a column of a split."""
-        from roformer.data.columns import read_table  # pyarrow, which only prepared data needs
+        from roformer.data.store import read_table  # imports pyarrow
 
         lists = read_table(file)[column].chunk(0)
         opened = cls(lists.values.to_numpy(), lists.offsets.to_numpy())
@@ -54,21 +54,18 @@ class TokenLists:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[NDArray[np.integer]]:
-        """Yield the lists as views, which cannot be written to where the tokens are mapped."""
+        """Yield the lists as views, read-only where the tokens are mapped."""
         return (self.tokens[start:end] for start, end in pairwise(self.offsets))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return a copy of one list, of shape (lengths[index],)."""
+        """Return a copy of one list, (lengths[index],)."""
         if not 0 <= index < len(self):
             raise IndexError(f"list {index} of {len(self)}")
         return np.array(self.tokens[self.offsets[index] : self.offsets[index + 1]])
 
 
 class TokenStream:
-    """Token lists as one long sequence.
-
-    `len(stream)` is the number of tokens and `stream[a:b]` a copy of shape (b - a,), int64.
-    """
+    """Token lists as one sequence; `stream[a:b]` is a copy of shape (b - a,), int64."""
 
     def __init__(self, lists: TokenLists) -> None:
         self.lists = lists
@@ -77,6 +74,4 @@ class TokenStream:
         return len(self.lists.tokens)
 
     def __getitem__(self, index: slice) -> NDArray[np.int64]:
-        if index.step not in (None, 1):
-            raise ValueError(f"a stream is read token by token, not in steps of {index.step}")
         return self.lists.tokens[index].astype(np.int64)

@@ -1,8 +1,8 @@
-"""Batches of sentence pairs by a budget of tokens, addressed by the number of the update.
+"""Batches of sentence pairs by a budget of tokens, addressed by the number of the step.
 
     epoch    permutation of all pairs → windows, each sorted by length → buckets, in random order
     bucket   pairs that are padded together: pairs × longest side ≤ its tokens
-    update   so many buckets that their tokens are training.tokens_per_update
+    step     so many buckets that their tokens are training.tokens_per_update
 
 Everything is a pure function of (lengths, seed, epoch): no state to save, and every process finds
 the same buckets before it takes its share of them.
@@ -35,10 +35,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of one split: sentence i of `target` translates sentence i of `source`.
-
-    Every sentence ends in `</s>`.
-    """
+    """The pairs of one split: target i translates source i; every sentence ends in `</s>`."""
 
     source: TokenLists
     target: TokenLists
@@ -91,11 +88,6 @@ def evaluation_buckets(
     """Return buckets of every pair once, longest first: what does not fit shows at once.
 
     A pair longer than a bucket is one of its own: unlike training pairs these are not filtered.
-
-    Args:
-        source_lengths: see `epoch_buckets`.
-        target_lengths: see `epoch_buckets`.
-        bucket_tokens: see `epoch_buckets`.
     """
     order = np.arange(len(source_lengths))
     keys = _keys(source_lengths, target_lengths, order, max(1, len(order)))
@@ -133,18 +125,18 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
     return np.split(order, ends[1:-1]) if len(order) else []
 
 
-# --- updates -------------------------------------------------------------------------------------
+# --- steps ---------------------------------------------------------------------------------------
 
 
 class Updates:
-    """The buckets of update 1, 2, …: those of one epoch after the other.
+    """The buckets of step 1, 2, …: those of one epoch after the other.
 
-    An update has `buckets_per_update` of them, the last one of an epoch what is left.
+    A step has `buckets_per_update` of them, the last one of an epoch what is left.
 
     Args:
         pairs: the training pairs.
         tokens_per_update: see `roformer.config.wmt.TranslationTraining`.
-        bucket_tokens: see there; an update is that many tokens / this, rounded up, buckets of equal
+        bucket_tokens: see there; a step is that many tokens / this, rounded up, buckets of equal
             budgets.
         seed: of the order.
     """
@@ -155,11 +147,11 @@ class Updates:
         self.buckets_per_update = -(-tokens_per_update // bucket_tokens)
         self.bucket_tokens = tokens_per_update // self.buckets_per_update
         self._ends: list[int] = []
-        """The last update of each epoch whose buckets were cut so far."""
+        """The last step of each epoch whose buckets were cut so far."""
         self._epoch: tuple[int, list[Numbers]] = (-1, [])
 
     def update(self, number: int) -> list[Numbers]:
-        """Return the buckets of update `number`, from 1.
+        """Return the buckets of step `number`, from 1.
 
         Raises:
             InputError: a pair is longer than a bucket.
@@ -169,15 +161,10 @@ class Updates:
         return self._buckets(epoch)[start : start + self.buckets_per_update]
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the epoch, from 0, of an update, and its place in that epoch, from 0."""
-        if number < 1:
-            raise ValueError(f"updates are counted from 1, so there is no update {number}")
+        """Return the epoch of a step and its place in that epoch, both from 0."""
         # How many buckets an epoch has is known when they are cut: a few seconds for millions.
         while not self._ends or self._ends[-1] < number:
-            buckets = self._buckets(len(self._ends))
-            if not buckets:
-                raise ValueError("there is no pair to make an update of")
-            updates = -(-len(buckets) // self.buckets_per_update)
+            updates = -(-len(self._buckets(len(self._ends))) // self.buckets_per_update)
             self._ends.append((self._ends[-1] if self._ends else 0) + updates)
         epoch = bisect_right(self._ends, number - 1)
         return epoch, number - 1 - (self._ends[epoch - 1] if epoch else 0)
@@ -190,14 +177,7 @@ class Updates:
 
 
 def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Numbers]:
-    """Return what one of several processes takes of an update.
-
-    Whole buckets where there is one for each process; otherwise a part of every bucket.
-
-    Args:
-        buckets: of the update, the same on all processes.
-        rank: of this process, from 0.
-        world_size: number of processes.
+    """Return what a rank takes of a step: whole buckets, or a part of each where they are fewer.
 
     Raises:
         InputError: a process would have nothing to do; raised on all of them.
@@ -207,7 +187,7 @@ def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Number
     most = max(map(len, buckets))
     if most < world_size:
         raise InputError(
-            f"an update of {sum(map(len, buckets))} pairs, at most {most} in a bucket, cannot be "
+            f"a step of {sum(map(len, buckets))} pairs, at most {most} in a bucket, cannot be "
             f"shared by {world_size} processes: raise training.tokens_per_update or start fewer"
         )
     parts = [np.array_split(bucket, world_size)[rank] for bucket in buckets]

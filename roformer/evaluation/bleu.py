@@ -1,7 +1,7 @@
 """Scores of translations, each with the signature that says how it was computed.
 
-Scores are compared only where their signatures are the same: of one output, the three ways below
-can lie two points apart, and so can two versions of a tokeniser.
+Compare scores only where their signatures are equal: for one output the three scores below can differ
+by two points, and so can two versions of a tokeniser.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ STATISTICS = (
     *("hypothesis_length", "reference_length"),
     *(f"{kind}_{order}" for kind in ("correct", "total") for order in (1, 2, 3, 4)),
 )
-"""What BLEU is made of, a line each, in sacreBLEU's order: tokens, and n-grams right and in all."""
+"""The counts of BLEU for each line, in sacreBLEU's order: tokens, correct n-grams and all n-grams."""
 HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class Score(NamedTuple):
-    """A score in [0, 100] and how it was computed."""
+    """A score in [0, 100] and its signature."""
 
     name: str
     value: float
@@ -34,14 +34,14 @@ class Score(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What the translations of a test set are scored by; each has the name of its field."""
+    """The scores of the translations of a test set, each named like its field."""
 
     sacrebleu: Score
     """BLEU of detokenised text, tokenised as mteval-v13a, cased (Post 2018)."""
     chrf: Score
     """chrF2: character n-grams up to 6 (Popović 2015)."""
     bleu_compound: Score
-    """BLEU as the papers of 2017 gave it; see `compound_tokens`."""
+    """BLEU as papers of 2017 report it; see `compound_tokens`."""
 
 
 def translation_scores(
@@ -51,8 +51,8 @@ def translation_scores(
 
     Args:
         hypotheses: detokenised text, one sentence each.
-        references: as many, one for each.
-        target_language: of the Moses tokeniser, as `de`.
+        references: one for each hypothesis.
+        target_language: of the Moses tokeniser, such as `de`.
 
     Raises:
         InputError: no sentences, or not as many references.
@@ -74,7 +74,7 @@ def translation_scores(
 
 
 def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Return sacreBLEU alone; as `translation_scores`, which takes several times as long."""
+    """Return sacreBLEU alone, several times as fast as `translation_scores`."""
     _check(hypotheses, references)
     bleu = BLEU(tokenize="13a")
     value = bleu.corpus_score(hypotheses, [references]).score
@@ -82,12 +82,9 @@ def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
-    """Return the `STATISTICS` of each line, of which `sacrebleu` is a function of the sums alone.
-
-    Scores of resampled lines can be computed from them without the texts.
-    """
+    """Return the `STATISTICS` of each line; sacreBLEU is a function of their sums over any lines."""
     _check(hypotheses, references)
-    bleu = BLEU(tokenize="13a", effective_order=True)  # of which the counts know nothing
+    bleu = BLEU(tokenize="13a", effective_order=True)  # the counts do not depend on it
     found = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         line = bleu.sentence_score(hypothesis, [reference])
@@ -99,22 +96,20 @@ def compound_tokens(sentences: Sequence[str], language: str) -> list[str]:
     """Return Moses tokens with split compounds, spaces between them.
 
     `rich-text format` becomes `rich ##AT##-##AT## text format`, as in tensor2tensor's
-    get_ende_bleu.sh and fairseq's compound_split_bleu.sh: three chances of a match instead of one.
-    It adds about 0.7-1 BLEU to English-German. Of three hyphened letters, as `A-B-C`, the second
-    hyphen stays, as with those scripts' regular expression.
+    get_ende_bleu.sh and fairseq's compound_split_bleu.sh: three chances of a match instead of one,
+    about 0.7-1 BLEU for English-German. In `A-B-C` the second hyphen stays, as in those scripts.
 
-    Two differences from them do not change the score: no escapes such as `&quot;`, each of which
-    would stand for one token; and sacreBLEU's smoothing in the place of multi-bleu.perl's none,
-    unless not one 4-gram of the whole test set is right.
+    Two differences do not change the score: no escapes such as `&quot;`, each of which is one token,
+    and sacreBLEU's smoothing, which acts only where no 4-gram of the whole test set is correct.
     """
     moses = MosesTokenizer(lang=language)
     tokenized = (moses.tokenize(text, escape=False, return_str=True) for text in sentences)
     return [HYPHEN.sub(r"\1 ##AT##-##AT## \2", text) for text in tokenized]
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[str], of: str = "") -> None:
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references) or not references:
         raise InputError(
-            f"{len(hypotheses)} translations{of} and {len(references)} references cannot be "
+            f"{len(hypotheses)} translations and {len(references)} references cannot be "
             "scored: give one reference for each sentence of the test set"
         )

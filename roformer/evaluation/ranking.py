@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 def ranking_accuracy(scores: NDArray[np.floating], labels: NDArray[Any]) -> float:
     """Return the share of triplets in which the closer document has the higher score, 0 to 1.
 
-    A tie counts one half: what tossing a coin would get, and so what a model that gives all pairs
-    one score gets. NaN for no triplets.
+    A tie counts one half, so that a model that gives all pairs one score is at chance. NaN for no
+    triplets.
 
     Args:
         scores: (N, 2): of the pair with B, of the pair with C.
@@ -27,5 +27,5 @@ def ranking_accuracy(scores: NDArray[np.floating], labels: NDArray[Any]) -> floa
 
 
 def is_chance(accuracy: float, count: int) -> bool:
-    """Tell whether an accuracy is not above one half by two standard errors of a coin's."""
+    """Return whether an accuracy is at most two standard errors above one half."""
     return not accuracy > 0.5 + 2 * 0.5 / math.sqrt(count)

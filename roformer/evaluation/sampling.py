@@ -1,4 +1,4 @@
-"""Choosing the next token from a model's logits."""
+"""Sampling of the next token from a model's logits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roformer.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn; each rule narrows what the one before it leaves.
+    """How a token is drawn; the rules apply in this order.
 
     Raises:
         InputError: a value out of its range.
@@ -22,7 +22,7 @@ class Sampling:
     temperature: float = 1.0
     """Divides the logits; 0 takes the most probable token."""
     top_k: int | None = None
-    """Draw from this many of the most probable tokens; None: from all."""
+    """Draw from this many most probable tokens; None: from all."""
     top_p: float | None = None
     """Draw from the fewest most probable tokens that have this probability together (Holtzman et al.
     2020); None: from all."""

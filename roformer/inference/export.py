@@ -11,24 +11,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 
+from roformer.data.bpe import Bpe
 from roformer.errors import InputError
-from roformer.inference.generate import load_generator
-from roformer.inference.load import load_model
 from roformer.inference.names import EXPORT, find
-from roformer.inference.open import read_description
-from roformer.inference.translate import Translator, load_translator
+from roformer.inference.open import StoredModel, open_model
 from roformer.interop.card import Record, model_card
-from roformer.interop.causal import exported_causal_lm
-from roformer.interop.encoder import ExportedModel, Head, NoEquivalent, exported_encoder
-from roformer.interop.marian import exported_translation
-from roformer.interop.tokenizers import save_bpe, save_bytes, save_prompts, save_wordpiece
-from roformer.models.classifier import Classifier
-from roformer.models.encoder import MaskedLM
+from roformer.interop.equivalents import NoEquivalent, equivalent
+from roformer.interop.tokenizers import save_tokenizer
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED, choose
 from roformer.training.records import read_metrics
@@ -39,15 +33,19 @@ SPELLING = (
     "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
     "`roformer` it is text (`split_special_tokens=True` gives those ids)."
 )
-
 EMPTY_SECOND = (
     "`pipeline` takes an empty second text for no second text; the tokenizer called with a list of "
     "pairs does not."
 )
+PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
+MOSES = (
+    "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
+    "sacremoses, as shown; text as it is gives other ids."
+)
 
 
 class Export(NamedTuple):
-    """What was written."""
+    """A written export."""
 
     folder: Path
     checkpoint: str
@@ -55,7 +53,7 @@ class Export(NamedTuple):
     kind: str | None
     """`model_type` of `transformers`, or None where the folder is of `roformer`."""
     notes: tuple[str, ...]
-    """What its user should know; why it is of `roformer`, where it is."""
+    """Sentences for its user; why it is of `roformer`, where it is."""
 
 
 def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
@@ -82,13 +80,12 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another --output")
-    convert = {"translation": _translation, "causal": _causal_lm}
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         try:
-            notes = convert.get(record.kind, _encoder)(record, partial)
+            notes = _convert(record, partial)
             kind = json.loads((partial / "config.json").read_text())["model_type"]
         except NoEquivalent as reason:
             _own(record, partial)
@@ -102,11 +99,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     return Export(output, record.checkpoint.name, kind, notes)
 
 
-# --- what is exported ----------------------------------------------------------------------------
-
-
 def read_record(run: Path, which: str | None) -> Record:
-    """Read what a run says of itself and of the checkpoint to export.
+    """Read the record of a run and of the checkpoint to export.
 
     Raises:
         InputError: see `export`.
@@ -119,111 +113,51 @@ def read_record(run: Path, which: str | None) -> Record:
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    folder = choose(run, which)
-    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    assert isinstance(config, dict)
-    summary = run / "summary.json"
-    metrics = run / "metrics.jsonl"
+    folder, summary, metrics = choose(run, which), run / "summary.json", run / "metrics.jsonl"
+    config: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
     return Record(
         run=run,
         checkpoint=folder,
-        description=read_description(folder),
-        config={str(key): value for key, value in config.items()},
+        description=checkpoint.describe(folder),
+        config=config,
         environment=json.loads((run / "env.json").read_text()),
         command=(run / "command.txt").read_text().strip(),
-        summary=json.loads(summary.read_text()) if summary.is_file() else None,
+        summary=json.loads(summary.read_text()) if summary.is_file() else {},
         rows=read_metrics(metrics, torn=True) if metrics.is_file() else [],
     )
 
 
-# --- a folder of transformers ----------------------------------------------------------------------
+def _convert(record: Record, folder: Path) -> tuple[str, ...]:
+    """Write a folder of `transformers`; return the notes on it.
 
-
-def _encoder(record: Record, folder: Path) -> tuple[str, ...]:
-    trained = load_model(record.checkpoint)
-    model, description = trained.model, record.description
-    assert isinstance(model, (MaskedLM, Classifier)), type(model)
-    classifies = isinstance(model, Classifier)
-    length = (
-        description["max_length"] if classifies else record.config["training"]["sequence_length"]
-    )
-    exported = exported_encoder(
-        model.encoder.config,
-        model.state_dict(),
-        vocab_size=description["vocab_size"],
-        pad_id=trained.tokenizer.pad_id,
-        length=length,
-        head=Head(trained.labels, description["head_dropout"]) if classifies else None,
-    )
-    _save(exported, folder)
-    limit = length if classifies else exported.length
-    save_wordpiece(trained.tokenizer, folder, max_length=limit, special_as_text=classifies)
-    if classifies:
-        return (*exported.notes, EMPTY_SECOND) if trained.texts == 2 else exported.notes
-    room = f"It reads at most {exported.length} tokens and was trained on {length}."
-    return (*exported.notes, room, SPELLING)
-
-
-def _translation(record: Record, folder: Path) -> tuple[str, ...]:
-    translator: Translator = load_translator(record.checkpoint)
-    tokenizer = translator.tokenizer
-    exported = exported_translation(
-        translator.model.config,
-        translator.model.state_dict(),
-        translator.search,
-        vocab_size=tokenizer.size,
-        pad_id=tokenizer.pad_id,
-        end_id=tokenizer.end_id,
-        max_length=record.description["max_length"],
-    )
-    _save(exported, folder)
-    save_bpe(record.run / "tokenizer", tokenizer, folder, max_length=exported.length)
-    if tokenizer.words == "bytes":
-        return exported.notes
-    return (
-        *exported.notes,
-        "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
-        "sacremoses, as shown; text as it is gives other ids.",
-    )
-
-
-def _causal_lm(record: Record, folder: Path) -> tuple[str, ...]:
-    generator = load_generator(record.checkpoint)
-    tokenizer = getattr(generator.codec, "tokenizer", None)
-    if tokenizer and tokenizer.words != "none":
-        raise NoEquivalent("no tokenizer of a causal model there cuts Chinese into words")
-    exported = exported_causal_lm(
-        generator.model.config,
-        generator.model.state_dict(),
-        vocab_size=record.description["vocab_size"],
-        length=generator.length,
-        end_id=generator.codec.end_id,
-        pad_id=tokenizer and tokenizer.pad_id,
-    )
-    _save(exported, folder)
-    room = f"It was trained on texts of {generator.length} {record.description['reads']}."
-    if tokenizer is None:
-        save_bytes(folder, max_length=exported.length)
-        return (*exported.notes, room)
-    save_prompts(tokenizer, folder, max_length=exported.length)
-    return (
-        *exported.notes,
-        room,
-        "Its tokenizer begins a prompt with the end of the document before.",
-    )
-
-
-def _save(exported: ExportedModel, folder: Path) -> None:
+    Raises:
+        NoEquivalent: it has no such model.
+    """
     from transformers.utils import logging
 
+    opened, description = open_model(record.checkpoint), record.description
+    assert isinstance(opened, StoredModel)
+    length = description.get("max_length") or description.get("length")
+    length = length or record.config["training"]["sequence_length"]
+    exported = equivalent(description, opened.config, opened.weights, opened.tokenizer, length)
     logging.disable_progress_bar()
     exported.model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
         file.chmod(mode)
-
-
-# --- a folder of roformer -----------------------------------------------------------------------------
+    limit, notes = exported.length, exported.notes
+    if record.kind == "mlm":
+        notes += (f"It reads at most {limit} tokens and was trained on {length}.", SPELLING)
+    elif record.kind == "classifier":
+        limit = length
+        notes += (EMPTY_SECOND,) if len(description["texts"]) == 2 else ()
+    elif record.kind == "causal":
+        notes += (f"It was trained on texts of {length} {description['reads']}.",)
+        notes += (PROMPTS,) if description["reads"] == "tokens" else ()
+    elif isinstance(opened.tokenizer, Bpe) and opened.tokenizer.words == "moses":
+        notes += (MOSES,)
+    save_tokenizer(opened.tokenizer, folder, record.kind, max_length=limit)
+    return notes
 
 
 def _own(record: Record, folder: Path) -> None:

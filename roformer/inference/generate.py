@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import torch
 
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CONTINUATION
+from roformer.data.tokenizers import CONTINUATION, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
 from roformer.inference.open import open_model
@@ -18,24 +17,10 @@ from roformer.inference.texts import answer, check_text
 from roformer.models.causal import CausalDecoding, CausalLM
 
 
-class Codec(Protocol):
-    """Text to ids and back."""
-
-    @property
-    def end_id(self) -> int | None:
-        """Ends a document; None where nothing does."""
-
-    def encode(self, prompt: str) -> list[int]:
-        """Return the ids of a prompt, at least one."""
-
-    def decode(self, ids: Iterator[int]) -> Iterator[str]:
-        """Yield the text of ids as they come."""
-
-
 class ByteCodec:
-    """Text as UTF-8; what is no UTF-8 is shown as U+FFFD."""
+    """Text as UTF-8 bytes, at least one; what is no UTF-8 is shown as U+FFFD."""
 
-    end_id = None
+    end_id: int | None = None
 
     def encode(self, prompt: str) -> list[int]:
         return list(prompt.encode() or b"\n")
@@ -68,11 +53,11 @@ class Generator:
 
     Args:
         model: in evaluation mode.
-        codec: of the training.
+        codec: text to ids and back, as in the training.
         length: tokens that the model was trained to read at once.
     """
 
-    def __init__(self, model: CausalLM, codec: Codec, length: int):
+    def __init__(self, model: CausalLM, codec: ByteCodec | WordPieceCodec, length: int):
         self.model, self.codec, self.length = model, codec, length
 
     def trained_on(self, prompt: str, max_tokens: int) -> bool:
@@ -95,7 +80,7 @@ class Generator:
     def generate(
         self, prompts: str | Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
     ) -> Any:
-        """Yield the continuation of a prompt, piece by piece as it is drawn; one seed gives one text.
+        """Yield the continuation of a prompt, piece by piece as it is drawn; a seed gives one text.
 
         It ends at the end of the document, where the model has one, or after `max_tokens`.
 
@@ -111,10 +96,8 @@ class Generator:
                 table, or nothing is wanted.
         """
 
-        def ask(each: Iterator[str]) -> Iterator[Iterator[str]]:
-            return (self._generate(prompt, sampling, max_tokens, seed) for prompt in each)
-
-        return answer(prompts, check_text, ask)
+        rest = (sampling, max_tokens, seed)
+        return answer(prompts, check_text, lambda each: (self._generate(p, *rest) for p in each))
 
     def _generate(
         self, prompt: str, sampling: Sampling, max_tokens: int, seed: int

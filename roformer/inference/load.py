@@ -6,27 +6,24 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from roformer.config.build import plain
-from roformer.data.bpe import Bpe
-from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.classification import Inputs
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
-from roformer.inference.classify import BATCH, Prediction, Text, outputs, predictions
-from roformer.inference.fill import Filling, fill_masks
 from roformer.inference.open import open_model
 from roformer.inference.texts import answer, check_text, shown
-from roformer.json_files import check_shape
+from roformer.interop.hugging_face import HuggingFaceModel
 from roformer.models.classifier import Classifier
-from roformer.models.description import KINDS
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 
+Text = str | tuple[str, str]
+BATCH = 32
 ELSEWHERE = {
     "translation": "a translation run: open it with roformer.load_translator",
     "causal": "a causal language model: open it with roformer.load_generator",
@@ -34,25 +31,39 @@ ELSEWHERE = {
     "scores are in predictions/; init_from can start from it",
 }
 """Kinds of models that are no `TrainedModel`."""
+DESCRIBED = ("task", "labels", "texts", "max_length")
+"""Keys of a classifier's description."""
+
+
+class Prediction(NamedTuple):
+    """Prediction for one text or pair."""
+
+    label: str | None
+    """None of a regression."""
+    score: float
+    """Probability of the label, or the score of a regression."""
+    cut: bool
+    """Whether the text was longer than the model reads, and its end was left out."""
+
+
+class Filling(NamedTuple):
+    """A token that may stand at a [MASK]."""
+
+    token: str
+    """Entry of the vocabulary; `##` begins a piece that continues a word."""
+    probability: float
 
 
 class TrainedModel:
     """A masked language model or classifier with its tokenizer, in evaluation mode, in fp32.
 
     Args:
-        model: see below.
-        tokenizer: that of its training, or a sentence why it has none.
-        description: of a classifier its `task` (a name), `labels`, `texts` (names of the one or two texts
-            of an example) and `max_length`; see `ClassifierDescription`.
-        unused: see below.
-
-    Attributes:
         model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning, `Encoder` of a Hugging
             Face model without either head: token ids to hidden states (B, T, D).
-        task: what the classifier was fine-tuned on, or None.
-        labels: names of its classes in the order of its outputs; None of a regression.
-        texts: how many a text of the task is, 1 or 2; None where that is not known.
-        max_length: tokens a text may have.
+        tokenizer: that of its training, or a sentence why it has none.
+        description: of a classifier its `task` (a name), `labels` (in the order of its outputs; None
+            of a regression), `texts` (names of the one or two texts of an example; None where that is
+            not known) and `max_length` in tokens. Attributes have the same names; `texts` is the number.
         unused: names of weights of a Hugging Face model that are not used.
     """
 
@@ -82,6 +93,8 @@ class TrainedModel:
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
 
+    # --- classification ----------------------------------------------------------------------
+
     # To a type checker a str is a collection of strs; the first signature that fits is taken.
     @overload
     def predict(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
@@ -93,11 +106,9 @@ class TrainedModel:
         """Return the prediction for one text or pair, or the predictions for many, in order.
 
         Args:
-            texts: one text is a str and has one prediction; one pair, of a task of pairs, is a tuple
-                of two strs and has one prediction; many are a list, or another ordered collection, of
-                these and have a list. An iterator of them has an iterator, which reads 32 ahead at
-                most. A tuple is always one pair and a list always many, so neither a list of two
-                texts nor a tuple of many is ever guessed at.
+            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs) has one
+                prediction; many, a list or another ordered collection, have a list; an iterator has
+                an iterator, which reads 32 ahead at most. A tuple is always one pair.
 
         Raises:
             InputError: the model has no classifier; or a text is no pair where pairs are wanted, a
@@ -105,77 +116,17 @@ class TrainedModel:
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
-        return answer(texts, self._check, self._predictions)
+        return answer(texts, self._check, self._predict)
 
-    @overload
-    def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
-    @overload
-    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...  # type: ignore[overload-overlap]
-    @overload
-    def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
-    def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
-        """Return the most probable tokens for each [MASK] of a text, in order, the best first.
-
-        Args:
-            texts: one text (a str) with [MASK] at least once, or a list or iterator of such, which has
-                a list or iterator of such answers.
-            top: how many tokens for each.
-
-        Raises:
-            InputError: the model predicts no tokens; a text is no str, has no [MASK] or is too long.
-        """
-        if not isinstance(self.model, MaskedLM):
-            raise InputError("this model predicts no tokens: give a pre-training run")
-        return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
-
-    def _fill(self, text: str, top: int) -> list[list[Filling]]:
-        assert isinstance(self.model, MaskedLM)
-        return fill_masks(self.model, self.tokenizer, text, top, self.max_length)
-
-    def save(self, folder: str | Path) -> None:
-        """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
-
-        Args:
-            folder: to make; not there yet, or empty.
-
-        Raises:
-            InputError: the folder is not empty; the model has no head, no tokenizer, or a pooler of
-                another activation than tanh, or a classifier's description is incomplete.
-            OSError: the disk is full or not writable.
-        """
-        folder = Path(folder)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} is there already and not empty: choose another folder")
-        if not isinstance(self.model, (MaskedLM, Classifier)):
-            raise InputError(
-                "a model without a head cannot be saved: give a MaskedLM or Classifier"
-            )
-        encoder, tokenizer = self.model.encoder, self.tokenizer
-        description: dict[str, Any] = {
-            "kind": "classifier" if isinstance(self.model, Classifier) else "mlm",
-            "model": plain(encoder.config),
-            "vocab_size": encoder.tokens.num_embeddings,
-            "tokenizer": tokenizer.fingerprint,
-        }
-        if isinstance(self.model, Classifier):
-            if self.model.activation is not torch.tanh:
-                raise InputError("a classifier whose pooler is not tanh's cannot be saved")
-            keys = ("task", "labels", "texts", "max_length")
-            description |= {key: self._description.get(key) for key in keys}
-            description["head_dropout"] = self.model.dropout.p
-            try:
-                check_shape(KINDS["classifier"].description, description)
-            except ValueError as error:
-                raise InputError(f"the classifier's description is incomplete: {error}") from error
-        tokenizer.save(folder / "tokenizer")
-        checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=1)
-        weights = checkpoint.model_tensors(self.model)
-        checkpoints.save(0, weights, {}, {}, description, best=True)
-        checkpoint.keep_only_best(folder / "checkpoints")
-
-    def outputs(self, inputs: Inputs) -> torch.Tensor:
-        """Return logits or scores of all examples, (N, C)."""
-        return outputs(self.model, inputs)
+    @torch.no_grad()
+    def outputs(self, inputs: Inputs) -> Tensor:
+        """Return logits or scores of all examples, (N, C), fp32, on the CPU."""
+        device = next(self.model.parameters()).device
+        rows = []
+        for first in range(0, len(inputs), BATCH):
+            batch = inputs[range(first, min(first + BATCH, len(inputs)))]
+            rows.append(self.model(**{name: t.to(device) for name, t in batch.items()}))
+        return torch.cat(rows).float().cpu()
 
     def inputs(self, texts: Sequence[Text]) -> Inputs:
         """Return texts or pairs as token ids."""
@@ -204,10 +155,107 @@ class TrainedModel:
         many = ": give many texts as a list" if isinstance(given, tuple) else ""
         raise InputError(f"{self.task or 'this model'} takes {takes}, not {shown(given)}{many}")
 
-    def _predictions(self, texts: Iterator[Text]) -> Iterator[Prediction]:
+    def _predict(self, texts: Iterator[Text]) -> Iterator[Prediction]:
         while batch := list(islice(texts, BATCH)):
             inputs = self.inputs(batch)
-            yield from predictions(self.outputs(inputs), self.labels, inputs.too_long.tolist())
+            outputs, cut = self.outputs(inputs), inputs.too_long.tolist()
+            if self.labels is None:
+                for row, was_cut in zip(outputs, cut, strict=True):
+                    yield Prediction(None, float(row[0]), was_cut)
+            else:
+                best = outputs.softmax(-1).max(-1)
+                for score, number, was_cut in zip(*map(Tensor.tolist, best), cut, strict=True):
+                    yield Prediction(self.labels[number], score, was_cut)
+
+    # --- masked tokens -----------------------------------------------------------------------
+
+    @overload
+    def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
+    def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
+        """Return the most probable tokens for each [MASK] of a text, in order, the best first.
+
+        Args:
+            texts: one text (a str) with [MASK] at least once, or a list or iterator of such, which has
+                a list or iterator of such answers.
+            top: how many tokens for each.
+
+        Raises:
+            InputError: the model predicts no tokens; a text is no str, has no [MASK] or is too long.
+        """
+        if not isinstance(self.model, MaskedLM):
+            raise InputError("this model predicts no tokens: give a pre-training run")
+        return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
+
+    @torch.no_grad()
+    def _fill(self, text: str, top: int) -> list[list[Filling]]:
+        tokenizer = self.tokenizer
+        parts = tokenizer.encode_batch(text.split(MASK))
+        if len(parts) == 1:
+            raise InputError(f"there is no {MASK} in {text!r}: write one where a token is wanted")
+        if not 0 < top <= tokenizer.size:
+            raise InputError(f"top={top} must be between 1 and {tokenizer.size:,}")
+        ids = [tokenizer.cls_id, *parts[0]]
+        for part in parts[1:]:
+            ids += [tokenizer.mask_id, *part]
+        ids.append(tokenizer.sep_id)
+        assert isinstance(self.model, MaskedLM)
+        longest = self.model.encoder.config.position.longest or self.max_length
+        if longest is not None and len(ids) > longest:
+            raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
+        row = torch.tensor([ids], device=self.model.bias.device)
+        predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
+        # Embeddings may have been rounded up: their last rows are no tokens.
+        logits = self.model(row, predict=predict)[0, :, : tokenizer.size].float()
+        best = logits.softmax(-1).topk(top)
+        return [
+            [Filling(tokenizer.vocabulary[i], share) for i, share in zip(*pair, strict=True)]
+            for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    # --- files -------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
+
+        Args:
+            folder: to make; not there yet, or empty.
+
+        Raises:
+            InputError: the folder is not empty; the model has no head, no tokenizer, or a pooler of
+                another activation than tanh, or a classifier's description is incomplete.
+            OSError: the disk is full or not writable.
+        """
+        folder = Path(folder)
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(f"{folder} is there already and not empty: choose another folder")
+        if not isinstance(self.model, (MaskedLM, Classifier)):
+            raise InputError(
+                "a model without a head cannot be saved: give a MaskedLM or Classifier"
+            )
+        encoder, tokenizer = self.model.encoder, self.tokenizer
+        description: dict[str, Any] = {
+            "kind": "mlm",
+            "model": plain(encoder.config),
+            "vocab_size": encoder.tokens.num_embeddings,
+            "tokenizer": tokenizer.fingerprint,
+        }
+        if isinstance(self.model, Classifier):
+            if self.model.activation is not torch.tanh:
+                raise InputError("a classifier whose pooler is not tanh's cannot be saved")
+            given = {"labels": None, **self._description}
+            if absent := [key for key in DESCRIBED if key not in given or given[key] == []]:
+                raise InputError(f"the classifier's description is incomplete: {absent[0]}")
+            description |= {key: given[key] for key in DESCRIBED}
+            description |= {"kind": "classifier", "head_dropout": self.model.dropout.p}
+        tokenizer.save(folder / "tokenizer")
+        checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=1)
+        weights = checkpoint.model_tensors(self.model)
+        checkpoints.save(0, weights, {}, {}, description, best=True)
+        checkpoint.keep_only_best(folder / "checkpoints")
 
 
 def load_model(
@@ -232,12 +280,12 @@ def load_model(
     opened = open_model(path, revision=revision)
     if opened.kind in ELSEWHERE:
         raise InputError(f"{path} is {ELSEWHERE[opened.kind]}")
-    model, unused = opened.build(), []
-    if (read := opened.hugging_face) is not None:
-        own = {name if read.kind != "encoder" else f"encoder.{name}" for name in model.state_dict()}
-        heads = [part for name, parts in read.names.items() if name not in own for part in parts]
-        unused = sorted([*read.unused, *heads])
+    assert isinstance(opened.tokenizer, (WordPiece, str))
+    model, unused = opened.build(), list[str]()
+    if isinstance(opened, HuggingFaceModel):
+        prefix = "encoder." if opened.kind == "encoder" else ""
+        own = {prefix + name for name in model.state_dict()}
+        unused = sorted([*opened.unknown, *opened.theirs(opened.weights.keys() - own)])
     if unused:
         warnings.warn(f"not used of {path}: {', '.join(unused)}", stacklevel=2)
-    assert not isinstance(opened.tokenizer, (Bpe, ByteVocabulary))
     return TrainedModel(model.to(device), opened.tokenizer, opened.description, unused)

@@ -27,10 +27,13 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     given = Path(name).expanduser()
     if given.exists():
         return str(given)
-    if ".." in given.parts or not Path(runs_dir).is_dir():
+    if ".." in given.parts:
         return str(name)
-    pipelines = sorted(folder for folder in Path(runs_dir).iterdir() if folder.name != EXPORT)
-    found = [str(folder / given) for folder in pipelines if (folder / given).exists()]
+    found = sorted(
+        str(folder / given)
+        for folder in Path(runs_dir).glob("*")
+        if folder.name != EXPORT and (folder / given).exists()
+    )
     if len(found) > 1:
         raise InputError(f"{name} is the id of several runs: give one of {', '.join(found)}")
     return found[0] if found else str(name)

@@ -1,4 +1,4 @@
-"""The weights that a fine-tuning starts from: those of a trained model, or none."""
+"""Start training from the weights of a trained model, or from none."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.data.tokenizers import WordPiece, load_wordpiece
-from roformer.data.word_vocabulary import train_tokenizer
+from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.inference.open import open_model
-from roformer.interop.hugging_face import is_hugging_face
+from roformer.interop.hugging_face import HuggingFaceModel, is_hugging_face
 
 SCRATCH = "scratch"
 HEAD = ("pooler.", "classifier.")
@@ -63,11 +62,8 @@ def find_start(
     """
     if init_from == SCRATCH:
         chosen = tokenizer or schema.TokenizerConfig()
-        words = (
-            train_tokenizer(list(texts()), chosen)
-            if chosen.source == "train"
-            else load_wordpiece(chosen)
-        )
+        trains = chosen.source == "train"
+        words = train_tokenizer(list(texts()), chosen) if trains else load_wordpiece(chosen)
         return Start(SCRATCH, model, words.size, words, {}, words.fingerprint)
     start = _trained(init_from, revision, runs_dir)
     if tokenizer is not None:
@@ -78,18 +74,17 @@ def find_start(
                 "trained with: leave tokenizer out"
             )
     dropout = {"hidden_dropout": model.hidden_dropout, "attention_dropout": model.attention_dropout}
-    content = {**plain(start.model), **dropout}
-    return start._replace(model=build(schema.EncoderConfig, content))
+    return start._replace(model=build(schema.EncoderConfig, plain(start.model) | dropout))
 
 
 def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
     path = find(init_from, runs_dir)
-    if not Path(path).expanduser().exists() and not is_hugging_face(path):
+    of_hub = is_hugging_face(path)
+    if not Path(path).expanduser().exists() and not of_hub:
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
             "its id, a Hugging Face model, scratch or auto"
         )
-    of_hub = is_hugging_face(path)
     try:
         opened = open_model(path, revision=revision if of_hub else None, runs_dir=runs_dir)
     except InputError as error:
@@ -101,12 +96,12 @@ def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
         raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {opened.tokenizer}")
     assert isinstance(opened.config, schema.EncoderConfig)
     assert isinstance(opened.tokenizer, WordPiece)
-    weights, name, unused, commit = opened.weights, path, [], None
-    if (read := opened.hugging_face) is not None:
-        name, unused, commit = init_from, read.unused, read.commit
-        if read.activation != "tanh":  # another head than that of a fine-tuning
+    name, weights, commit, unused = path, opened.weights, None, list[str]()
+    if isinstance(opened, HuggingFaceModel):
+        name, commit, unused = init_from, opened.commit, opened.unknown
+        if opened.architecture == "roformer_classifier":  # its pooler has gelu, ours tanh
             heads = [name for name in weights if name.startswith(HEAD)]
-            unused = [*unused, *(part for head in heads for part in read.names[head])]
+            unused = [*unused, *opened.theirs(heads)]
             weights = {name: tensor for name, tensor in weights.items() if name not in heads}
     elif Path(path).resolve() == (run := Path(runs_dir) / "pretrain" / Path(path).name).resolve():
         name = run.name  # an id stands for a whole run; a checkpoint of it is named by its path

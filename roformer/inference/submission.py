@@ -16,8 +16,7 @@ from roformer.config.build import from_yaml
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.data.examples import test_rows
 from roformer.errors import InputError
-from roformer.inference.classify import Text
-from roformer.inference.load import load_model
+from roformer.inference.load import Text, load_model
 from roformer.training.records import RunFolder
 
 SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
@@ -51,19 +50,20 @@ def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
             "none of these runs is a finished fine-tuning with its weights: give folders under "
             "runs/glue/"
         )
-    arms = {
+    models = {
         f"{cell.config.model.name} ({cell.config.model.position.kind}) from {cell.config.init_from}"
         for cell in cells
     }
-    if len(arms) > 1:
-        raise InputError(f"these are runs of several models: {', '.join(sorted(arms))}: give one's")
-    best: dict[str, Cell] = {}
+    if len(models) > 1:
+        raise InputError(
+            f"these are runs of several models: {', '.join(sorted(models))}: give one's"
+        )
+    tasks: dict[str, list[Cell]] = {}
     for cell in cells:
-        name = cell.config.task_name
-        if name not in best or cell.value > best[name].value:
-            best[name] = cell
+        tasks.setdefault(cell.config.task_name, []).append(cell)
+    best = [max(of_task, key=lambda cell: cell.value) for of_task in tasks.values()]
     output.mkdir(parents=True, exist_ok=True)
-    files = [file for cell in best.values() for file in _write(cell, output)]
+    files = [file for cell in best for file in _write(cell, output)]
     with zipfile.ZipFile(output / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             archive.write(file, file.name)

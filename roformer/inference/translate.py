@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from roformer.config.build import build, plain
+from roformer.config.build import build
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
-from roformer.inference.open import described, open_model
+from roformer.inference.open import open_model
 from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 
@@ -115,10 +115,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return the best translations of encoded sources, each with its end, in their order."""
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        results: list[list[Translation]] = [[] for _ in sources]
+        results = [[Translation("", 0.0, False)] * self.n_best for _ in sources]
         wanted = np.flatnonzero(lengths > 1)
-        for number in np.flatnonzero(lengths <= 1):
-            results[number] = [Translation("", 0.0, False)] * self.n_best
         order = wanted[np.argsort(-lengths[wanted], kind="stable")]
         training = self.model.training
         self.model.eval()
@@ -138,41 +136,27 @@ class Translator:
     @torch.no_grad()
     def _search(self, sources: Sequence[Ids]) -> list[list[Translation]]:
         device, tokenizer = next(self.model.parameters()).device, self.tokenizer
-        lengths = torch.tensor([len(source) for source in sources])
-        ids = torch.full((len(sources), int(lengths.max())), tokenizer.pad_id)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = torch.from_numpy(np.asarray(source, np.int64))
+        rows = [torch.from_numpy(np.asarray(source, np.int64)) for source in sources]
+        lengths = torch.tensor([len(row) for row in rows])
+        ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_id).to(device)
         mask = None if len(set(lengths.tolist())) == 1 else ids.ne(tokenizer.pad_id)
+        limits, longest = length_limits(lengths, self.search), self.model.config.position.longest
         half = torch.autocast(device.type, torch.bfloat16)
         with half if self.precision == "bf16" else nullcontext():
-            decoding = BeamDecoding(
-                self.model,
-                ids.to(device),
-                None if mask is None else mask.to(device),
-                self.search.beam,
-            )
+            decoding = BeamDecoding(self.model, ids, mask, self.search.beam)
             found = beam_search(
                 decoding,
                 self.search,
-                max_lengths=self._limits(lengths),
+                max_lengths=limits if longest is None else limits.clamp(max=longest),
                 begin_id=tokenizer.end_id,
                 end_id=tokenizer.end_id,
                 forbidden=(tokenizer.pad_id,),
                 n_best=self.n_best,
                 device=device,
             )
-        flat = [hypothesis for hypotheses in found for hypothesis in hypotheses]
-        texts = iter(
-            tokenizer.decode_batch([h.tokens for h in flat], self.tokenizer.target_language)
-        )
-        return [
-            [Translation(one_line(next(texts)), h.score, False) for h in best] for best in found
-        ]
-
-    def _limits(self, lengths: Tensor) -> Tensor:
-        """Return the most tokens of each translation; see `SearchConfig`, and a table has its end."""
-        limits, longest = length_limits(lengths, self.search), self.model.config.position.longest
-        return limits if longest is None else limits.clamp(max=longest)
+        tokens = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
+        texts = map(one_line, tokenizer.decode_batch(tokens, tokenizer.target_language))
+        return [[Translation(next(texts), h.score, False) for h in best] for best in found]
 
 
 def one_line(text: str) -> str:
@@ -202,15 +186,14 @@ def load_translator(
             missing or another one.
     """
     opened = open_model(path)
-    if opened.kind != "translation" or opened.checkpoint is None:
+    if opened.kind != "translation":
         raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
-    search = plain(described(SearchConfig, opened.checkpoint, opened.description["search"]))
     model = opened.build()
     assert isinstance(model, Seq2Seq) and isinstance(opened.tokenizer, Bpe)
     return Translator(
         model.to(device),
         opened.tokenizer,
-        build(SearchConfig, {**search, **(changes or {})}),
+        build(SearchConfig, {**opened.description["search"], **(changes or {})}),
         n_best=n_best,
         max_length=opened.description["max_length"],
         precision=precision,

@@ -6,7 +6,6 @@ Every number and name in a card comes from the run's own record.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,10 +47,16 @@ TEMPLATE = """\
 {%- for metric, value in metrics.items() %}
 | {{ metric }} | {{ value }} |
 {%- endfor %}
-{%- for line in measurement %}
+{%- if test %}
 
-{{ line }}
+test: {{ test.name }}, {{ "{:,}".format(test.lines) }} lines, {{ test.fingerprint }}
+{%- endif %}
+{%- for name, signature in signatures.items() %}
+
+{{ name }}: `{{ signature }}`
 {%- endfor %}
+
+{% if status %}The run ended as `{{ status }}`.{% else %}The run has not ended.{% endif %}
 {%- else -%}
 Nothing was measured of `{{ checkpoint }}`.
 {%- endif %}
@@ -71,11 +76,38 @@ Nothing was measured of `{{ checkpoint }}`.
 ## Limits
 {% for limit in limits %}
 {{ limit }}
-{% endfor %}"""
+{% endfor %}
+The code that made it is under Apache-2.0. What its training text allows is not known to this card: look \
+at the data before you pass the weights on.
+
+"""
+OPENERS = {
+    "mlm": "load_model",
+    "classifier": "load_model",
+    "translation": "load_translator",
+    "causal": "load_generator",
+}
+TRANSLATION_USAGE = """\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+text = "a text"
+{before}inputs = tokenizer(text, truncation=True, return_tensors="pt")
+ids = model.generate(**inputs)[0]
+text = tokenizer.decode(ids, skip_special_tokens=True)
+{after}print(text)"""
+MOSES_IMPORT = "from sacremoses import MosesDetokenizer, MosesTokenizer\n"
+MOSES_BEFORE = """\
+moses = MosesTokenizer("{}")
+words = moses.tokenize(text, aggressive_dash_splits=True, escape=False)
+text = " ".join(words)
+"""
+MOSES_AFTER = 'text = MosesDetokenizer("{}").detokenize(text.split(), unescape=False)\n'
 
 
 class Record(NamedTuple):
-    """What a run says of itself and of one of its checkpoints."""
+    """A run's record and one of its checkpoints."""
 
     run: Path
     checkpoint: Path
@@ -84,8 +116,8 @@ class Record(NamedTuple):
     config: dict[str, Any]
     environment: dict[str, Any]
     command: str
-    summary: dict[str, Any] | None
-    """None of a run that has not ended."""
+    summary: dict[str, Any]
+    """Empty of a run that has not ended."""
     rows: list[dict[str, Any]]
     """Of metrics.jsonl."""
 
@@ -100,27 +132,24 @@ class Record(NamedTuple):
 
 def measured(record: Record) -> dict[str, float | None]:
     """Return the metrics that are of this very checkpoint, under the names of the record."""
-    summary, name = record.summary or {}, record.checkpoint.name
-    if name == AVERAGED:
-        final = summary.get("metrics", {})
-        return {
-            key: value
-            for key, value in final.items()
-            if key.startswith("test/") and not key.endswith("_single")
-        }
+    summary = record.summary
+    final = summary.get("metrics", {})
+    if record.checkpoint.name == AVERAGED:
+        return {k: v for k, v in final.items() if k.startswith("test/") and "_single" not in k}
     step = checkpoint.step_of(record.checkpoint)
-    if summary.get("steps") == step:
-        found = summary["metrics"]
-    elif summary.get("best", {}).get("step") == step:
-        found = summary["best"]["metrics"]
-    else:
+    last, best = summary.get("steps") == step, summary.get("best", {})
+    found = final if last else best["metrics"] if best.get("step") == step else None
+    if found is None:
         found = next((row for row in record.rows if row["step"] == step), {})
-    kinds = ("valid/", f"{record.description.get('task')}/")
-    kept = {key: value for key, value in found.items() if key.startswith(kinds)}
-    if summary.get("steps") == step:
-        of_this = "_single" if record.kind == "translation" else ""
-        kept |= {k: v for k, v in found.items() if k.startswith("test/") and k.endswith(of_this)}
-    return kept
+    kinds = ("valid/", f"{record.description.get('task')}/", *(["test/"] if last else []))
+    # The test set's plain metrics of a translation are those of the averaged checkpoint.
+    averaged = record.kind == "translation"
+    return {
+        key: value
+        for key, value in found.items()
+        if key.startswith(kinds)
+        and not (averaged and key.startswith("test/") and not key.endswith("_single"))
+    }
 
 
 def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> Any:
@@ -133,8 +162,12 @@ def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> Any:
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    task, metrics, test_name = TASKS[record.kind], measured(record), _test_name(record)
-    model, data = record.description["model"], record.config["data"]
+    summary, description, data = record.summary, record.description, record.config["data"]
+    task, metrics, test = TASKS[record.kind], measured(record), summary.get("test_set")
+    test_name = " ".join([data["kind"], *filter(None, [description.get("task")]), "validation"])
+    if record.checkpoint.name == AVERAGED and test:
+        test_name = test["name"]
+    tested = test and any(name.startswith("test/") for name in metrics)
     results = [
         EvalResult(
             task_type=task,
@@ -146,13 +179,14 @@ def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> Any:
         for name, value in metrics.items()
         if value is not None
     ]
+    english = record.kind == "classifier" or data["kind"] in ("builtin", "bytes_builtin")
     card_data = ModelCardData(
         model_name=record.name,
         library_name="transformers" if kind else "roformer",
         pipeline_tag=task,
-        language=_languages(record),
+        language=description.get("languages") or (["en"] if english else None),
         license="unknown",
-        tags=[model["name"], model["position"]["kind"]],
+        tags=[description["model"]["name"], description["model"]["position"]["kind"]],
         eval_results=results or None,
     )
     return ModelCard.from_template(
@@ -164,116 +198,62 @@ def model_card(record: Record, kind: str | None, notes: tuple[str, ...]) -> Any:
         notes=notes,
         metrics={k: "undefined" if v is None else json.dumps(v) for k, v in metrics.items()},
         test_name=test_name,
-        measurement=list(_measurement(record, metrics)),
+        test=test if tested else None,
+        signatures=summary.get("signatures", {}) if tested else {},
+        status=summary.get("status"),
         checkpoint=record.checkpoint.name,
         training=_training(record),
         command=record.command,
-        limits=list(_limits(record)),
+        limits=_limits(record),
     )
 
 
-def _languages(record: Record) -> list[str] | None:
-    if record.kind == "translation":
-        return list(record.description["languages"])
-    builtin = record.config["data"]["kind"] in ("builtin", "bytes_builtin")
-    english = record.kind == "classifier" or builtin
-    return ["en"] if english else None
-
-
-def _test_name(record: Record) -> str:
-    test = (record.summary or {}).get("test_set")
-    if record.checkpoint.name == AVERAGED and test:
-        return str(test["name"])
-    task = record.description.get("task")
-    return f"{record.config['data']['kind']}{f' {task}' if task else ''} validation"
-
-
 def _what(record: Record) -> str:
-    model, summary = record.description["model"], record.summary or {}
+    description, data = record.description, record.config["data"]["kind"]
+    model, layers = description["model"], str(description["model"]["layers"])
     if record.kind == "translation":
-        source, target = record.description["languages"]
-        what = f"Translation from {source} to {target}"
+        what = "Translation from {} to {}".format(*description["languages"])
+        layers += f" + {model.get('decoder_layers') or layers}"
     elif record.kind == "classifier":
-        what = f"{record.description['task']} of GLUE, on {record.config['data']['kind']} data"
+        what = f"{description['task']} of GLUE, on {data} data"
     elif record.kind == "mlm":
         what = "Masked-language model"
     else:
-        what = f"Causal language model of {record.description['reads']}"
-    layers = f"{model['layers']}"
-    if record.kind == "translation":
-        layers += f" + {model.get('decoder_layers') or model['layers']}"
-    size = f"{layers} layers x {model['hidden_size']}"
-    if parameters := summary.get("parameters"):
-        size += f", {parameters:,} parameters"
+        what = f"Causal language model of {description['reads']}"
+    parameters = record.summary.get("parameters")
+    count = f", {parameters:,} parameters" if parameters else ""
     return (
-        f"{what}: {model['name']} with {model['position']['kind']} positions, {size}. "
-        f"Checkpoint `{record.checkpoint.name}` of the run `{record.name}`."
+        f"{what}: {model['name']} with {model['position']['kind']} positions, {layers} layers x "
+        f"{model['hidden_size']}{count}. Checkpoint `{record.checkpoint.name}` of the run "
+        f"`{record.name}`."
     )
 
 
 def _usage(record: Record, kind: str | None) -> str:
     if kind is None:
-        names = {"translation": "load_translator", "causal": "load_generator"}
-        name = names.get(record.kind, "load_model")
-        return f'import roformer\n\nmodel = roformer.{name}("FOLDER")'
-    if record.kind == "mlm":
-        return (
-            "from transformers import pipeline\n\n"
-            'fill = pipeline("fill-mask", model="FOLDER")\n'
-            'print(fill(f"A text with a {fill.tokenizer.mask_token}."))'
-        )
-    if record.kind == "classifier":
-        pair = len(record.description["texts"]) == 2
-        text = '{"text": "a text", "text_pair": "another"}' if pair else '"a text"'
-        return (
-            "from transformers import pipeline\n\n"
-            'classify = pipeline("text-classification", model="FOLDER")\n'
-            f"print(classify({text}, truncation=True))"
-        )
-    if record.kind == "causal":
-        return (
-            "from transformers import pipeline\n\n"
-            'write = pipeline("text-generation", model="FOLDER")\n'
-            'print(write("The", max_new_tokens=40))'
-        )
-    return "\n".join(_translation_usage(record))
-
-
-def _translation_usage(record: Record) -> Iterator[str]:
-    source, target = record.description["languages"]
-    moses = json.loads((record.run / "tokenizer" / "bpe.json").read_text())["words"] == "moses"
-    if moses:
-        yield "from sacremoses import MosesDetokenizer, MosesTokenizer"
-    yield "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer"
-    yield ""
-    yield 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")'
-    yield 'model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")'
-    yield 'text = "a text"'
-    if moses:
-        yield f'moses = MosesTokenizer("{source}")'
-        yield "words = moses.tokenize(text, aggressive_dash_splits=True, escape=False)"
-        yield 'text = " ".join(words)'
-    yield 'inputs = tokenizer(text, truncation=True, return_tensors="pt")'
-    yield "ids = model.generate(**inputs)[0]"
-    yield "text = tokenizer.decode(ids, skip_special_tokens=True)"
-    if moses:
-        yield (f'text = MosesDetokenizer("{target}").detokenize(text.split(), unescape=False)')
-    yield "print(text)"
-
-
-def _measurement(record: Record, metrics: dict[str, float | None]) -> Iterator[str]:
-    """Yield the test set and signatures of the metrics, and how the run ended."""
-    summary = record.summary or {}
-    if (test := summary.get("test_set")) and any(name.startswith("test/") for name in metrics):
-        yield f"test: {test['name']}, {test['lines']:,} lines, {test['fingerprint']}"
-        for name, signature in summary.get("signatures", {}).items():
-            yield f"{name}: `{signature}`"
-    status = summary.get("status")
-    yield f"The run ended as `{status}`." if status else "The run has not ended."
+        return f'import roformer\n\nmodel = roformer.{OPENERS[record.kind]}("FOLDER")'
+    if record.kind == "translation":
+        source, target = record.description["languages"]
+        settings = json.loads((record.run / "tokenizer" / "bpe.json").read_text())
+        if settings["words"] != "moses":
+            return TRANSLATION_USAGE.format(before="", after="")
+        around = {"before": MOSES_BEFORE.format(source), "after": MOSES_AFTER.format(target)}
+        return MOSES_IMPORT + TRANSLATION_USAGE.format(**around)
+    pair = len(record.description.get("texts", [])) == 2
+    text = '{"text": "a text", "text_pair": "another"}' if pair else '"a text"'
+    name, call = {
+        "mlm": ("fill", 'fill(f"A text with a {fill.tokenizer.mask_token}.")'),
+        "classifier": ("classify", f"classify({text}, truncation=True)"),
+        "causal": ("write", 'write("The", max_new_tokens=40)'),
+    }[record.kind]
+    return (
+        "from transformers import pipeline\n\n"
+        f'{name} = pipeline("{TASKS[record.kind]}", model="FOLDER")\nprint({call})'
+    )
 
 
 def _training(record: Record) -> dict[str, str]:
-    config, environment, summary = record.config, record.environment, record.summary or {}
+    config, environment, summary = record.config, record.environment, record.summary
     commit = f"{environment['commit']}{', changed' if environment['dirty'] else ''}"
     if (last := summary.get("commit")) and last != environment["commit"]:
         commit += f"; {last} at its end"
@@ -295,19 +275,15 @@ def _training(record: Record) -> dict[str, str]:
     return {key: str(value) for key, value in facts.items() if value is not None}
 
 
-def _limits(record: Record) -> Iterator[str]:
-    seed, tokens = record.config["seed"], (record.summary or {}).get("tokens")
+def _limits(record: Record) -> list[str]:
+    seed, tokens = record.config["seed"], record.summary.get("tokens")
+    limits = [f"One seed ({seed})."]
     if tokens and (paper := PAPER_TOKENS.get(record.kind)):
-        yield (
+        limits = [
             f"Its training read {tokens:,} tokens, {tokens / paper:.2%} of the paper's {paper:,}, "
             f"with one seed ({seed})."
-        )
-    else:
-        yield f"One seed ({seed})."
+        ]
     made_up = record.config["data"]["kind"] == "builtin"
     if made_up and record.kind in ("classifier", "translation"):
-        yield "The data were made from templates: scores on them say nothing of real text."
-    yield (
-        "The code that made it is under Apache-2.0. What its training text allows is not known to "
-        "this card: look at the data before you pass the weights on."
-    )
+        limits.append("The data were made from templates: scores on them say nothing of real text.")
+    return limits

@@ -6,31 +6,27 @@ repository runs. What it would fill in at random because a file lacks it is refu
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from roformer.config.attention import SoftmaxAttention
+from roformer.config.position import Learned, Rotary
 from roformer.config.schema import EncoderConfig
 from roformer.data.tokenizers import WordPiece, is_hub_id
 from roformer.errors import InputError
-from roformer.interop.bert import (
-    ROFORMER_CLASSIFIER,
-    TIED,
-    encoder_config,
-    fused,
-    has_roformer_classifier,
-    is_rotary,
-    sources,
-    transformers_names,
-)
 from roformer.interop.tokenizers import read_json, read_tokenizer
+from roformer.interop.weights import from_transformers, names_there
 from roformer.models.classifier import Classifier
 from roformer.models.description import check_size
 from roformer.models.encoder import Encoder, MaskedLM
-from roformer.training import checkpoint
+from roformer.nn.rotary import rotary_table
 
 Kind = Literal["encoder", "mlm", "classifier"]
 KINDS: dict[str, Kind] = {
@@ -55,30 +51,63 @@ REASONS = {
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 """Ends of the names of constants that older versions stored."""
 TABLE = "roformer.encoder.embed_positions.weight"
+TIED = {
+    "cls.predictions.decoder.weight": "{prefix}.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+"""Parameter → the one that it is tied to."""
+SECOND_VERSION = (
+    "this is RoFormerV2: no biases, RMS norm without weights; this encoder and transformers' roformer, "
+    "which its config names, have both: choose a RoFormer of the first version"
+)
 
 
-class HuggingFaceModel(NamedTuple):
+@dataclass(frozen=True)
+class HuggingFaceModel:
     """A loaded Hugging Face model."""
 
     name: str
     """Folder or Hub id."""
     kind: Kind
+    architecture: str
+    """See `roformer.interop.weights.NAMES`."""
     config: EncoderConfig
     vocab_size: int
+    model: nn.Module | str
+    """Or a sentence why its head cannot be computed here."""
     weights: dict[str, Tensor]
-    """By the names of `models`, fp32; the encoder is complete, a head may not be."""
-    names: dict[str, list[str]]
-    """Names in `transformers` of the parts of each of `weights`."""
-    unused: list[str]
+    """By the names of `models`, fp32: the encoder, and what there is of heads."""
+    unknown: list[str]
     """Names in `transformers` of weights that no model here has."""
-    activation: Literal["tanh", "gelu"]
-    """Of a classifier's pooler."""
     tokenizer: WordPiece | str
     """Or a sentence why there is none."""
-    settings: Any
-    """Configuration of `transformers`."""
-    commit: str | None = None
+    description: dict[str, Any]
+    """Its labels and longest text, as a checkpoint describes them."""
+    commit: str | None
     """Commit that the revision of a Hub id stands for."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 that is equal where the weights are."""
+        digest = hashlib.sha256()
+        for name in sorted(self.weights):
+            digest.update(name.encode())
+            digest.update(self.weights[name].numpy().tobytes())
+        return digest.hexdigest()
+
+    def build(self) -> nn.Module:
+        """Return the model with its weights, on the CPU, in evaluation mode.
+
+        Raises:
+            InputError: its head is incomplete, or one that cannot be computed here.
+        """
+        if isinstance(self.model, str):
+            raise InputError(f"{self.name}: {self.model}")
+        return self.model.eval()
+
+    def theirs(self, names: Iterable[str]) -> list[str]:
+        """Return the names in `transformers` of parameters here."""
+        return [part for name in names for part in names_there(name, self.architecture)]
 
 
 def is_hugging_face(source: str) -> bool:
@@ -88,21 +117,6 @@ def is_hugging_face(source: str) -> bool:
         return (path / CONFIG).is_file()
     # The first models of the Hub have no owner in their names.
     return is_hub_id(source) or re.fullmatch(r"bert-(base|large)-[\w.-]+", source) is not None
-
-
-def check_folder(source: str) -> None:
-    """Raise InputError if a path exists and is neither a run, a checkpoint nor a Hugging Face model."""
-    path = Path(source).expanduser()
-    if path.is_file():
-        raise InputError(f"{source} is a file: give the folder that it is in")
-    own = ("checkpoints", checkpoint.DESCRIPTION, checkpoint.COMPLETE)
-    if path.is_dir() and not any((path / name).exists() for name in (*own, CONFIG)):
-        has_weights = any((path / name).is_file() for name in WEIGHTS)
-        what = "has weights but no" if has_weights else "has neither checkpoints/ nor"
-        raise InputError(
-            f"{source} {what} {CONFIG}: give a run, a checkpoint, or a folder that save_pretrained "
-            "wrote"
-        )
 
 
 def read_hugging_face(source: str, revision: str | None = None) -> HuggingFaceModel:
@@ -116,59 +130,54 @@ def read_hugging_face(source: str, revision: str | None = None) -> HuggingFaceMo
         InputError: it cannot be had, is damaged, or has variants that the encoder here does not have;
             every message begins with `source`.
     """
-    folder = Path(source).expanduser()
-    commit = None
+    folder, commit = Path(source).expanduser(), None
     if not folder.exists():
         folder = _download(source, revision)
         commit = folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
     try:
-        return _read(source, folder)._replace(commit=commit)
+        return _read(source, folder, commit)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
 
 
-def build_encoder(read: HuggingFaceModel) -> nn.Module:
-    """Return the model of this package with the loaded weights, in evaluation mode.
+def encoder_config(config: Any) -> EncoderConfig:
+    """Return the encoder that a `transformers` config of type bert or roformer describes.
 
     Raises:
-        InputError: its head is incomplete, or one that cannot be computed here.
+        InputError: a variant that this encoder does not have, or sizes that do not go together.
     """
-    settings, vocab_size = read.settings, read.vocab_size
-    if read.kind == "mlm" and (untied := [name for name in TIED if name in read.unused]):
-        raise InputError(
-            f"{read.name}: {untied[0]} is not tied to {TIED[untied[0]].format(prefix=read.config.name)}: "
-            "choose a model whose output matrix is that of the embeddings"
-        )
-    if read.kind == "classifier" and settings.problem_type == "multi_label_classification":
-        raise InputError(
-            f"{read.name}: its labels do not exclude each other (problem_type="
-            "multi_label_classification): a classifier here has one label a text"
-        )
-    with torch.device("meta"):  # no weights are drawn only to be replaced
-        model: nn.Module
-        if read.kind == "mlm":
-            model = MaskedLM(read.config, vocab_size)
-        elif read.kind == "classifier":
-            model = Classifier(
-                read.config,
-                vocab_size,
-                settings.num_labels,
-                dropout=0.0,
-                activation=read.activation,
+    needed = {
+        "hidden_act": "gelu",
+        "embedding_size": config.hidden_size,
+        "rotary_value": False,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+    }
+    for key, value in needed.items():
+        if getattr(config, key, value) != value:
+            raise InputError(
+                f"a {config.model_type} model with {key}={getattr(config, key)} cannot be read: "
+                f"this encoder has {value}"
             )
-        else:
-            model = Encoder(read.config, vocab_size)
-    prefix = "encoder." if read.kind == "encoder" else ""
-    needed = [f"{prefix}{name}" for name in model.state_dict()]
-    names = {name: transformers_names(name, read.config.name) for name in needed}
-    if read.kind == "classifier" and read.config.name == "roformer":
-        names |= ROFORMER_CLASSIFIER
-    if lost := [name for name in needed if read.names.get(name) != names[name]]:
-        of_file = [part for name in lost for part in names[name]]
-        raise InputError(f"{read.name} lacks weights of its head: {', '.join(of_file)}")
-    state = {name.removeprefix(prefix): read.weights[name] for name in needed}
-    model.to_empty(device="cpu").load_state_dict(state)
-    return model.eval()
+    learned = config.model_type == "bert"
+    try:
+        return EncoderConfig(
+            name=config.model_type,
+            size=f"{config.num_hidden_layers}x{config.hidden_size}",
+            layers=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            heads=config.num_attention_heads,
+            intermediate_size=config.intermediate_size,
+            hidden_dropout=config.hidden_dropout_prob,
+            attention_dropout=config.attention_probs_dropout_prob,
+            token_types=config.type_vocab_size,
+            layer_norm_eps=config.layer_norm_eps,
+            init_std=config.initializer_range,
+            position=Learned(max_positions=config.max_position_embeddings) if learned else Rotary(),
+            attention=SoftmaxAttention(),
+        )
+    except ValueError as error:
+        raise InputError(f"{CONFIG}: {' '.join(str(error).split())}") from error
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -221,6 +230,8 @@ def _settings(folder: Path) -> Any:
         raise InputError(f"{CONFIG} is not sound: {_line(error)}") from error
     if getattr(settings, "quantization_config", None):
         raise InputError("quantised weights cannot be read: choose a model that is not quantised")
+    if getattr(settings, "norm_type", "layer_norm") == "rms_norm":
+        raise InputError(SECOND_VERSION)
     return settings
 
 
@@ -287,90 +298,95 @@ def _line(error: Exception) -> str:
 # --- weights -------------------------------------------------------------------------------------
 
 
-def _read(source: str, folder: Path) -> HuggingFaceModel:
+def _read(source: str, folder: Path, commit: str | None) -> HuggingFaceModel:
     settings = _settings(folder)
-    prefix: str = settings.model_type
-    if getattr(settings, "norm_type", "layer_norm") == "rms_norm":
-        _refuse_second_version()
-    try:
-        config = encoder_config(settings)
-    except InputError:
-        raise
-    except ValueError as error:  # sizes that do not go together, as pydantic tells it
-        raise InputError(f"{CONFIG}: {' '.join(str(error).split())}") from error
-    classes = settings.architectures or [""]
-    ends = (kind for end, kind in KINDS.items() if str(classes[0]).endswith(end))
-    kind: Kind = next(ends, "encoder")
+    config, vocab_size = encoder_config(settings), settings.vocab_size
+    stated = str((settings.architectures or [""])[0])
+    kind: Kind = next((kind for end, kind in KINDS.items() if stated.endswith(end)), "encoder")
+    gelu = kind == "classifier" and config.name == "roformer"
+    architecture = "roformer_classifier" if gelu else config.name
+    description: dict[str, Any] = {"max_length": settings.max_position_embeddings}
+    with torch.device("meta"):  # no weights are drawn only to be replaced
+        model: nn.Module = Encoder(config, vocab_size)
+        if kind == "mlm":
+            model = MaskedLM(config, vocab_size)
+        elif kind == "classifier":
+            names, outputs = settings.id2label, settings.num_labels
+            labels = [str(names.get(number, number)) for number in range(outputs)]
+            description |= {"texts": None, "labels": labels if outputs > 1 else None}
+            activation: Any = "gelu" if gelu else "tanh"
+            model = Classifier(config, vocab_size, outputs, dropout=0.0, activation=activation)
     state, unexpected = _load(folder, settings, kind, config)
-    _check_encoder(state, unexpected, config, settings.vocab_size)
-    state, names = _untied(state), sources(state, prefix)
-    used = {part for parts in names.values() for part in parts}
+    prefix = "encoder." if kind == "encoder" else ""
+    needed = {name: names_there(prefix + name, architecture) for name in model.state_dict()}
+    lost = [part for parts in needed.values() for part in parts if part not in state]
+    of_encoder = [
+        part for part in lost if part.startswith(f"{config.name}.") and "pooler" not in part
+    ]
+    _check_encoder(of_encoder, unexpected, config)
+    if TABLE in state and not is_rotary(state.pop(TABLE)):
+        raise InputError(f"{TABLE} is not RoFormer's table (base 10000): it cannot be read")
+    flaw = f"lacks weights of its head: {', '.join(lost)}" if lost else None
+    for name, original in TIED.items():
+        original = original.format(prefix=config.name)
+        if name not in state:
+            continue
+        if torch.equal(state[name], state.get(original, state[name])):
+            del state[name]
+        elif kind == "mlm":
+            flaw = (
+                f"{name} is not tied to {original}: choose a model whose output matrix is that of the "
+                "embeddings"
+            )
+    if kind == "classifier" and settings.problem_type == "multi_label_classification":
+        flaw = (
+            "its labels do not exclude each other (problem_type=multi_label_classification): a "
+            "classifier here has one label a text"
+        )
+    weights = from_transformers(state, architecture)
+    if flaw is None:
+        own = {name: weights[prefix + name] for name in needed}
+        model.to_empty(device="cpu").load_state_dict(own)
+    used = {part for name in weights for part in names_there(name, architecture)}
     return HuggingFaceModel(
         name=source,
         kind=kind,
+        architecture=architecture,
         config=config,
-        vocab_size=settings.vocab_size,
-        weights=fused(state, names),
-        names=names,
-        unused=sorted({*unexpected, *(state.keys() - used)}),
-        activation="gelu" if has_roformer_classifier(state, prefix) else "tanh",
+        vocab_size=vocab_size,
+        model=flaw or model,
+        weights=weights,
+        unknown=sorted({*unexpected, *(state.keys() - used)}),
         tokenizer=read_tokenizer(folder, settings),
-        settings=settings,
+        description=description,
+        commit=commit,
     )
 
 
-def _untied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights without those that are computed or equal to the ones that they are tied to.
-
-    Raises:
-        InputError: the table of rotary positions is not RoFormer's.
-    """
-    prefix = "roformer" if TABLE in state else "bert"
-    if TABLE in state and not is_rotary(state[TABLE]):
-        raise InputError(f"{TABLE} is not RoFormer's table (base 10000): it cannot be read")
-    tied = {name: original.format(prefix=prefix) for name, original in TIED.items()}
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if name != TABLE
-        and not (tied.get(name) in state and torch.equal(tensor, state[tied[name]]))
-    }
+def is_rotary(table: Tensor) -> bool:
+    """Return whether a table holds the sines and, behind them, the cosines of Eq. 15 (base 10000)."""
+    made = rotary_table(torch.arange(table.shape[0]), table.shape[1])
+    expected = torch.cat((made.sin, made.cos), dim=1)
+    return torch.allclose(table, expected, rtol=0, atol=1e-2)  # it may have been stored in bf16
 
 
-def _check_encoder(
-    state: dict[str, Tensor], unexpected: list[str], config: EncoderConfig, vocab_size: int
-) -> None:
+def _check_encoder(lost: list[str], unexpected: list[str], config: EncoderConfig) -> None:
     """Raise InputError unless the weights of the encoder are all there, and no others."""
-    kind = config.name
-    with torch.device("meta"):
-        own = Encoder(config, vocab_size).state_dict()
-    needed = [name for one in own for name in transformers_names(f"encoder.{one}", kind)]
-    lost = [name for name in needed if name not in state]
-    layers = [name for name in needed if ".encoder.layer." in name]
     ends = (".bias", "LayerNorm.weight")
-    if layers and set(lost) & set(layers) == {name for name in layers if name.endswith(ends)}:
-        _refuse_second_version()
-    parts = re.compile(rf"({kind}\.)?(embeddings|encoder)\.")
+    of_layers = [name for name in lost if ".encoder.layer." in name]
+    # Ten of a layer's sixteen: all biases, and the weights of its norms.
+    if len(of_layers) == 10 * config.layers and all(name.endswith(ends) for name in of_layers):
+        raise InputError(SECOND_VERSION)
+    parts = re.compile(rf"({config.name}\.)?(embeddings|encoder)\.")
+    more = [name for name in unexpected if parts.match(name)]
     problems = [
-        (f"{CONFIG} asks for", lost, "which are missing"),
-        (
-            "there are",
-            [n for n in unexpected if parts.match(n)],
-            "which this encoder does not have",
-        ),
+        f"{what} {', '.join(sorted(names)[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}, "
+        f"{why}"
+        for what, names, why in (
+            (f"{CONFIG} asks for", lost, "which are missing"),
+            ("there are", more, "which this encoder does not have"),
+        )
+        if names
     ]
-    said = [f"{one} {_some(found)}, {two}" for one, found, two in problems if found]
-    if said:
-        raise InputError(f"lacks weights of the encoder or has others: {'; '.join(said)}")
-
-
-def _refuse_second_version() -> None:
-    raise InputError(
-        "this is RoFormerV2: no biases, RMS norm without weights; this encoder and transformers' "
-        "roformer, which its config names, have both: choose a RoFormer of the first version"
-    )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(sorted(names)[:4]) + more
+    if problems:
+        raise InputError(f"lacks weights of the encoder or has others: {'; '.join(problems)}")

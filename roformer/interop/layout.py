@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,11 @@ from roformer.nn.rotary import Layout
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
 from roformer.training.tensors import load_tensors, save_tensors
+
+
+def half_order(size: int) -> Tensor:
+    """Return the interleaved place of each half-split dimension: 0, 2, 4, …, 1, 3, 5, …"""
+    return torch.arange(size).view(-1, 2).T.reshape(-1)
 
 
 def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: int) -> Tensor:
@@ -36,25 +41,17 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
         The permuted tensor; converting back restores it bit by bit.
     """
     by_head = projection.unflatten(0, (heads, -1))
-    pairs = torch.arange(rotary_dim).view(-1, 2).T.reshape(-1)  # 0, 2, 4, …, 1, 3, 5, …
-    order = pairs if to == "half" else pairs.argsort()
+    order = half_order(rotary_dim) if to == "half" else half_order(rotary_dim).argsort()
     rest = torch.arange(rotary_dim, by_head.shape[1])
     return by_head[:, torch.cat((order, rest)).to(projection.device)].flatten(0, 1)
 
 
 def convert_state_layout(
-    state: dict[str, Tensor], heads: int, to: Layout, *, rotary_dim: int
+    state: Mapping[str, Tensor], heads: int, to: Layout, *, rotary_dim: int
 ) -> dict[str, Tensor]:
-    """Return a state dict whose queries and keys are in the other rotary layout.
+    """Return a state dict, of any model here, with queries and keys in the other rotary layout.
 
-    It computes the same where `model.position.layout` says so; converting back restores every bit.
-
-    Args:
-        state: of an encoder, with or without a head, or of an encoder-decoder; every
-            `attention.projection` holds query, key and value.
-        heads: number of heads.
-        to: the layout wanted; the weights are in the other one.
-        rotary_dim: R, the rotated rows of each head.
+    It computes the same where `model.position.layout` says so; see `convert_layout`.
     """
     converted = dict(state)
     for name, tensor in state.items():
@@ -68,8 +65,8 @@ def convert_state_layout(
 def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path:
     """Write a run's model with queries and keys in the other rotary layout; it computes the same.
 
-    What is written can be loaded, fine-tuned and translated with. It cannot be trained on: the
-    optimizer's state stays behind. Converting it back gives the first weights bit by bit.
+    It can be loaded and fine-tuned, not trained on: the optimizer's state stays behind. Converting
+    it back gives the first weights bit by bit.
 
     Args:
         path: a run, of which the checkpoint that loading takes is converted, or a checkpoint in one.
@@ -88,7 +85,7 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
         raise InputError(f"{output} exists: choose another folder")
     source = choose(Path(path))
     description = checkpoint.describe(source)
-    config = build(KINDS[description["kind"]].config, description["model"])
+    config = build(KINDS[description["kind"]], description["model"])
     if config.position.kind != "rotary":
         raise InputError(
             f"{path} has {config.position.kind} positions: only rotary ones have a layout"
@@ -108,15 +105,14 @@ def convert_run_layout(path: str | Path, to: Layout, output: str | Path) -> Path
         )
     state = load_tensors(source / checkpoint.MODEL)
     converted = convert_state_layout(state, config.heads, to, rotary_dim=config.rotary_dim)
-    model: dict[str, Any] = description["model"]
-    model["position"] = {**model["position"], "layout": to}
+    description["model"]["position"]["layout"] = to
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    written = Path("checkpoints") / source.name
-    (partial / written).mkdir(parents=True)
-    save_tensors(converted, partial / written / checkpoint.MODEL)
-    (partial / written / checkpoint.DESCRIPTION).write_text(json.dumps(description, indent=1))
-    checkpoint.complete(partial / written)
+    written = partial / "checkpoints" / source.name
+    written.mkdir(parents=True)
+    save_tensors(converted, written / checkpoint.MODEL)
+    (written / checkpoint.DESCRIPTION).write_text(json.dumps(description, indent=1))
+    checkpoint.complete(written)
     shutil.copytree(tokenizer, partial / "tokenizer")
     partial.rename(output)
-    return output / written
+    return output / "checkpoints" / source.name

@@ -10,8 +10,16 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
-from roformer.data.tokenizers import WordPiece
-from roformer.data.vocabularies import CLASSES, CONTINUATION, PAD, SEP, UNK, has_words
+from roformer.data.tokenizers import (
+    CLASSES,
+    CONTINUATION,
+    PAD,
+    SEP,
+    UNK,
+    ByteVocabulary,
+    WordPiece,
+    has_words,
+)
 from roformer.errors import InputError
 
 TOKENIZERS: dict[str, Words] = {
@@ -93,88 +101,69 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def save_wordpiece(
-    tokenizer: WordPiece, folder: Path, *, max_length: int, special_as_text: bool
+def save_tokenizer(
+    tokenizer: WordPiece | Bpe | ByteVocabulary, folder: Path, kind: str, *, max_length: int
 ) -> None:
-    """Write a WordPiece tokenizer as `transformers` does, for `AutoTokenizer` beside any model.
+    """Write a tokenizer as `transformers` does, for `AutoTokenizer` beside a model of a kind.
+
+    The spelling of a special token inside a text is text, as it is here; but a masked-language model
+    must be given its [MASK] in the text. A causal model's prompt begins where a document has ended.
 
     Args:
         tokenizer: to be written.
         folder: of the model.
-        max_length: what `truncation=True` cuts to.
-        special_as_text: whether the spelling of a special token inside a text is text, as it is here;
-            a masked-language model must be given its [MASK] in the text.
+        kind: of the model here.
+        max_length: tokens that `truncation=True` leaves.
     """
     from transformers import BertTokenizer, RoFormerTokenizer
 
-    tokenizer.save(folder)
-    kind = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
-    written = kind.from_pretrained(folder)
-    written.save_pretrained(folder)
-    _amend(folder, split_special_tokens=special_as_text, model_max_length=max_length)
-    _write(folder / "special_tokens_map.json", written.special_tokens_map)
-
-
-def save_bpe(source: Path, tokenizer: Bpe, folder: Path, *, max_length: int) -> None:
-    """Write a byte-pair encoding as `transformers` does; it ends each text with `</s>`.
-
-    Args:
-        source: what `Bpe.save` wrote.
-        tokenizer: the same, read.
-        folder: of the model.
-        max_length: what `truncation=True` cuts to, the end included.
-    """
-    pad, end, unknown = SPECIAL_TOKENS
-    library = Tokenizer.from_file(str(source / "tokenizer.json"))
-    library.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
-    )
-    _save(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
-
-
-def save_prompts(tokenizer: WordPiece, folder: Path, *, max_length: int) -> None:
-    """Write a WordPiece tokenizer for a causal model: a text begins where a document has ended.
-
-    Args:
-        tokenizer: of characters.
-        folder: of the model.
-        max_length: what `truncation=True` cuts to.
-    """
+    if isinstance(tokenizer, ByteVocabulary):
+        _save_fast(_bytes(), folder, max_length)
+        return
     tokenizer.save(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    # the library's leaves out the space before the first word, where a continuation needs it
-    library.decoder = decoders.Sequence(
-        [
-            decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
-            decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
-            decoders.Fuse(),
-        ]
-    )
-    library.post_processor = processors.TemplateProcessing(
-        single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
-    )
-    (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
-    _save(library, folder, max_length, bos_token=SEP, eos_token=SEP, pad_token=PAD, unk_token=UNK)
+    if isinstance(tokenizer, Bpe):
+        (folder / "bpe.json").unlink()
+        pad, end, unknown = SPECIAL_TOKENS
+        library.post_processor = processors.TemplateProcessing(
+            single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
+        )
+        _save_fast(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
+    elif kind == "causal":
+        # the library's leaves out the space before the first word, where a continuation needs it
+        library.decoder = decoders.Sequence(
+            [
+                decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
+                decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
+                decoders.Fuse(),
+            ]
+        )
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
+        )
+        (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
+        special = {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
+        _save_fast(library, folder, max_length, **special)
+    else:
+        own = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
+        as_text = kind == "classifier"
+        written = own.from_pretrained(folder)
+        _save(written, folder, split_special_tokens=as_text, model_max_length=max_length)
 
 
-def save_bytes(folder: Path, *, max_length: int) -> None:
-    """Write a tokenizer whose ids are the bytes of the text in UTF-8.
-
-    Args:
-        folder: of the model.
-        max_length: what `truncation=True` cuts to.
-    """
+def _bytes() -> Tokenizer:
+    """Return a tokenizer whose ids are the bytes of the text in UTF-8."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
     library = Tokenizer(models.BPE(vocab=ids, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     library.decoder = decoders.ByteLevel()
-    _save(library, folder, max_length)
+    return library
 
 
-def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:
-    """Write a tokenizer of `tokenizers` for `AutoTokenizer`: text is text, even spelt as a special token."""
+def _save_fast(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:
+    """Write a tokenizer of `tokenizers`: text is text, even spelt as a special token."""
     from transformers import PreTrainedTokenizerFast
 
     names = ["input_ids", "attention_mask"]
@@ -186,19 +175,16 @@ def _save(library: Tokenizer, folder: Path, max_length: int, **special: str) -> 
         split_special_tokens=True,
         **special,
     )
-    written.save_pretrained(folder)
-    _amend(folder, model_input_names=names)
-    _write(folder / "special_tokens_map.json", written.special_tokens_map)
+    _save(written, folder, model_input_names=names)
 
 
-def _amend(folder: Path, **changes: Any) -> None:
-    """Settle what `save_pretrained` writes of tokenizer_config.json in some versions and not others."""
+def _save(tokenizer: Any, folder: Path, **changes: Any) -> None:
+    """Write a tokenizer, with what `save_pretrained` writes in some versions and not in others."""
+    tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     for machine in ("is_local", "local_files_only", "name_or_path"):
         content.pop(machine, None)
-    _write(file, content | changes)
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    special = folder / "special_tokens_map.json"
+    for path, written in ((file, content | changes), (special, tokenizer.special_tokens_map)):
+        path.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,10 +1,6 @@
 """Models for `transformers.Trainer`: labels in, an output with loss and logits out.
 
-    Trainer(model=WithLoss(roformer.load_model("runs/pretrain/…").model), …)
-
-The models themselves return logits, because the loop of this repository sums its losses over all
-micro-batches and processes before it divides. `Trainer` does the same when it tells a model how many
-targets the whole update has, which `num_items_in_batch` is.
+Trainer(model=WithLoss(roformer.load_model("runs/pretrain/…").model), …)
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ IGNORED = -100
 
 @dataclass
 class LossOutput(ModelOutput):
-    """What `transformers` models return: by attribute, by key, or as a tuple without the Nones."""
+    """Output of a model: by attribute, by key, or as a tuple without the Nones."""
 
     loss: Tensor | None = None
     """A scalar; None where no labels were given."""
@@ -40,7 +36,7 @@ class WithLoss(nn.Module):
     """
 
     accepts_loss_kwargs = True
-    """Has `Trainer` give the number of targets, so that accumulation equals one large batch."""
+    """Have `Trainer` give the number of targets, so that accumulation equals one large batch."""
 
     def __init__(self, model: MaskedLM | Classifier):
         super().__init__()
@@ -62,7 +58,7 @@ class WithLoss(nn.Module):
             token_type_ids: (B, T).
             labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; (B,) classes, int64, or
                 scores, floating, of a classifier with one output.
-            num_items_in_batch: targets of the whole update; None divides by those of this batch.
+            num_items_in_batch: targets of the whole step; None divides by those of this batch.
         """
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.model(input_ids, attention_mask=mask, token_type_ids=token_type_ids).float()

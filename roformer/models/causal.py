@@ -1,4 +1,4 @@
-"""A causal language model: the next token from those before it (GPT-2; Radford et al. 2019).
+"""The causal language model: the next token from those before it (GPT-2; Radford et al. 2019).
 
 The blocks are those of `roformer.models.transformer`, pre-norm by default.
 
@@ -21,7 +21,7 @@ from roformer.nn.position import Positions, build_position
 
 
 class CausalLM(nn.Module):
-    """Token ids to logits over the token after each; the output matrix is that of the embeddings.
+    """Token ids to logits over the token after each; the output matrix is tied to the embeddings.
 
     Args:
         config: sizes, norm placement, dropout, attention and position encoding.
@@ -42,7 +42,7 @@ class CausalLM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights as GPT-2: N(0, init_std²); see `draw_weights`.
+        """Draw the weights like GPT-2: N(0, init_std²); see `draw_weights`.
 
         The projections that end in a residual sum, two a layer, are smaller by 1/√(2·layers).
         """
@@ -55,14 +55,7 @@ class CausalLM(nn.Module):
         draw_weights(self, [self.position], draw)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Return logits over the token after each one.
-
-        Args:
-            input_ids: (B, T); a token sees itself and those before it in its row.
-
-        Returns:
-            (B, T, V).
-        """
+        """Return logits over the token after each one of `input_ids` (B, T), (B, T, V)."""
         positions = Positions(torch.arange(input_ids.shape[-1], device=input_ids.device))
         x = self._embed(input_ids, positions)
         return self._logits(self.blocks(x, positions, self.position, None))
@@ -75,11 +68,7 @@ class CausalLM(nn.Module):
 
 
 class CausalDecoding:
-    """Incremental decoding of B texts: each token is read once, and its keys and values are kept.
-
-    Args:
-        model: in evaluation mode.
-    """
+    """Incremental decoding of B texts by a model in evaluation mode: each token is read once."""
 
     def __init__(self, model: CausalLM):
         self.model = model
@@ -89,14 +78,7 @@ class CausalDecoding:
         self.caches = [block.attention.new_cache() for block in blocks]
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Read on; return the logits of the token after the last one.
-
-        Args:
-            tokens: (B, T) that follow, T at least 1: a prompt at once, or the token that was chosen.
-
-        Returns:
-            (B, V).
-        """
+        """Read the next tokens (B, T), T ≥ 1; return the logits of the token after them, (B, V)."""
         model, end = self.model, self.read + tokens.shape[-1]
         seen = Positions(torch.arange(end, device=tokens.device))
         here = Positions(seen.ids[self.read :])

@@ -1,4 +1,4 @@
-"""The encoder with a head on [CLS]: classification and regression of one text or two.
+"""The encoder with a head on [CLS]: classification and regression of one text or a pair.
 
 Shapes: B batch, T sequence, D hidden size, C outputs.
 """
@@ -48,22 +48,10 @@ class Classifier(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_encoder`."""
+        """Draw all weights; see `draw_encoder`."""
         draw_encoder(self, self.encoder)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        *,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """Return one row of logits (or one score) a text: (B, C). Arguments: `Encoder.forward`."""
-        x = self.encoder(
-            input_ids,
-            token_type_ids=token_type_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-        )
+    def forward(self, input_ids: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Return logits, or one score, for each text, (B, C); arguments as in `Encoder.forward`."""
+        x = self.encoder(input_ids, **inputs)
         return self.classifier(self.dropout(self.activation(self.pooler(x[:, 0]))))

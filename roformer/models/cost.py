@@ -1,4 +1,8 @@
-"""What a model costs: floating-point operations and memory, from its config alone."""
+"""The cost of a model from its config: floating-point operations and memory.
+
+Counted are the matrix products of a training step, forward and twice that backward, a multiply-add as
+two operations: projections, feed-forward, attention (`attention_flops`) and the output head.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from roformer.models.seq2seq import Seq2Seq
 
 
 def parameter_count(config: TransformerConfig, vocab_size: int) -> int:
-    """Return the trained parameters of the model of a config, tied ones once; no weights are made."""
+    """Return the number of trained parameters, tied ones once, without allocating weights."""
     with torch.device("meta"):
         return sum(p.numel() for p in _model(config, vocab_size).parameters())
 
@@ -32,29 +36,36 @@ def _model(config: TransformerConfig, vocab_size: int) -> nn.Module:
 def flops_per_token(
     config: EncoderConfig, vocab_size: int, sequence_length: int, predicted: float
 ) -> float:
-    """Return the operations of one training step (forward and twice that backward) a token read.
+    """Return the operations per token of an encoder whose head runs on a share `predicted` of them."""
+    d = config.hidden_size
+    return 3.0 * (_stack(config, sequence_length) + 2 * (d * d + d * vocab_size) * predicted)
 
-    A multiply-add counts as two. Counted are the matrix products: projections, feed-forward, the
-    attention's own (`attention_flops`), and the head on the predicted share of the tokens.
 
-    Args:
-        config: the encoder.
-        vocab_size: V.
-        sequence_length: T.
-        predicted: share of the tokens that the head runs on.
-    """
+def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
+    """Return the operations per token of a causal model, in blocks of `length`."""
+    return 3.0 * (_stack(config, length) + 2 * config.hidden_size * vocab_size)
+
+
+def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int) -> float:
+    """Return the operations per target token of texts of about `length` tokens, sources included."""
+    d, decoder = config.hidden_size, config.decoder
+    cross = decoder.layers * (2 * 4 * d * d + 2 * 2 * length * d)
+    return 3.0 * (_stack(config, length) + _stack(decoder, length) + cross + 2 * d * vocab_size)
+
+
+def _stack(config: TransformerConfig, length: int) -> float:
+    """Return the operations per token of the blocks, forward, without cross-attention."""
     d, f = config.hidden_size, config.intermediate_size
-    block = 2 * (4 * d * d + 2 * d * f) + attention_flops(config, sequence_length, causal=False)
-    head = 2 * (d * d + d * vocab_size) * predicted
-    return 3.0 * (config.layers * block + head)
+    attention = attention_flops(config, length, causal=config.causal)
+    return config.layers * (2 * (4 * d * d + 2 * d * f) + attention)
 
 
 def attention_flops(config: TransformerConfig, length: int, *, causal: bool) -> float:
-    """Return the operations of a layer's self-attention a token, forward, without its projections.
+    """Return the operations per token of a layer's self-attention, forward, without its projections.
 
-    Softmax: logits and weighted sum, over half of the keys where it is causal. Linear: features of
-    queries and keys where they are random, the sums of the keys and what the queries read of them;
-    causal, logits and weighted sum of half a chunk too.
+    Softmax: logits and weighted sum, over half of the keys where it is causal. Linear: the random
+    features of queries and keys, the sums over the keys and the queries' products with them; where it
+    is causal, also logits and weighted sum over half a chunk.
     """
     d, attention = config.hidden_size, config.attention
     if not isinstance(attention, LinearAttention):
@@ -66,32 +77,6 @@ def attention_flops(config: TransformerConfig, length: int, *, causal: bool) -> 
     return maps + sums + 2 * chunk * (features * config.heads + d)
 
 
-def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
-    """Return the operations of one training step a token read, in blocks of `length`.
-
-    Counted as in `flops_per_token`.
-    """
-    d, f = config.hidden_size, config.intermediate_size
-    block = 2 * (4 * d * d + 2 * d * f) + attention_flops(config, length, causal=True)
-    return 3.0 * (config.layers * block + 2 * d * vocab_size)
-
-
-def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int) -> float:
-    """Return the operations of one training step a target token, for texts of about `length` tokens.
-
-    Counted as in `flops_per_token`; a source token is read for every target token.
-    """
-    d, f = config.hidden_size, config.intermediate_size
-    products = 2 * (4 * d * d + 2 * d * f)
-    cross = 2 * 4 * d * d + 2 * 2 * length * d
-    encoder, decoder = (
-        side.layers * (products + attention_flops(config, length, causal=side.causal))
-        for side in (config, config.decoder)
-    )
-    decoder += config.decoder.layers * cross
-    return 3.0 * (encoder + decoder + 2 * d * vocab_size)
-
-
 def memory_bytes(
     config: TransformerConfig,
     vocab_size: int,
@@ -101,15 +86,15 @@ def memory_bytes(
     half: bool,
     checkpointing: bool,
 ) -> tuple[int, int]:
-    """Return (bytes of weights, gradients and moments; estimate of the activations) a device.
+    """Return (bytes of weights, gradients and moments; estimate of the activations) of a device.
 
-    Of a weight: itself, its gradient and two moments in fp32, and autocast's copy in half precision.
-    The activations are what the backward pass keeps of a pass over `tokens`: a block about
-    10 D + 2 F numbers a token, and 3 D more in half precision, whose sums and norms stay fp32 (fused
-    attention keeps no T×T matrix; linear attention keeps the features in fp32, and these turned; with
-    dropout, a byte a number that it may drop); attention to a source 5 D more. With gradient
-    checkpointing D alone and one block's worth. And the logits, and twice in fp32. Of translation the
-    tokens are the target's, and the source has as many.
+    A weight has itself, its gradient and two moments in fp32, and autocast's copy in half precision.
+    Activations are what the backward pass keeps of `tokens` tokens. A block keeps about 10 D + 2 F
+    numbers a token; in half precision 3 D more, because sums and norms stay fp32; with dropout a byte
+    for each dropped number; linear attention its features and the rotated ones in fp32; attention to
+    a source 5 D more (the source has as many tokens). Fused attention keeps no T×T matrix. Gradient
+    checkpointing keeps D for each block and the whole of one. The logits are kept once, and twice in
+    fp32.
     """
     d, number = config.hidden_size, 2 if half else 4
     block = ((13 if half else 10) * d + 2 * config.intermediate_size) * number

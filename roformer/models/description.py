@@ -1,14 +1,22 @@
-"""The description of a trained model that lies beside its weights (`model.json`), by kind of model."""
+"""The description of a trained model that lies beside its weights (`model.json`), by kind of model.
+
+    every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
+    mlm           nothing more
+    classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
+    scorer        pair  max_length  head_dropout
+    causal        reads (bytes or tokens)  length
+    translation   languages (two)  search  max_length
+
+A checkpoint's checksum covers it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from pydantic import Field
 from torch import nn
-from typing_extensions import TypedDict
 
 from roformer.config.build import build, plain
 from roformer.config.lm import CausalConfig
@@ -23,76 +31,18 @@ from roformer.models.scorer import PairScorer
 from roformer.models.seq2seq import Seq2Seq
 
 Kind = Literal["mlm", "classifier", "scorer", "causal", "translation"]
-Length = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Description(TypedDict):
-    """Keys of every description; all that a masked language model has."""
-
-    kind: Kind
-    model: dict[str, Any]
-    vocab_size: Annotated[int, Field(ge=1)]
-    tokenizer: str
-    """Fingerprint."""
-
-
-class ClassifierDescription(Description):
-    """A classifier or regression of one text or a pair."""
-
-    task: str
-    labels: Annotated[list[str], Field(min_length=1)] | None
-    texts: Annotated[list[str], Field(min_length=1, max_length=2)]
-    max_length: Annotated[int, Field(ge=4)]
-    head_dropout: Share
-
-
-class ScorerDescription(Description):
-    """A score of a pair of documents."""
-
-    pair: dict[str, Any]
-    max_length: Length
-    head_dropout: Share
-
-
-class CausalDescription(Description):
-    """A causal language model."""
-
-    reads: Literal["bytes", "tokens"]
-    length: Length
-
-
-class TranslationDescription(Description):
-    """An encoder-decoder with its search."""
-
-    languages: Annotated[list[str], Field(min_length=2, max_length=2)]
-    search: dict[str, Any]
-    max_length: Length
-
-
-class Shape(NamedTuple):
-    """Keys of a kind's description, and the class of its `model`."""
-
-    description: type
-    config: type[TransformerConfig]
-
-
-KINDS: dict[Kind, Shape] = {
-    "mlm": Shape(Description, EncoderConfig),
-    "classifier": Shape(ClassifierDescription, EncoderConfig),
-    "scorer": Shape(ScorerDescription, EncoderConfig),
-    "causal": Shape(CausalDescription, CausalConfig),
-    "translation": Shape(TranslationDescription, Seq2SeqConfig),
+KINDS: dict[Kind, type[TransformerConfig]] = {
+    "mlm": EncoderConfig,
+    "classifier": EncoderConfig,
+    "scorer": EncoderConfig,
+    "causal": CausalConfig,
+    "translation": Seq2SeqConfig,
 }
+"""Kind → class of the description's `model`."""
 
 
 def build_model(description: dict[str, Any], config: Any) -> nn.Module:
-    """Return the model that is described, with fresh weights.
-
-    Args:
-        description: as `KINDS` says for its kind.
-        config: its `model`, built.
-    """
+    """Return the described model with fresh weights; `config` is its `model`, built."""
     kind, vocab_size = description["kind"], description["vocab_size"]
     if kind == "classifier":
         outputs = len(description["labels"] or "1")
@@ -108,7 +58,7 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
-    """Check, before a model is built, that files of weights can hold it: it may not fit in memory.
+    """Check, before a model is built that may not fit in memory, that its weights may be in `files`.
 
     Raises:
         InputError: the model has more parameters than the files have bytes.

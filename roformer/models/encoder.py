@@ -65,11 +65,8 @@ class Encoder(nn.Module):
             positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
         where = Positions(positions)
         mask = None if attention_mask is None else additive_mask(attention_mask)
-        types = (
-            self.token_types.weight[0]
-            if token_type_ids is None
-            else self.token_types(token_type_ids)
-        )
+        first = self.token_types.weight[0]
+        types = first if token_type_ids is None else self.token_types(token_type_ids)
         x = self.position.embed(self.tokens(input_ids) + types, where)
         x = self.embedding_dropout(self.embedding_norm(x))
         x = self.blocks(x, where, self.position, mask)
@@ -77,13 +74,13 @@ class Encoder(nn.Module):
 
 
 def draw_encoder(model: nn.Module, encoder: Encoder) -> None:
-    """Draw the weights of an encoder and its head as BERT: N(0, init_std²); see `draw_weights`."""
+    """Draw the weights of an encoder and its head like BERT: N(0, init_std²); see `draw_weights`."""
     std = encoder.config.init_std
     draw_weights(model, [encoder.position], lambda _, weight: nn.init.normal_(weight, std=std))
 
 
 class MaskedLM(nn.Module):
-    """An encoder that predicts tokens, with its output matrix tied to the embeddings."""
+    """An encoder that predicts tokens; the output matrix is tied to the embeddings."""
 
     def __init__(
         self, config: EncoderConfig, vocab_size: int, *, gradient_checkpointing: bool = False
@@ -96,35 +93,25 @@ class MaskedLM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_encoder`."""
+        """Draw all weights; see `draw_encoder`."""
         draw_encoder(self, self.encoder)
         nn.init.zeros_(self.bias)
 
     def forward(
-        self,
-        input_ids: Tensor,
-        *,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        predict: Tensor | None = None,
+        self, input_ids: Tensor, *, predict: Tensor | None = None, **inputs: Tensor | None
     ) -> Tensor:
         """Return logits over the vocabulary.
 
         Args:
+            input_ids: (B, T).
             predict: (B, K) indices of the tokens to predict; the head, the widest matrix product of
                 a small model, runs on these alone. None predicts all T.
-            input_ids, token_type_ids, attention_mask, positions: see `Encoder.forward`.
+            inputs: see `Encoder.forward`.
 
         Returns:
             (B, K, V), or (B, T, V).
         """
-        x = self.encoder(
-            input_ids,
-            token_type_ids=token_type_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-        )
+        x = self.encoder(input_ids, **inputs)
         if predict is not None:
             x = x.gather(1, predict[..., None].expand(-1, -1, x.shape[-1]))
         x = self.norm(functional.gelu(self.transform(x)))

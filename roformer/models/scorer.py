@@ -1,4 +1,4 @@
-"""The encoder with one number for a pair of documents: how close they are.
+"""The encoder with a head that scores how close two documents are.
 
 Shapes: B batch, T sequence, D hidden size.
 """
@@ -16,7 +16,7 @@ from roformer.nn.linear import Linear
 
 
 class PairScorer(nn.Module):
-    """A score of [CLS] A [SEP] B [SEP]: pooling, a dense layer or none, dropout, linear.
+    """The score of [CLS] A [SEP] B [SEP]: pooling, an optional dense layer, dropout, linear.
 
     Args:
         config: of the encoder.
@@ -45,25 +45,14 @@ class PairScorer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights, see `draw_encoder`."""
+        """Draw all weights; see `draw_encoder`."""
         draw_encoder(self, self.encoder)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        *,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """Return the score of each pair, (B,), fp32. Arguments: `Encoder.forward`."""
-        x = self.encoder(
-            input_ids,
-            token_type_ids=token_type_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-        )
-        pooled = x[:, 0] if self.pooling == "cls" else mean_of_tokens(x, attention_mask)
+    def forward(self, input_ids: Tensor, **inputs: Tensor | None) -> Tensor:
+        """Return the score of each pair, (B,) fp32; arguments as in `Encoder.forward`."""
+        x = self.encoder(input_ids, **inputs)
+        mask = inputs.get("attention_mask")
+        pooled = x[:, 0] if self.pooling == "cls" else mean_of_tokens(x, mask)
         if self.pooler is not None:
             pooled = torch.tanh(self.pooler(pooled))
         score: Tensor = self.classifier(self.dropout(pooled))
@@ -71,12 +60,7 @@ class PairScorer(nn.Module):
 
 
 def mean_of_tokens(x: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return the mean over the real tokens, (B, D) fp32.
-
-    Args:
-        x: (B, T, D).
-        attention_mask: (B, T), true for real tokens; None: all are.
-    """
+    """Return the mean of x (B, T, D) over the real tokens, (B, D) fp32; without a mask, over all."""
     if attention_mask is None:
         return x.float().mean(1)
     mask = attention_mask.bool()[..., None]

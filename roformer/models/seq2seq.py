@@ -1,6 +1,6 @@
 """The Transformer's encoder and decoder (Vaswani et al. 2017), for translation.
 
-Each side has a position encoding of its own, of one kind.
+Each side has its own position encoding, of the same kind.
 
 Shapes: B batch, S source tokens, T target tokens, D hidden size, V vocabulary, L sentences, K beams.
 """
@@ -8,7 +8,7 @@ Shapes: B batch, S source tokens, T target tokens, D hidden size, V vocabulary, 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,13 @@ from roformer.nn.linear import linear
 from roformer.nn.position import PositionEncoding, Positions, build_position
 
 
-class Source:
-    """An encoded source: its hidden states (B, S, D) and its additive mask (B, 1, 1, S) or None."""
+class Source(NamedTuple):
+    """An encoded source."""
 
-    def __init__(self, hidden: Tensor, mask: Tensor | None):
-        self.hidden, self.mask = hidden, mask
+    hidden: Tensor
+    """(B, S, D)."""
+    mask: Tensor | None
+    """Additive, (B, 1, 1, S)."""
 
 
 class Seq2Seq(nn.Module):
@@ -55,8 +57,7 @@ class Seq2Seq(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights: embeddings N(0, 1/D), matrices by Glorot; see `draw_weights`.
 
-        The fused projections are drawn as matrices of their own, those of the attention with gain
-        1/√2, as fairseq does.
+        The parts of a fused projection are drawn as separate matrices, with gain 1/√2, like fairseq.
         """
 
         def draw(name: str, weight: Tensor) -> None:
@@ -100,7 +101,7 @@ class Seq2Seq(nn.Module):
         return self.logits(x)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Source:
-        """Read the source; arguments as in `forward`."""
+        """Encode the source; arguments as in `forward`."""
         positions = Positions(torch.arange(input_ids.shape[-1], device=input_ids.device))
         mask = None if attention_mask is None else additive_mask(attention_mask)
         x = self._embed(input_ids, positions, self.encoder_position)
@@ -119,8 +120,8 @@ class Seq2Seq(nn.Module):
 class BeamDecoding:
     """Incremental decoding of L sentences with K beams each.
 
-    Keys and values of the source are projected once a sentence and shared by its beams, which are
-    queries of one batch entry.
+    Keys and values of the source are projected once for each sentence; its beams are queries of one
+    batch entry.
 
     Args:
         model: in evaluation mode.
@@ -136,7 +137,7 @@ class BeamDecoding:
         source = model.encode(input_ids, attention_mask)
         self.mask = source.mask
         blocks: list[Any] = list(model.decoder)
-        # Read at every step: as views of one projection they would be copied each time.
+        # Views of one projection would be copied at every step.
         self.memories = [
             (k.contiguous(), v.contiguous())
             for block in blocks
@@ -145,7 +146,7 @@ class BeamDecoding:
         self.caches = [block.attention.new_cache() for block in blocks]
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Feed the next token of every beam, (L, K); return the logits of the one after, (L, K, V)."""
+        """Read the next token of every beam, (L, K); return the logits of the one after, (L, K, V)."""
         model, done = self.model, self.caches[0].length
         seen = Positions(torch.arange(done + 1, device=tokens.device))
         here = Positions(seen.ids[done:])
@@ -158,12 +159,10 @@ class BeamDecoding:
         return model.logits(x).view(-1, self.beams, model.tokens.num_embeddings)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam k of sentence l go on from beam parents[l, k], (L, K); copies what changes."""
-        first = torch.arange(len(parents), device=parents.device)[:, None] * self.beams
-        origin = (first + parents).flatten()
-        (changed,) = (origin != torch.arange(len(origin), device=origin.device)).nonzero(
-            as_tuple=True
-        )
+        """Let beam k of sentence l continue beam parents[l, k], (L, K); copies only what changes."""
+        rows = torch.arange(parents.numel(), device=parents.device)
+        origin = (rows.view_as(parents)[:, :1] + parents).flatten()
+        (changed,) = (origin != rows).nonzero(as_tuple=True)
         for cache in self.caches:
             cache.move(changed, origin[changed])
 

@@ -1,7 +1,7 @@
 """The blocks of all models, and the one loop that runs them.
 
-Positions come in through the seam of `roformer.nn.position`, in the self-attention alone: never
-between the two sides of an encoder-decoder.
+Positions come in through the seam of `roformer.nn.position`, in self-attention alone, never between
+the two sides of an encoder-decoder.
 
 Shapes: B batch, T tokens, S source tokens, D hidden size.
 """
@@ -46,7 +46,7 @@ class Block(nn.Module):
             positions: of the T tokens.
             encoding: of this layer.
             mask: additive, or None.
-            reading: `cache` and `seen` of the attention, to read a text step by step.
+            reading: `cache` and `seen` of the attention, for incremental decoding.
         """
         x = self._attend(x, positions, encoding, mask, **reading)
         return self._feed(x)
@@ -74,7 +74,7 @@ class DecoderBlock(Block):
     """A `Block` that also attends to a source, between self-attention and feed-forward."""
 
     def __init__(self, config: TransformerConfig):
-        nn.Module.__init__(self)  # in the order of reading, in which weights are drawn
+        nn.Module.__init__(self)  # weights are drawn in the order of the data flow
         self.attention = build_attention(config)
         self.attention_residual = Residual(config)
         self.cross_attention = CrossAttention(
@@ -105,7 +105,7 @@ class DecoderBlock(Block):
             encoding: of this layer.
             hidden: of the source, (B, S, D); not needed with `memory`.
             mask: of the source, additive, (B, 1, 1, S) or None.
-            memory: keys and values of the source, where they were computed before.
+            memory: keys and values of the source, if computed before.
             reading: see `Block.forward`.
         """
         x = self._attend(x, positions, encoding, None, **reading)
@@ -120,7 +120,7 @@ class DecoderBlock(Block):
 
 
 class Stack(nn.ModuleList):
-    """Blocks one after another, each with the position encoding of its layer.
+    """A stack of blocks, each with the position encoding of its layer.
 
     Args:
         block: `Block` or `DecoderBlock`.
@@ -149,8 +149,8 @@ class Stack(nn.ModuleList):
             x: (B, T, D).
             positions: of the T tokens.
             encoding: of the model.
-            inputs: what else every block reads.
-            each: of each block, keyword arguments of its own, such as its cache.
+            inputs: further arguments of every block.
+            each: keyword arguments of each block, such as its cache.
         """
         for index, block in enumerate(self):
             layer = encoding.for_layer(index)
@@ -162,7 +162,7 @@ class Stack(nn.ModuleList):
 
 
 def final_norm(config: TransformerConfig) -> nn.Module:
-    """Return the norm after the last block, which only stacks of pre-norm blocks have."""
+    """Return the norm after the last block, the identity in post-norm models."""
     if config.norm == "pre":
         return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
     return nn.Identity()
@@ -175,12 +175,12 @@ def draw_weights(
 ) -> None:
     """Draw all weights of a model: matrices by `draw`, zero biases, unit norms.
 
-    Position encodings come last, so that one seed gives models that differ in nothing but the
-    encoding the same weights everywhere else.
+    Position encodings come last, so that with one seed models that differ in the encoding alone have
+    the same weights everywhere else.
 
     Args:
         model: with its head.
-        positions: encodings in it, which draw their own parameters.
+        positions: its encodings, which draw their own parameters.
         draw: fills a matrix or table in place, given the name of its module.
     """
     theirs = {module for position in positions for module in position.modules()}

@@ -1,8 +1,7 @@
 """Cross-entropy with label smoothing in few passes over the logits.
 
 The logits are the largest tensor of a translation model, and a CPU reads them at the speed of its
-memory. torch's own loss makes three copies of them; here the probabilities are kept once, and become
-the gradient in place.
+memory. torch's own loss makes three copies of them; here only the probabilities are kept.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         probabilities, labels = ctx.saved_tensors
-        # Not in place on the first call alone: a second backward pass would start from a gradient.
+        # Not in place: a second backward pass would start from a gradient.
         result = probabilities * gradient
         if ctx.smoothing:
             result.sub_(gradient * (ctx.smoothing / probabilities.shape[-1]))

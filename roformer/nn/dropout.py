@@ -1,9 +1,9 @@
 """Dropout that is cheap on a CPU.
 
-torch draws one Bernoulli variable an element, which costs more there than the layer it follows. Here
-the generator's 64-bit words are cut into four 16-bit numbers, each compared with p·2^16: the same
-distribution to 2^-17 in p, independent elements, a third of the time. torch's default generator is
-the only source, so `torch.manual_seed` decides. On other devices torch's own dropout is used.
+torch draws one Bernoulli variable an element, which costs more there than the layer before it. Here
+each 64-bit word of the generator is cut into four 16-bit numbers, each compared with p·2^16: the same
+distribution to 2^-17 in p, independent elements, a third of the time. torch's default generator is the
+only source, so `torch.manual_seed` decides. Other devices use torch's own dropout.
 """
 
 from __future__ import annotations

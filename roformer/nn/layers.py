@@ -1,4 +1,4 @@
-"""The parts of a Transformer block that know nothing of positions.
+"""The parts of a Transformer block without positions.
 
 Shapes: B batch, T sequence, D hidden size, F intermediate size.
 """
@@ -47,10 +47,10 @@ class Residual(nn.Module):
         self.pre = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        """Return what the sublayer reads."""
+        """Return the input of the sublayer."""
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
-        """Return the block's output, given its input and what the sublayer made of it."""
+        """Return the block's output, given its input and the output of the sublayer."""
         x = x + self.dropout(update)
         return x if self.pre else self.norm(x)

@@ -1,9 +1,9 @@
-"""Matrix products in fp32 by the fastest library that the processor has.
+"""fp32 matrix products by the faster of two libraries.
 
-On AMD processors torch's `linear` takes MKL's generic path, at half the speed of oneDNN's; the same
-product written as a 1x1 convolution is given to oneDNN. The result is the same fp32 product, summed
-in another order. bf16 products, GPUs and compiled graphs are left as they are. `make bench ARGS=kernels`
-measures both.
+On AMD processors torch's `linear` takes MKL's generic path, at half the speed of oneDNN, which computes
+the same product when it is written as a 1x1 convolution. The result is the same fp32 product, summed in
+another order. bf16 products, GPUs and compiled graphs are left alone. `make bench ARGS=kernels` measures
+both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from torch.nn import functional
 def prefers_convolution() -> bool:
     """Return whether fp32 products are faster as convolutions: AMD processors with AVX-512.
 
-    Decided by the processor's name, never by a stopwatch: two runs on one machine must sum in the
-    same order.
+    Decided by the processor's name, not by timing: two runs on one machine must sum in the same order.
     """
     processor: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return "AMD" in processor.get("cpu_name", "") and bool(processor.get("avx512_f"))
@@ -29,16 +28,7 @@ BY_CONVOLUTION = prefers_convolution()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x Wᵀ + b, as `torch.nn.functional.linear`.
-
-    Args:
-        x: (..., in).
-        weight: (out, in).
-        bias: (out,) or None.
-
-    Returns:
-        (..., out).
-    """
+    """Return x Wᵀ + b, (..., out), for x (..., in): `torch.nn.functional.linear`."""
     plain = (
         not BY_CONVOLUTION
         or torch.compiler.is_compiling()
@@ -52,10 +42,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def by_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `linear` computed as a 1x1 convolution.
-
-    Rows become the pixels of one image, dimensions its channels, last in memory.
-    """
+    """Return `linear` as a 1x1 convolution: rows are pixels, dimensions the channels, last in memory."""
     image = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
     y = functional.conv2d(image, weight[:, :, None, None], bias)
     return y.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])

@@ -3,14 +3,13 @@
 An encoding overrides the hooks it needs; each is the identity by default:
 
     embed       adds to the token embeddings                learned, sinusoidal
-    rotate      turns queries and keys                      rotary
+    rotate      rotates queries and keys                    rotary
     bias        adds to the attention logits                shaw (keys), t5, alibi
     value_term  adds to the attention output                shaw (values)
 
-Models call `embed` once, attention kernels call the others, and neither knows which encoding is in
-use. (Checks of lengths ask for a learned table, and the exports to transformers for what it can hold.)
-A new encoding is one class here (decorated with `encodes`), one dataclass in `config/position.py` and
-one file in `conf/model/position/`.
+Models call `embed` once, attention calls the others, and neither knows which encoding is in use; what
+an encoding can do, its config says. A new encoding is one class here (decorated with `encodes`), one
+dataclass in `config/position.py` and one file in `conf/model/position/`.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size. Position ids are
 (T,) when all rows share them, else (B, T).
@@ -34,10 +33,11 @@ T = TypeVar("T")
 
 
 class Positions:
-    """Position ids of one forward pass, with what encodings derived from them.
+    """Position ids of one forward pass, with the tensors that encodings derive from them.
 
     Tables and distances are shared by all layers through `derive` and die with the pass: no cache
-    outlives its positions, device or type. What is derived carries no gradient.
+    outlives its positions, device or type. Only tensors without a gradient may be derived, because
+    layers may be recomputed in the backward pass.
     """
 
     def __init__(self, ids: Tensor):
@@ -45,6 +45,7 @@ class Positions:
         self._derived: dict[Hashable, Any] = {}
 
     def derive(self, key: Hashable, build: Callable[[], T]) -> T:
+        """Return what `build` returned for this key, building it at the first call."""
         if key not in self._derived:
             self._derived[key] = build()
         return self._derived[key]
@@ -56,13 +57,19 @@ def distances(q: Positions, k: Positions) -> Tensor:
 
 
 class PositionEncoding(nn.Module):
-    """The seam. The base class is the encoding `none`: it does nothing."""
+    """The seam, and the encoding `none`, which does nothing.
+
+    Args:
+        config: of the encoding.
+        model: the sizes of the model.
+    """
 
     adds_to_values = False
     """Whether `value_term` is used; fused kernels, which hide the probabilities, are then out."""
 
     def __init__(self, config: Any, model: TransformerConfig):
         super().__init__()
+        self.init_std = model.init_std
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """Return the embeddings (B, T, D) with positions added."""
@@ -71,7 +78,7 @@ class PositionEncoding(nn.Module):
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """Return queries and keys (B, N, T, H) with positions applied; never the values.
 
-        Linear attention may give the M features that it made of each head instead.
+        Linear attention may pass the M features of each head instead.
         """
         return q, k
 
@@ -88,7 +95,9 @@ class PositionEncoding(nn.Module):
         return self
 
     def reset_parameters(self) -> None:
-        """Draw initial values for the parameters that this encoding owns, if any."""
+        """Draw the parameters of this encoding, if any: N(0, init_std²)."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=self.init_std)
 
 
 ENCODINGS: dict[type, type[PositionEncoding]] = {encodings.NoPosition: PositionEncoding}
@@ -96,7 +105,7 @@ E = TypeVar("E", bound=type[PositionEncoding])
 
 
 def encodes(config: type) -> Callable[[E], E]:
-    """Register a class as the encoding that a schema dataclass configures."""
+    """Register a class as the encoding of a config dataclass."""
 
     def register(cls: E) -> E:
         ENCODINGS[config] = cls
@@ -106,27 +115,26 @@ def encodes(config: type) -> Callable[[E], E]:
 
 
 def build_position(config: encodings.Position, model: TransformerConfig) -> PositionEncoding:
-    """Return the encoding that `config` names, for a model of these model."""
+    """Return the encoding of a config, for a model of these sizes."""
     return ENCODINGS[type(config)](config, model)
 
 
 @encodes(encodings.Rotary)
 class RotaryPosition(PositionEncoding):
-    """RoFormer: queries and keys are rotated, nothing is added, nothing is learnt (Eq. 14-16)."""
+    """RoFormer: queries and keys are rotated, nothing is added or trained (Eq. 14-16)."""
 
     def __init__(self, config: encodings.Rotary, model: TransformerConfig):
         super().__init__(config, model)
-        head: dict[str, Any] = {
-            "head_dim": model.rotated_size,
-            "rotary_dim": config.rotated_dims(model.rotated_size),
+        size = model.rotated_size
+        options: dict[str, Any] = {
+            "rotary_dim": config.rotated_dims(size),
             "base": config.base,
             "layout": config.layout,
         }
-        self.rotary = (
-            RotaryEmbedding(**head)
-            if isinstance(config.scaling, encodings.NoScaling)
-            else ScaledRotaryEmbedding(**head, scaling=config.scaling)
-        )
+        if isinstance(config.scaling, encodings.NoScaling):
+            self.rotary = RotaryEmbedding(size, **options)
+        else:
+            self.rotary = ScaledRotaryEmbedding(size, scaling=config.scaling, **options)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         table = positions.derive("rotary", lambda: self.rotary.table(positions.ids))
@@ -140,17 +148,13 @@ class LearnedPosition(PositionEncoding):
     def __init__(self, config: encodings.Learned, model: TransformerConfig):
         super().__init__(config, model)
         self.table = nn.Parameter(torch.empty(config.max_positions, model.hidden_size))
-        self.init_std = model.init_std
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=self.init_std)
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        # Elsewhere than on a CPU, reading the positions would make the device wait.
+        # Reading the positions would make any device but a CPU wait.
         last = int(positions.ids.max()) if x.device.type == "cpu" else x.shape[-2] - 1
-        if last >= self.table.shape[0]:
+        if last >= len(self.table):
             raise ValueError(
-                f"position {last} is beyond the learned table of {self.table.shape[0]} positions: "
+                f"position {last} is beyond the learned table of {len(self.table)} positions: "
                 "truncate the sequence, or train with a larger model.position.max_positions"
             )
         return x + self.table[positions.ids]
@@ -163,7 +167,7 @@ class SinusoidalPosition(PositionEncoding):
     def __init__(self, config: encodings.Sinusoidal, model: TransformerConfig):
         super().__init__(config, model)
         self.base = config.base
-        self.scale = config.scale if config.scale is not None else model.sinusoid_scale
+        self.scale = model.sinusoid_scale if config.scale is None else config.scale
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         angles = rotary_angles(positions.ids, x.shape[-1], self.base)
@@ -176,7 +180,7 @@ class ShawPosition(PositionEncoding):
     """Trained vectors for clipped distances, each layer's own (Shaw et al. 2018).
 
     The heads of a layer share them, as in the paper's big model (clip 8). Its base model (clip 16) has
-    vectors of its own for each head as well, which this class does not offer.
+    separate vectors for each head, which this class does not offer.
     """
 
     def __init__(self, config: encodings.Shaw, model: TransformerConfig):
@@ -186,10 +190,6 @@ class ShawPosition(PositionEncoding):
     def for_layer(self, index: int) -> PositionEncoding:
         return self.per_layer[index]  # type: ignore[return-value]
 
-    def reset_parameters(self) -> None:
-        for layer in self.per_layer:
-            layer.reset_parameters()  # type: ignore[operator]
-
 
 class ShawLayer(PositionEncoding):
     """One layer of `ShawPosition`: Eq. 4 on the keys and, with `values`, Eq. 3 on the values."""
@@ -198,37 +198,28 @@ class ShawLayer(PositionEncoding):
         super().__init__(config, model)
         self.clip = config.clip
         self.adds_to_values = config.values
-        self.init_std = model.init_std
-        self.keys = nn.Parameter(torch.empty(2 * config.clip + 1, model.head_dim))
-        self.values = (
-            nn.Parameter(torch.empty(2 * config.clip + 1, model.head_dim))
-            if config.values
-            else None
-        )
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.keys, std=self.init_std)
-        if self.values is not None:
-            nn.init.normal_(self.values, std=self.init_std)
+        shape = (2 * config.clip + 1, model.head_dim)
+        self.keys = nn.Parameter(torch.empty(shape))
+        self.values = nn.Parameter(torch.empty(shape)) if config.values else None
 
     def _index(self, q: Positions, k: Positions) -> Tensor:
-        """Return clip(n - m, -k, k) + k, int64 (1 or B, T, S)."""
+        """Return clip(n - m, -k, k) + k, int64 (1 or B, 1, T, S)."""
 
         def build() -> Tensor:
             index = distances(q, k).clamp(-self.clip, self.clip) + self.clip
-            return index if index.ndim == 3 else index[None]
+            return index[:, None] if index.ndim == 3 else index[None, None]
 
         return q.derive(("shaw", self.clip, id(k)), build)
 
     def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        # q·a^K for the 2k+1 distances, then picked per (query, key): never a (T, S, H) tensor.
+        # q·a^K for the 2k+1 distances, then selected per (query, key): never a (T, S, H) tensor.
         by_distance = q @ self.keys.to(q.dtype).T / math.sqrt(q.shape[-1])  # (B, N, T, 2k+1)
-        index = self._index(q_positions, k_positions)[:, None]
+        index = self._index(q_positions, k_positions)
         return by_distance.gather(-1, index.expand(*q.shape[:2], -1, -1))
 
     def value_term(self, probabilities: Tensor, q: Positions, k: Positions) -> Tensor:
         assert self.values is not None
-        index = self._index(q, k)[:, None].expand_as(probabilities)
+        index = self._index(q, k).expand_as(probabilities)
         by_distance = probabilities.new_zeros(*probabilities.shape[:-1], 2 * self.clip + 1)
         by_distance = by_distance.scatter_add(-1, index, probabilities)
         return by_distance @ self.values.to(probabilities.dtype)
@@ -243,22 +234,13 @@ class T5Position(PositionEncoding):
         self.max_distance = config.max_distance
         self.causal = model.causal
         self.biases = nn.Parameter(torch.empty(config.buckets, model.heads))
-        self.init_std = model.init_std
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.biases, std=self.init_std)
 
     def bias(self, q: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        # Only what has no gradient may be derived: layers may be recomputed in the backward pass.
-        bucket = q_positions.derive(
-            ("t5", id(k_positions)),
-            lambda: t5_bucket(
-                distances(q_positions, k_positions),
-                self.biases.shape[0],
-                self.max_distance,
-                causal=self.causal,
-            ),
-        )
+        def build() -> Tensor:
+            distance = distances(q_positions, k_positions)
+            return t5_bucket(distance, len(self.biases), self.max_distance, causal=self.causal)
+
+        bucket = q_positions.derive(("t5", id(k_positions)), build)
         return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
 
 
@@ -282,7 +264,7 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, *, causal: bool
 class AlibiPosition(PositionEncoding):
     """Press et al. 2022: -slope·|m - n|, symmetric because an encoder looks both ways.
 
-    Causal attention sees the same numbers: its keys all lie on one side.
+    For causal attention, whose keys all lie on one side, this is the paper's form.
     """
 
     def __init__(self, config: encodings.Alibi, model: TransformerConfig):
@@ -300,8 +282,8 @@ class AlibiPosition(PositionEncoding):
 def alibi_slopes(heads: int) -> list[float]:
     """Return the paper's geometric slopes: 2^(-8/n), 2^(-16/n), … for n heads.
 
-    When n is no power of two, the slopes of the next lower power come first, then every other
-    slope of the next higher one, as in the authors' code.
+    When n is no power of two, the slopes of the next lower power come first, then every other slope of
+    the next higher one, as in the authors' code.
     """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]

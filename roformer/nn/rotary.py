@@ -1,19 +1,19 @@
 """Rotary position embedding: the mathematics of RoFormer (arXiv 2104.09864), section 3.
 
-Each pair of dimensions of a query or key is turned by an angle proportional to its position
+Each pair of dimensions of a query or key is rotated by an angle proportional to its position
 (Eq. 14, 15), so that the product of a query at m and a key at n depends on m - n only (Eq. 16).
 
     rotary_frequencies  θ_i                                            Eq. 15
     rotary_angles       m θ_i                                          Eq. 15
     rotate              x ⊗ cos + swap(x) ⊗ sin, the definition        Eq. 34
-    apply_rotary        both in one call, with the input checked
-    RotaryEmbedding     what the models use: one table for all layers of a forward pass
+    apply_rotary        both in one call, with checked input
+    RotaryEmbedding     the module of the models: one table for all layers of a forward pass
     decay_bound         the relative upper bound of the product        Eq. 35-37, Fig. 2
 
-Angles are computed in fp32 whatever the type of the input: in bf16, half of the positions below
-1024 would share an angle with a neighbour. Tables are made on demand from explicit positions and
-are never stored, so that any length works and no checkpoint contains them. (How well a trained model
-reads more positions than it has seen is another matter: `roformer.nn.rotary_scaling`.)
+Angles are fp32 whatever the type of the input: in bf16, half of the positions below 1024 would share
+an angle with a neighbour. Tables are computed on demand from explicit positions and never stored, so
+any length works and no checkpoint contains them. (How well a trained model reads more positions than
+it has seen is another matter: `roformer.nn.rotary_scaling`.)
 
 Shapes: B batch, N heads, T sequence, H head dimension, R rotated dimensions (R ≤ H).
 """
@@ -42,8 +42,8 @@ def rotary_frequencies(
     """Return θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15), (head_dim/2,) in radians a position, fp32.
 
     Args:
-        head_dim: d, even: the number of dimensions that are rotated.
-        base: larger values turn more slowly; above 1.
+        head_dim: d, even: the number of rotated dimensions.
+        base: above 1; a larger one rotates more slowly.
         device: of the result.
 
     Raises:
@@ -58,18 +58,12 @@ def rotary_frequencies(
 
 
 def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
-    """Return the angles m θ_i (Eq. 15).
+    """Return the angles m θ_i (Eq. 15), (..., T, head_dim/2) in radians, fp32.
 
     Args:
         positions: (..., T), integers or floats, any values.
-        head_dim: see `rotary_frequencies`.
+        head_dim: see `rotary_frequencies`, also for what is raised.
         base: see `rotary_frequencies`.
-
-    Returns:
-        (..., T, head_dim/2) in radians, fp32 on the device of `positions`.
-
-    Raises:
-        ValueError: see `rotary_frequencies`.
     """
     frequencies = rotary_frequencies(head_dim, base, positions.device)
     return positions.to(torch.float32)[..., None] * frequencies
@@ -82,16 +76,16 @@ def rotary_table(positions: Tensor, head_dim: int, base: float = 10000.0) -> Rot
 
 
 def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Tensor:
-    """Turn every pair (a, b) of the last dimension into (a cos - b sin, b cos + a sin), Eq. 34.
+    """Rotate every pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin), Eq. 34.
 
-    The norm of every pair is unchanged. This is the definition; `RotaryEmbedding` may compute it
-    by a faster path, which the tests hold equal to it.
+    The norm of every pair is unchanged. This is the definition; `RotaryEmbedding` may take a faster
+    path, which the tests hold equal to it.
 
     Args:
         x: (..., T, R).
         table: cos and sin, broadcastable to (..., T, R/2).
-        layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as the paper, or
-            `half` (i, i + R/2) as GPT-NeoX and Llama. The same function up to a permutation of
+        layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as in the paper, or
+            `half` (i, i + R/2) as in GPT-NeoX and Llama. The same function up to a permutation of
             the projection's rows (`roformer.interop.layout.convert_layout`).
 
     Returns:
@@ -108,7 +102,7 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
 class _FastRotation(torch.autograd.Function):
     """`rotate` for interleaved pairs in eager mode: one complex product, no saved activations.
 
-    A rotation's gradient is the rotation back, so only the table is kept for the backward pass.
+    The gradient of a rotation is the inverse rotation, so the backward pass needs the table alone.
     """
 
     @staticmethod
@@ -124,14 +118,14 @@ class _FastRotation(torch.autograd.Function):
 
 def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
     """Return the pairs of x (..., T, R), read as complex numbers, times turn (..., T, R/2)."""
-    # A complex number is two neighbours at an even place: not so in a transposed product's gradient
-    # or in a view that begins or steps oddly.
-    if x.stride(-1) != 1 or any(place % 2 for place in (x.storage_offset(), *x.stride()[:-1])):
+    # A complex number is two neighbours at an even offset, which a transposed gradient or an odd view
+    # does not have.
+    if x.stride(-1) != 1 or any(offset % 2 for offset in (x.storage_offset(), *x.stride()[:-1])):
         x = x.clone(memory_format=torch.contiguous_format)
     if x.dtype == torch.float32:
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
         return torch.view_as_real(pairs * turn).flatten(-2)
-    wide = x.float()  # a copy, turned in place: there are no complex numbers of two bytes a part
+    wide = x.float()  # a copy, rotated in place: complex numbers of two bytes a part do not exist
     torch.view_as_complex(wide.unflatten(-1, (-1, 2))).mul_(turn)
     return wide.to(x.dtype)
 
@@ -153,8 +147,7 @@ def apply_rotary(
     Raises:
         ValueError: an odd d, an unknown layout, or positions that do not fit x.
     """
-    head_dim = x.shape[-1] if x.ndim else 0
-    embedding = RotaryEmbedding(head_dim, base=base, layout=layout)
+    embedding = RotaryEmbedding(x.shape[-1] if x.ndim else 0, base=base, layout=layout)
     if x.ndim < 2 or positions.ndim not in (1, 2) or positions.shape[-1] != x.shape[-2]:
         raise ValueError(
             f"x of shape {tuple(x.shape)} needs positions of shape (seq,) or (batch, seq) with "
@@ -167,13 +160,13 @@ def apply_rotary(
         )
     table = embedding.table(positions)
     if positions.ndim == 2:
-        between = (1,) * (x.ndim - 3)
-        table = RotaryTable(*(t.reshape(t.shape[0], *between, *t.shape[-2:]) for t in table))
+        axes = (1,) * (x.ndim - 3)
+        table = RotaryTable(*(t.reshape(t.shape[0], *axes, *t.shape[-2:]) for t in table))
     return embedding(x, table)
 
 
 class RotaryEmbedding(nn.Module):
-    """Rotates the first `rotary_dim` dimensions of every head; has no weights and no buffers.
+    """Rotation of the first `rotary_dim` dimensions of every head; no weights and no buffers.
 
     Args:
         head_dim: H, the size of a head.
@@ -207,7 +200,7 @@ class RotaryEmbedding(nn.Module):
         return f"{self.rotary_dim} of {self.head_dim}, base={self.base}, layout={self.layout}"
 
     def table(self, positions: Tensor) -> RotaryTable:
-        """Return the table for positions (T,), or (B, T) with an axis for the heads inserted."""
+        """Return the table for positions (T,), or for (B, T) with an axis for the heads inserted."""
         table = self._table(positions)
         return RotaryTable(*(t[:, None] for t in table)) if positions.ndim == 2 else table
 
@@ -216,10 +209,10 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, table: RotaryTable) -> Tensor:
         """Return queries or keys (B, N, T, H) rotated by `table`."""
-        if self.rotary_dim < self.head_dim:
-            turned, passed = x.split((self.rotary_dim, self.head_dim - self.rotary_dim), dim=-1)
-            return torch.cat((self._rotate(turned, table), passed), dim=-1)
-        return self._rotate(x, table)
+        if self.rotary_dim == self.head_dim:
+            return self._rotate(x, table)
+        rotated, rest = x.split((self.rotary_dim, self.head_dim - self.rotary_dim), dim=-1)
+        return torch.cat((self._rotate(rotated, table), rest), dim=-1)
 
     def _rotate(self, x: Tensor, table: RotaryTable) -> Tensor:
         # A compiler fuses the plain formula, and cannot see through complex numbers.

@@ -60,6 +60,17 @@ class Plan(NamedTuple):
     """Prints the estimate of such a config."""
 
 
+class Stage(NamedTuple):
+    """One command of `make reproduce`."""
+
+    minutes: float
+    """At recipe mini on two slow CPU cores (experiments/reproduce)."""
+    overrides: tuple[str, ...] = ()
+    """What tells it from the other stages of its pipeline."""
+    only_all: bool = False
+    """Whether it belongs to the whole paper alone; its minutes are estimates then."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """One entry; parts are "module:name"."""
@@ -69,8 +80,8 @@ class Pipeline:
     and of the folder under `runs/`."""
     config: str
     """Config class; its docstring is what `--help` says."""
-    train: str
-    """Function of the config: prepares the data, trains, and returns what `tell` takes."""
+    task: str
+    """Function of a run's resolved config: prepares the data and returns `roformer.training.task.Opened`."""
     kind: Kind
     """Of its models."""
     headline: Metric | None
@@ -79,8 +90,8 @@ class Pipeline:
     """What its curves are of; None: it is judged by scores."""
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
-    task: str = ""
-    """Function of a run's resolved config: `roformer.pipelines.run.Opened`, for a replay."""
+    train: str = ""
+    """Function of the config where one command makes several runs; returns what `tell` takes."""
     folders: str = ""
     """Function of the config: the run folders that `train` will fill, where not one of its own id."""
     plan: Plan | None = None
@@ -96,6 +107,8 @@ class Pipeline:
     """What starts it; default: `scripts/<name>.py`."""
     groups: tuple[str, ...] = ()
     """Folders of config groups that it shares with some pipelines, under `conf/pipelines/`."""
+    stages: tuple[Stage, ...] = ()
+    """Of `make reproduce`."""
     conf: Path | None = None
     """Where `<name>.yaml` and `pipelines/<name>/` are; None: `conf/` of this repository."""
 
@@ -145,6 +158,13 @@ def get(name: str) -> Pipeline:
     return known[name]
 
 
+def train(pipeline: Pipeline, config: Any) -> Any:
+    """Train with a pipeline; return its `train`'s result, or the run's summary."""
+    if pipeline.train:
+        return load(pipeline.train)(config)
+    return load("roformer.pipelines.run:train")(pipeline.name, config)
+
+
 def load(part: str) -> Any:
     """Return what "module:name" names."""
     module, _, name = part.partition(":")
@@ -166,14 +186,14 @@ register(
     Pipeline(
         name="pretrain",
         config="roformer.config.schema:PretrainConfig",
-        train="roformer.pipelines.pretrain:pretrain",
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
-        prepare="roformer.pipelines.pretrain:prepare",
-        task="roformer.pipelines.pretrain:open_task",
-        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.pipelines.plan:plan_pretraining"),
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.mlm:open_run",
+        plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
+        stages=(Stage(7.5, ("model=roformer",)), Stage(7.5, ("model=bert",))),
     )
 )
 register(
@@ -183,13 +203,15 @@ register(
         train="roformer.pipelines.stages:train_stages",
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
-        prepare="roformer.pipelines.pretrain:prepare",
-        plan=Plan("roformer.config.plan:StagesPlan", "roformer.pipelines.plan:plan_stages"),
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.mlm:open_run",
+        plan=Plan("roformer.config.plan:StagesPlan", "roformer.analysis.plan:plan_stages"),
         folders="roformer.pipelines.stages:folders_of",
         tell="roformer.report.paper:stages_text",
         run_config="roformer.config.schema:PretrainConfig",
         runs="pretrain",
         groups=("text",),
+        stages=(Stage(9, only_all=True),),
     )
 )
 register(
@@ -199,30 +221,30 @@ register(
         train="roformer.pipelines.glue:glue",
         kind="classifier",
         headline=None,
-        task="roformer.pipelines.finetune:open_task",
+        task="roformer.tasks.classification:open_finetuning",
         folders="roformer.pipelines.glue:folders_of",
         tell="roformer.report.glue:grid_tables",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
+        stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),
     )
 )
 register(
     Pipeline(
         name="wmt",
         config="roformer.config.wmt:WmtConfig",
-        train="roformer.pipelines.wmt:wmt",
         kind="translation",
         headline=Metric("test/sacrebleu", higher_is_better=True),
-        prepare="roformer.pipelines.wmt:prepare",
-        task="roformer.pipelines.wmt:open_task",
-        plan=Plan("roformer.config.plan:WmtPlan", "roformer.pipelines.plan:plan_translation"),
+        prepare="roformer.tasks.translation:prepare",
+        task="roformer.tasks.translation:open_run",
+        plan=Plan("roformer.config.plan:WmtPlan", "roformer.analysis.plan:plan_translation"),
+        stages=(Stage(5.5, ("model=roformer",)), Stage(5.5, ("model=transformer",))),
     )
 )
 register(
     Pipeline(
         name="charlm",
         config="roformer.config.lm:CharLMConfig",
-        train="roformer.pipelines.charlm:charlm",
         kind="causal",
         headline=Metric("valid/bits_per_byte_whole", higher_is_better=False),
         loss=Loss(
@@ -233,34 +255,45 @@ register(
             "bytes",
             "valid/bits_per_byte_whole",
         ),
-        prepare="roformer.pipelines.charlm:prepare",
-        task="roformer.pipelines.charlm:open_task",
-        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.pipelines.plan:plan_language_model"),
+        prepare="roformer.tasks.causal:prepare_text_of_bytes",
+        task="roformer.tasks.causal:open_bytes",
+        plan=Plan("roformer.config.plan:CharLMPlan", "roformer.analysis.plan:plan_sequences"),
+        stages=(
+            Stage(7, only_all=True),
+            Stage(7, ("model/position=none",), only_all=True),
+            Stage(3, ("model/attention=softmax",), only_all=True),
+        ),
     )
 )
 register(
     Pipeline(
         name="clm",
         config="roformer.config.lm:CausalLMConfig",
-        train="roformer.pipelines.clm:clm",
         kind="causal",
         headline=Metric("valid/loss", higher_is_better=False),
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
-        prepare="roformer.pipelines.clm:prepare",
-        task="roformer.pipelines.clm:open_task",
-        plan=Plan(
-            "roformer.config.plan:CausalLMPlan", "roformer.pipelines.plan:plan_language_model"
-        ),
+        prepare="roformer.tasks.mlm:prepare",
+        task="roformer.tasks.causal:open_tokens",
+        plan=Plan("roformer.config.plan:CausalLMPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
+        stages=tuple(
+            Stage(7, (f"model/position={position}",), only_all=True)
+            for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
+        ),
     )
 )
 register(
     Pipeline(
         name="scm",
         config="roformer.config.scm:ScmConfig",
-        train="roformer.pipelines.scm:scm",
         kind="scorer",
         headline=Metric("test/accuracy", higher_is_better=True),
-        task="roformer.pipelines.scm:open_task",
+        task="roformer.tasks.classification:open_triplets",
+        stages=(
+            Stage(5, ("preset=roformer_1024",), only_all=True),
+            Stage(4.5, ("preset=roformer_512",), only_all=True),
+            Stage(4.5, ("preset=wobert_512",), only_all=True),
+            Stage(4.5, ("preset=bert_512",), only_all=True),
+        ),
     )
 )

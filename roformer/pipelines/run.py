@@ -1,49 +1,32 @@
-"""What every pipeline does around its training: devices, run folder, resume, summary."""
+"""Train with a pipeline: devices, run folder, resume, summary."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
+from roformer.config.composing import compose
 from roformer.errors import InputError, PeerLost
-from roformer.training.checkpoint import Checkpoints, drop_moments
+from roformer.pipelines import registry
+from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
 from roformer.training.loop import Loop
 from roformer.training.process import tells_of_a_lost_peer, tune_process
+from roformer.training.ranks import first_process, say
 from roformer.training.records import RunFolder, environment, repository_state
 from roformer.training.sharding import open_accelerator
 from roformer.training.state import State, restore
-from roformer.training.task import Settings, Task
+from roformer.training.task import Opened, Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
 
-
-class Opened(NamedTuple):
-    """A run's parts, made from its config: what `Run.train` would begin with."""
-
-    config: Any
-    task: Task
-    training: schema.LoopConfig
-    data: str
-    """Fingerprint of what the result depends on besides the config."""
-    start: Callable[[], Path | None] = lambda: None
-    """Loads the weights that a new run begins with, if others than the task's own; returns the
-    checkpoint whose moments it begins with as well."""
-
-
-class Tokenizer(Protocol):
-    """What is kept beside a run's weights."""
-
-    def save(self, folder: Path) -> None: ...
-
-
+AUTO = "auto"
+"""`init_from` of a fine-tuning that begins with the pre-training of its own model."""
 C = TypeVar("C", bound=Any)
 
 
@@ -67,31 +50,70 @@ def resolve(config: C) -> C:
     return resolved
 
 
-def first_process() -> bool:
-    """Return whether this is rank 0, before any process group exists."""
-    return os.environ.get("RANK", "0") == "0"
+def train(pipeline: str, config: Any) -> dict[str, Any]:
+    """Prepare the data if it is not, train unless that is done, and return the summary.
+
+    `init_from=auto` of a fine-tuning is made first, if it is not there.
+
+    Raises:
+        InputError: a mistake in the input; see `Run`.
+        Diverged: recorded as `failed` in the summary first.
+        PeerLost: another process of the run ended.
+    """
+    config = with_pretraining(resolve(config))
+    run = Run(pipeline, registry.load(registry.get(pipeline).task)(config))
+    summary = run.summary or run.train()
+    if run.opened.keep_only_best and first_process():  # a kill may have come before this
+        keep_only_best(run.folder.path / "checkpoints")
+    return summary
 
 
-def say(line: str) -> None:
-    """Print a line once, whatever the number of processes."""
-    if first_process():
-        print(line, flush=True)
+def changed(config: C, **values: Any) -> C:
+    """Return a config with some keys replaced."""
+    found: C = build(type(config), plain(config) | values)
+    return found
+
+
+def with_pretraining(config: C) -> C:
+    """Return a resolved config whose `init_from=auto` is the pre-training run, made if need be."""
+    if getattr(config, "init_from", None) != AUTO:
+        return config
+    return changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
+
+
+def pretraining_of(config: Any) -> schema.PretrainConfig:
+    """Return what `init_from=auto` of a fine-tuning stands for.
+
+    That is `pretraining`, the overrides of its config, with the model of the fine-tuning but its own
+    dropout, its tokenizer if it asks for one, and where and as the fine-tuning runs.
+
+    Raises:
+        InputError: a mistake in the overrides.
+    """
+    ours = plain(config)
+    theirs = plain(build(schema.PretrainConfig, compose("pretrain", list(config.pretraining))))
+    dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
+    theirs["model"] = ours["model"] | dropout
+    if config.tokenizer is not None:
+        theirs["data"]["tokenizer"] = ours["tokenizer"]
+    here = {"runtime": ours["runtime"], "tracker": ours["tracker"]}
+    return build(schema.PretrainConfig, theirs | here)
 
 
 class Run:
     """One run of a pipeline, from its config to its summary.
 
     Args:
-        pipeline: `pretrain`, …: the folder under `runs/`.
-        config: resolved (see `resolve`).
-        data: fingerprint of the data.
+        pipeline: the folder under `runs/`.
+        opened: its config and data.
 
     Raises:
         InputError: the run was begun on other data, or there is nothing to resume.
     """
 
-    def __init__(self, pipeline: str, config: schema.RunConfig, data: str):
-        self.pipeline, self.config, self.data = pipeline, config, data
+    def __init__(self, pipeline: str, opened: Opened):
+        self.pipeline, self.opened = pipeline, opened
+        self.config = config = opened.config
         self.id = run_id(config)
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)
         self.summary: dict[str, Any] | None = None
@@ -107,10 +129,10 @@ class Run:
             return
         path = self.folder.path
         begun_on = self.folder.data()
-        if begun_on not in (None, self.data):
+        if begun_on not in (None, self.opened.data):
             raise InputError(
                 f"{path} was begun on other data (fingerprint {str(begun_on)[:8]}, now "
-                f"{self.data[:8]}): resume=false starts over and keeps it aside"
+                f"{self.opened.data[:8]}): resume=false starts over and keeps it aside"
             )
         summary = self.folder.summary()
         if summary is not None and summary["status"] != "failed":
@@ -141,56 +163,35 @@ class Run:
         for problem in self.passed_over:
             say(f"passing over a damaged checkpoint: {problem}")
 
-    def train(
-        self,
-        task: Task,
-        training: schema.LoopConfig,
-        tokenizer: Tokenizer,
-        facts: Mapping[str, Any] | None = None,
-        conclude: Callable[[], Mapping[str, Any] | None] | None = None,
-        keep_checkpoints: int = 1,
-        moments: Path | None = None,
-    ) -> dict[str, Any]:
-        """Train `task`, from the last checkpoint if there is one; write and return the summary.
-
-        Args:
-            task: what is trained.
-            training: how long and how precisely.
-            tokenizer: is kept beside the weights.
-            facts: what else the summary says.
-            conclude: called on the first process when the training is done, before the summary says
-                so; returns more for the summary, its `metrics` besides the last evaluation's.
-            keep_checkpoints: how many of the newest the pipeline needs at the end.
-            moments: the checkpoint of another run whose moments a new one begins with.
+    def train(self) -> dict[str, Any]:
+        """Train, from the last checkpoint if there is one; write and return the summary.
 
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
             Diverged: recorded as `failed` in the summary first.
             PeerLost: another process of the run ended.
         """
+        task = self.opened.build()
+        facts = task.facts()
+        moments = task.start() if self.checkpoint is None else None
+        for number, line in enumerate(task.introduction()):
+            say(line if number else f"{self.id}: {line}")
         try:
             if first_process():
                 self._take()
                 if self.summary is not None:  # finished by another process a moment ago
                     return self.summary
-            return self._train(
-                task, training, tokenizer, facts or {}, conclude, keep_checkpoints, moments
-            )
+            summary = self._train(task, moments, facts)
         finally:
             self.folder.lock.release()
+        if first_process():
+            for line in task.result(summary, self.folder.path):
+                say(line)
+        return summary
 
-    def _train(
-        self,
-        task: Task,
-        training: schema.LoopConfig,
-        tokenizer: Tokenizer,
-        facts: Mapping[str, Any],
-        conclude: Callable[[], Mapping[str, Any] | None] | None,
-        keep_checkpoints: int,
-        moments: Path | None,
-    ) -> dict[str, Any]:
+    def _train(self, task: Task, moments: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
         config, folder = self.config, self.folder
-        runtime = config.runtime
+        runtime, training = config.runtime, task.training
         process: dict[str, Any] = {}
         if runtime.tune_process:
             process |= tune_process(threads=runtime.threads)
@@ -202,13 +203,13 @@ class Run:
                 to_yaml(config),
                 environment(
                     seed=config.seed,
-                    data=self.data,
+                    data=self.opened.data,
                     devices=accelerator.num_processes,
                     process=process,
                 ),
             )
             folder.rewind(state.step)
-            tokenizer.save(folder.path / "tokenizer")
+            self.opened.tokenizer.save(folder.path / "tokenizer")
         if self.checkpoint is not None:
             say(f"resuming at step {state.step} from {self.checkpoint}")
         tracker = (
@@ -219,13 +220,13 @@ class Run:
         status, metrics = "failed", dict[str, float]()
         more: dict[str, Any] = {}
         settings = Settings(
-            config.seed, training, config.optimizer, config.schedule, runtime, keep_checkpoints
+            config.seed, training, config.optimizer, config.schedule, runtime, task.keep_checkpoints
         )
         try:
             begun = self.checkpoint or moments
             loop = Loop(task, settings, accelerator, folder, tracker, state, begun)
             state, metrics = loop.run()
-            if main and conclude is not None and (more := dict(conclude() or {})):
+            if main and (more := task.conclude(folder.path)):
                 last = more.pop("metrics", {})
                 metrics = metrics | last  # not in place: the best metrics may be the same object
                 folder.amend(last)

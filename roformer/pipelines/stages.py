@@ -8,10 +8,10 @@ from pathlib import Path
 from roformer.config.build import run_id
 from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
-from roformer.pipelines.pretrain import pretrain
-from roformer.pipelines.run import first_process, resolve, say
+from roformer.pipelines.run import resolve, train
 from roformer.training.checkpoint import drop_moments
 from roformer.training.optim import learning_rate
+from roformer.training.ranks import first_process, say
 
 
 def stages_of(config: StagesConfig) -> list[PretrainConfig]:
@@ -33,7 +33,7 @@ def train_stages(config: StagesConfig) -> list[Path]:
     """Run the stages in their order, those that are finished passed over; return their run folders.
 
     Raises:
-        InputError: see `roformer.pipelines.pretrain.pretrain`.
+        InputError: see `roformer.pipelines.run.train`.
         Diverged: a stage did; those after it are not begun.
     """
     folders: list[Path] = []
@@ -42,7 +42,7 @@ def train_stages(config: StagesConfig) -> list[Path]:
         say(f"stage {number} of {len(stages)}: {told}")
         wanted = number < len(stages) and stages[number].keep_moments
         kept = replace(stage.runtime, keep_optimizer=stage.runtime.keep_optimizer or wanted)
-        summary = pretrain(replace(stage, runtime=kept))
+        summary = train("pretrain", replace(stage, runtime=kept))
         folders.append(Path(stage.runtime.runs_dir) / "pretrain" / str(summary["run_id"]))
         handed_on = stage.keep_moments and number > 1
         if handed_on and not config.runtime.keep_optimizer and first_process():

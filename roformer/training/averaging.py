@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from roformer.errors import InputError
@@ -23,7 +22,7 @@ AVERAGED = "averaged"
 """Name of a run's averaged checkpoint, in its folder of checkpoints."""
 ACCOUNT = "average.json"
 DRAWN = ".feature_map.vectors"
-"""End of the names of what was drawn, not learnt: the mean of two draws is none."""
+"""End of the names of random vectors, which are drawn and not learned: their mean means nothing."""
 
 
 def choose(path: Path, which: str | None = None) -> Path:
@@ -44,18 +43,16 @@ def choose(path: Path, which: str | None = None) -> Path:
             there = ", ".join(sorted(named)) or "none"
             raise InputError(f"{path} has no checkpoint {which}: choose one of {there}")
         return checkpoint.resolve(folder / which)
-    for name, kinds in ((AVERAGED, ["translation"]), ("best", ["classifier", "scorer"])):
-        try:
-            kind = checkpoint.describe(folder / name).get("kind")
-        except (OSError, InputError):
-            continue
-        if kind in kinds and checkpoint.damage(folder / name) is None:
-            return (folder / name).resolve()
+    for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
+        chosen = folder / name
+        whole = chosen.exists() and checkpoint.damage(chosen) is None
+        if whole and checkpoint.describe(chosen).get("kind") in kinds:
+            return chosen.resolve()
     return checkpoint.resolve(path)
 
 
 def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
-    """Return a run's last `count` checkpoints of updates divisible by `every`, the oldest first.
+    """Return a run's last `count` checkpoints of steps divisible by `every`, the oldest first.
 
     Raises:
         InputError: there are fewer; says which there are.
@@ -81,39 +78,25 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """
     if not paths:
         raise InputError("no checkpoints to average: give one or more checkpoint folders")
-    for path in paths:
-        problem = checkpoint.damage(path)
-        if problem is not None:
-            raise InputError(f"{path} cannot be averaged: {problem}: take it out of the list")
-    first = paths[0]
-    wanted = checkpoint.describe(first)
     total: dict[str, Tensor] = {}
-    types: dict[str, torch.dtype] = {}
     for path in paths:
-        if differing := list(checkpoint.differences(wanted, checkpoint.describe(path))):
+        if (problem := checkpoint.damage(path)) is not None:
+            raise InputError(f"{path} cannot be averaged: {problem}: take it out of the list")
+        first, here = checkpoint.describe(paths[0]), checkpoint.describe(path)
+        if differing := list(checkpoint.differences(first, here)):
             raise InputError(
-                f"{path} is not of the same model as {first}: {'; '.join(differing[:3])}: average "
+                f"{path} is not of the same model as {paths[0]}: {'; '.join(differing[:3])}: average "
                 "checkpoints of one run"
             )
         tensors = load_tensors(path / checkpoint.MODEL)
-        if total and tensors.keys() != total.keys():
-            names = ", ".join(sorted(tensors.keys() ^ total.keys())[:3])
-            raise InputError(f"{path} and {first} do not have the same weights: {names}")
         for name, tensor in tensors.items():
-            types[name] = tensor.dtype
-            if name.endswith(DRAWN):
-                total[name] = tensor.float() * len(paths)
-                continue
-            total[name] = total[name] + tensor.float() if name in total else tensor.float()
-    return {name: (tensor / len(paths)).to(types[name]) for name, tensor in total.items()}
+            summed = total[name] + tensor.float() if name in total else tensor.float()
+            total[name] = tensor.float() * len(paths) if name.endswith(DRAWN) else summed
+    return {name: (total[name] / len(paths)).to(last.dtype) for name, last in tensors.items()}
 
 
 def save_average(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the mean of checkpoints as a checkpoint; one that is there is replaced when it is whole.
-
-    Args:
-        paths: the checkpoints.
-        folder: of the result.
+    """Write the mean of checkpoints as a checkpoint, in place of one that is there.
 
     Raises:
         InputError: see `average`.

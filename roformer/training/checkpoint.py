@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,17 @@ import torch
 from torch import Tensor, nn
 
 from roformer.errors import InputError, naming
-from roformer.json_files import member, read_object
+from roformer.json_files import read_object
 from roformer.training.sharding import cut_like, whole
 from roformer.training.tensors import load_tensors, save_tensors
 
-MODEL, OPTIMIZER, STATE, DESCRIPTION = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "state.json",
-    "model.json",
-)
-COMPLETE = "complete.json"
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
 FREE_IN_WARM_START = (
-    *(
-        f"model.{key} "
-        for key in ("name", "size", "hidden_dropout", "attention_dropout", "init_std")
-    ),
-    "model.position.scaling",
+    *("model.name ", "model.size ", "model.hidden_dropout ", "model.attention_dropout "),
+    *("model.init_std ", "model.position.scaling"),
 )
+"""What may differ between a model and the weights that it starts from."""
 
 
 class Checkpoints:
@@ -51,7 +45,7 @@ class Checkpoints:
     Args:
         folder: `<run>/checkpoints`.
         keep: how many of the newest to keep; the best is kept besides.
-        every: only the checkpoints of these updates count; one in between, of a stopped run or of
+        every: only the checkpoints of these steps count; one in between, of a stopped run or of
             the best evaluation, goes when a later one is there.
     """
 
@@ -68,10 +62,10 @@ class Checkpoints:
         *,
         best: bool,
     ) -> Path:
-        """Write the checkpoint of update `step`, move the links, and remove what is too old.
+        """Write the checkpoint of a step, move the links, and remove what is too old.
 
         Args:
-            step: number of the update.
+            step: number of the step.
             weights: see `model_tensors`.
             moments: see `optimizer_tensors`.
             state: the loop's counters.
@@ -98,29 +92,18 @@ class Checkpoints:
                 _flush(self.folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        self._link("last", target)
-        if best:
-            self._link("best", target)
-        self._prune()
+        self._publish(target, best=best)
         return target
 
     def tidy(self, step: int, *, best: bool) -> None:
-        """Do what a kill kept `save` from doing after it had written the checkpoint of `step`.
-
-        Args:
-            step: the update that the run goes on from; 0 at its beginning.
-            best: whether that one's evaluation was the best.
-        """
+        """Finish what a kill interrupted in `save`; `step` is the one that the run goes on from."""
         _sweep(self.folder)
         target = self.folder / f"step_{step:08d}"
         if target.exists():
-            self._link("last", target)
-            if best:
-                self._link("best", target)
-            self._prune()
+            self._publish(target, best=best)
 
     def last(self) -> tuple[Path | None, list[str]]:
-        """Return the newest complete checkpoint, and a line about each newer one passed over."""
+        """Return the newest complete checkpoint, and a line about each newer, damaged one."""
         problems: list[str] = []
         for path in reversed(steps_in(self.folder)):
             problem = damage(path)
@@ -129,24 +112,28 @@ class Checkpoints:
             problems.append(f"{path}: {problem}")
         return None, problems
 
+    def _publish(self, target: Path, *, best: bool) -> None:
+        """Link to a checkpoint as the last, and the best if it is; remove what is too old."""
+        self._link("last", target)
+        if best:
+            self._link("best", target)
+        steps = steps_in(self.folder)
+        regular = [path for path in steps if step_of(path) % self.every == 0]
+        links = (self.folder / "last", self.folder / "best")
+        kept = {path.resolve() for path in (*links, *regular[-self.keep :])}
+        for path in steps:
+            if path.resolve() not in kept:
+                _remove(path)
+
     def _link(self, name: str, target: Path) -> None:
         fresh = self.folder / f".{name}.partial"
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(target.name)
         fresh.replace(self.folder / name)
 
-    def _prune(self) -> None:
-        kept = {path.resolve() for path in (self.folder / "last", self.folder / "best")}
-        steps = steps_in(self.folder)
-        regular = [path for path in steps if step_of(path) % self.every == 0]
-        kept |= {path.resolve() for path in regular[-self.keep :]}
-        for path in steps:
-            if path.resolve() not in kept:
-                _remove(path)
-
 
 def complete(folder: Path) -> None:
-    """Write `complete.json` on the files of a folder, and have all of them on the disk."""
+    """Write `complete.json` on the files of a folder, and flush all of them to the disk."""
     files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
     (folder / COMPLETE).write_text(json.dumps(files, indent=1))
     for path in folder.iterdir():
@@ -154,7 +141,7 @@ def complete(folder: Path) -> None:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint says of its model.
+    """Return a checkpoint's description of its model.
 
     Raises:
         InputError: it is no JSON object.
@@ -169,23 +156,17 @@ def steps_in(folder: Path) -> list[Path]:
 
 
 def step_of(path: Path) -> int:
-    """Return the update that a checkpoint folder `step_00001234` is of."""
+    """Return the step of a checkpoint folder `step_00001234`."""
     return int(path.name.removeprefix("step_"))
 
 
 def keep_only_best(folder: Path) -> None:
-    """Reduce the checkpoints of a finished run to the best one, or the last.
-
-    Raises:
-        InputError: the link leads out of the run, or what it leads to is damaged; all stays.
-    """
+    """Reduce the checkpoints of a finished run to the best one, or the last."""
     _sweep(folder)
     best = next((folder / name for name in ("best", "last") if (folder / name).exists()), None)
     if best is None:
         return
     kept = best.resolve()
-    if kept.parent != folder.resolve():
-        raise InputError(f"{best} leads out of the run, to {kept}: remove the link")
     for name in ("last", "best"):
         Checkpoints(folder, keep=1)._link(name, kept)
     for path in steps_in(folder):
@@ -196,8 +177,7 @@ def keep_only_best(folder: Path) -> None:
 def drop_moments(folder: Path) -> None:
     """Remove the optimizer's moments from a run's checkpoints, which stay complete without them.
 
-    What is left can be started from; the training cannot go on from it. After a kill in between, a
-    second call does the rest.
+    After a kill in between, a second call does the rest.
     """
     for path in steps_in(folder):
         if not (path / OPTIMIZER).is_file():
@@ -238,12 +218,11 @@ def damage(path: Path) -> str | None:
         if lost := {MODEL, DESCRIPTION} - files.keys():
             return f"{COMPLETE} does not name {min(lost)}"
         for name, expected in files.items():
-            file = member(path, name)
-            if not file.is_file():
+            if not (path / name).is_file():
                 return f"{name} is missing"
-            if file.stat().st_size != expected["bytes"]:
+            if (path / name).stat().st_size != expected["bytes"]:
                 return f"{name} is truncated"
-            if _fingerprint(file) != expected:
+            if _fingerprint(path / name) != expected:
                 return f"{name} does not match its checksum"
     except FileNotFoundError:
         return "it was never completed"
@@ -267,8 +246,7 @@ def resolve(path: str | Path) -> Path:
             why = f" ({'; '.join(problems)})" if problems else ""
             raise InputError(f"{path}: the run has no complete checkpoint{why}: train it first")
         return found
-    problem = damage(path)
-    if problem is not None:
+    if (problem := damage(path)) is not None:
         raise InputError(f"{path}: not a usable checkpoint: {problem}: choose another one")
     return path.resolve()
 
@@ -282,8 +260,7 @@ def load_model(
         path: the checkpoint's folder.
         model: of the shapes that `description` says.
         description: what the checkpoint must be of.
-        warm_start: whether dropout, initialisation and the scaling of rotary positions may differ,
-            as they may when another run's weights are only the start.
+        warm_start: whether what `FREE_IN_WARM_START` names may differ.
 
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
@@ -316,20 +293,14 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
     """
     check_moments(path)
     tensors = load_tensors(path / OPTIMIZER)
-    for name, parameter in model.named_parameters():
-        state = {
-            key.partition(":")[2]: tensor
-            for key, tensor in tensors.items()
-            if key.partition(":")[0] == name
-        }
-        if state:
-            optimizer.state[parameter] = {
-                key: cut_like(tensor, parameter) for key, tensor in state.items()
-            }
+    parameters = dict(model.named_parameters())
+    for key, tensor in tensors.items():
+        name, _, moment = key.partition(":")
+        optimizer.state[parameters[name]][moment] = cut_like(tensor, parameters[name])
 
 
 def check_moments(path: Path) -> None:
-    """Raise InputError where a checkpoint has no optimizer's moments to go on with."""
+    """Raise InputError where a checkpoint lacks the optimizer's moments."""
     if not (path / OPTIMIZER).is_file():
         raise InputError(
             f"{path} has no moments of AdamW to go on with: a finished run keeps them with "
@@ -383,10 +354,8 @@ def _flush(path: Path) -> None:
     """Make what was written survive a power cut; not every file system can for folders."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError:
-        if not path.is_dir():
-            raise
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

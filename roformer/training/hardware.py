@@ -1,4 +1,4 @@
-"""What the hardware can do: bf16, peak speed, memory."""
+"""The hardware: bf16, peak speed, memory."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""One process writes a run: a lock file that names its holder.
+"""A lock file, so that one process at a time writes a run.
 
-The kernel's own lock (flock) ends with the process that holds it, however it ends. Where machines
-share a file system, and some of these keep flocks to one machine or have none, the file's content
-decides: its holder counts in it while it lives, and a count that stands still is of a holder that
-is gone. No two clocks are compared.
+The kernel releases the lock (flock) when its process ends, however it ends. Some file systems that
+machines share keep flocks to one machine, or have none: there the holder's heartbeat decides, a count
+in the file. A count that stands still belongs to a holder that is gone; no clocks are compared.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from roformer.errors import InputError
 
 BEAT_SECONDS = 15.0
 """How often a holder counts."""
+BEATS_TO_WAIT = 4
+"""Beats without a count after which a holder on another machine is taken to be gone."""
 LINE = 200
 """Bytes of the file, so that a shorter content replaces a longer one whole."""
-BEATS_TO_WAIT = 4
-"""After so many beats without a count, a holder on another machine is taken to be gone."""
 
 
 class Lock:
@@ -40,81 +39,62 @@ class Lock:
         self.path, self.what = path, what
         self._file: int | None = None
         self._released = threading.Event()
-        self._beating: threading.Thread | None = None
 
     def acquire(self) -> str | None:
-        """Take the lock; return a line about the lock of a holder that is gone, if there was one.
+        """Take the lock; return a line about its last holder if that one ended without releasing it.
 
         Raises:
             InputError: another process holds it: its host and pid are named.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        while self._file is None:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            locked = self._flock()
-            if os.fstat(self._file).st_nlink == 0:  # its holder has removed it meanwhile
-                os.close(self._file)
-                self._file = None
-        holder = _holder(self._content())
-        stale = None
-        if holder:
-            if self._is_alive(holder, locked):
-                self._refuse(_named(holder))
-            stale = f"taking over the lock of {_named(holder)}, which is gone"
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        holder = self._holder()
+        named = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
+        if not self._can_take(file, holder):
+            os.close(file)
+            raise InputError(f"{self.what} is being written by {named}: wait for it or stop it")
+        if os.fstat(file).st_nlink == 0:  # its holder has released and removed it meanwhile
+            os.close(file)
+            return self.acquire()
+        self._file = file
         self._write(0)
-        os.register_at_fork(after_in_child=self._leave_to_the_parent)
+        os.register_at_fork(after_in_child=self._close)  # workers must not outlive it with the lock
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
-        return stale
+        return f"taking over the lock of {named}, which is gone" if holder else None
 
     def release(self) -> None:
         """Let others have it."""
         if self._file is None:
             return
         self._released.set()
-        if self._beating is not None:
-            self._beating.join()
+        self._beating.join()
         with suppress(OSError):  # a disk that became read-only; the kernel's lock goes all the same
             self.path.unlink()
-        os.close(self._file)
-        self._file = None
+        self._close()
 
-    def _flock(self) -> bool:
-        """Take the kernel's lock; return whether this file system has such locks."""
-        assert self._file is not None
+    def _can_take(self, file: int, holder: dict[str, Any]) -> bool:
+        """Take the kernel's lock; return whether nobody has it and the holder in the file is gone."""
+        flocked = True
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(self._content())
-            self._refuse(_named(holder))
-        except OSError:
             return False
-        return True
-
-    def _is_alive(self, holder: dict[str, Any], locked: bool) -> bool:
-        """Return whether the holder that the file names lives, whatever the kernel's lock says."""
-        if holder["host"] == socket.gethostname():
-            return not locked and _runs(holder["pid"])
-        before = self._content()
+        except OSError:  # this file system has no such locks
+            flocked = False
+        if not holder or (flocked and holder["host"] == socket.gethostname()):
+            return True
         for _ in range(BEATS_TO_WAIT):
             time.sleep(BEAT_SECONDS)
-            if self._content() != before:
-                return True
-        return False
-
-    def _refuse(self, holder: str) -> None:
-        assert self._file is not None
-        os.close(self._file)
-        self._file = None
-        raise InputError(
-            f"{self.what} is being written by {holder}: wait for it or stop it"
-        ) from None
+            if self._holder() != holder:
+                return False
+        return True
 
     def _beat(self) -> None:
         count = 0
         while not self._released.wait(BEAT_SECONDS):
             count += 1
-            with suppress(OSError):  # told of where something of value is written
+            with suppress(OSError):  # a full disk is reported where something of value is written
                 self._write(count)
 
     def _write(self, count: int) -> None:
@@ -122,39 +102,15 @@ class Lock:
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "count": count}
         os.pwrite(self._file, json.dumps(holder).ljust(LINE).encode() + b"\n", 0)
 
-    def _leave_to_the_parent(self) -> None:
-        """In a forked process: a worker that outlives its parent must not hold the lock."""
+    def _holder(self) -> dict[str, Any]:
+        """Return what the file says now, {} if nothing; opened anew, as some file systems cache it."""
+        try:
+            holder = json.loads(self.path.read_bytes())
+            return holder if {"host", "pid", "count"} <= holder.keys() else {}
+        except (OSError, ValueError, AttributeError):
+            return {}
+
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def _content(self) -> bytes:
-        """Return what stands in the file now; opened anew, for file systems that cache it."""
-        try:
-            return self.path.read_bytes()
-        except OSError:
-            return b""
-
-
-def _holder(content: bytes) -> dict[str, Any]:
-    """Return host and pid of the holder; empty where the file does not say."""
-    try:
-        holder: dict[str, Any] = json.loads(content)
-        return {"host": str(holder["host"]), "pid": int(holder["pid"])}
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def _named(holder: dict[str, Any]) -> str:
-    return f"process {holder['pid']} on {holder['host']}" if holder else "another process"
-
-
-def _runs(pid: int) -> bool:
-    """Return whether a process of this machine lives."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        pass
-    return True

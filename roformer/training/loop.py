@@ -1,18 +1,18 @@
 """The only training loop. Every pipeline brings a `Task`; everything else is here.
 
-    for update in done+1 … steps:
-        seed the generators with (seed, update, rank)      dropout has no state to save
-        micro-batches ← this rank's share of the update    a pure function of (seed, update)
-        targets       ← Σ over micro-batches and ranks     the one normaliser of the update
+    for step in done+1 … steps:
+        seed the generators with (seed, step, rank)        dropout has no state to save
+        micro-batches ← this rank's share of the step      a pure function of (seed, step)
+        targets       ← Σ over micro-batches and ranks     the one normaliser of the step
         for each micro-batch:
-            backward(sum of its losses / targets)          gradients meet once, at the last one
+            backward(sum of its losses / targets)          gradients are reduced once, at the last one
         clip, step, count
         log / evaluate / checkpoint when due
 
-So the gradient is that of the mean over all targets of the update, however it is cut: one process
-with a batch of 4n, two with 2n each, or n with four accumulation steps (to the order of the sums).
-The learning rate is a function of the update; nothing is stepped by the number of processes. A run
-stopped anywhere and resumed is, on a CPU, bitwise the run never stopped.
+So the gradient is that of the mean over all targets of the step, however it is cut: one process with
+a batch of 4n, two with 2n each, or n with four accumulation steps (to the order of the sums). The
+learning rate is a function of the step. A run stopped anywhere and resumed is, on a CPU, bitwise the
+run never stopped.
 """
 
 from __future__ import annotations
@@ -41,16 +41,13 @@ from roformer.training.sharding import cast_like_autocast, gathered, is_sharded,
 from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
 from roformer.training.state import State
 from roformer.training.task import Batch, Settings, Task, is_trial
-from roformer.training.tracking import Progress, Tracker
+from roformer.training.tracking import NoTracker, Progress
 from roformer.training.updates import UpdateKeys, begin_update, micro_batches
 
 MOST_SKIPPED = 40
-"""Updates in a row that fp16's loss scaler may leave out: after so many halvings of its scale it is
-not the scale."""
+"""Steps in a row that fp16's loss scaler may skip: after so many halvings the scale is not at fault."""
 LOOK_EVERY = 10
-"""Updates after which all ranks look whether one was asked to stop, where looking costs a wait."""
-COUNTS = ("targets", "tokens", "samples", "asked to stop")
-"""What is summed over the ranks in every update."""
+"""Steps after which all ranks look whether one was asked to stop, where looking costs a wait."""
 
 
 class Stopped(SystemExit):
@@ -58,7 +55,7 @@ class Stopped(SystemExit):
 
 
 class Loop:
-    """One run of the updates from `state.step` to the end.
+    """One run of the steps from `state.step` to the end.
 
     Args:
         task: what is trained; `restore` has loaded its weights.
@@ -76,7 +73,7 @@ class Loop:
         settings: Settings,
         accelerator: Accelerator,
         folder: RunFolder,
-        tracker: Tracker,
+        tracker: NoTracker,
         state: State,
         checkpoint: Path | None,
     ):
@@ -103,7 +100,7 @@ class Loop:
         if runtime.compile:
             task.model.compile()
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
-        # A run killed on its way from the last step to its summary has no moments, and needs none.
+        # A run killed between its last step and its summary has no moments, and needs none.
         if checkpoint is not None and state.step < training.steps:
             checkpoints.load_optimizer(checkpoint, task.model, self.adamw)
         if accelerator.scaler is not None and state.scaler is not None:
@@ -114,13 +111,14 @@ class Loop:
         self.memory = KeptMemory(limited=runtime.tune_process)
         self.metrics: dict[str, float] = {}
         self.signal: int | None = None
-        # Counters live on the device, so that no update waits for the host to read them. What was
-        # stored is summed over ranks: the first one carries it on.
+        # Counters live on the device, so that no step waits for the host to read them. The stored loss
+        # is the sum over ranks: the first one carries it on.
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         carried = state.window_loss if self.rank == 0 else 0.0
         self.window_loss = torch.tensor(carried, dtype=wide, device=self.device)
         self.spikes = SpikeWatch(self.device, wide, state.usual_loss)
-        self.counts = torch.zeros(len(COUNTS), dtype=torch.int64, device=self.device)
+        # Targets, tokens, samples, and whether to stop, summed over the ranks since the last look.
+        self.counts = torch.zeros(4, dtype=torch.int64, device=self.device)
         self.first_bad = torch.zeros(1, dtype=wide, device=self.device)
         self.skipped_in_a_row = 0
         self.norm = torch.zeros((), device=self.device)
@@ -158,7 +156,7 @@ class Loop:
                         )
                         raise Stopped(128 + (self.signal or signal.SIGTERM))
                     self.lap_began = time.perf_counter()
-            if not self.metrics:  # resumed after the last update: all is logged but not summed up
+            if not self.metrics:  # resumed after the last step: everything is logged already
                 self._evaluate({})
             state.wall_seconds += time.perf_counter() - self.began
             return state, self.metrics
@@ -168,13 +166,13 @@ class Loop:
                 signal.signal(number, handler)
 
     def advance(self, step: int) -> None:
-        """Make the updates up to `step` and nothing else: no record, evaluation or checkpoint."""
+        """Train up to `step` and nothing else: no record, evaluation or checkpoint."""
         batches = self._batches()
         while self.state.step < step:
             self._update(batches)
 
     def _batches(self) -> Iterator[Batch]:
-        """Return this rank's micro-batches from the next update on."""
+        """Return this rank's micro-batches from the next step on."""
         updates = range(self.state.step + 1, self.settings.training.steps + 1)
         return micro_batches(
             self.task,
@@ -184,22 +182,17 @@ class Loop:
         )
 
     def _update(self, batches: Iterator[Batch]) -> None:
-        """Make one update of the weights, over all micro-batches of all ranks."""
+        """Make one optimizer step, over all micro-batches of all ranks."""
         task, update = self.task, self.state.step + 1
         begin_update(task.model, self.settings.seed, update, self.rank)
         window = [next(batches) for _ in task.keys(update, self.rank, self.world_size)]
         own = sum(task.targets(batch) for batch in window)
-        counts = self._sum_over_ranks(
-            [
-                own,
-                sum(task.tokens(batch) for batch in window),
-                sum(len(batch["input_ids"]) for batch in window),
-                int(self.signal is not None),
-            ]
-        )
+        tokens = sum(task.tokens(batch) for batch in window)
+        samples = sum(len(batch["input_ids"]) for batch in window)
+        counts = self._sum_over_ranks([own, tokens, samples, int(self.signal is not None)])
         self.counts += counts
         before = self.window_loss.clone()
-        # Processes average their gradients; the sum over the targets of all is wanted.
+        # Processes average their gradients; the sum over the targets of all of them is wanted.
         scale = self.world_size / counts[0].clamp(min=1)
         self.model.train()
         for group in self.optimizer.param_groups:
@@ -217,13 +210,13 @@ class Loop:
         self.spikes.see(update, self.last_loss)
         clip = self.settings.optimizer.clip_norm or math.inf
         self.norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
-        # A loss scaler expects infinite gradients and skips them; then only the loss tells.
-        telling = self.norm if self.accelerator.scaler is None else self.window_loss
-        self.first_bad += update * (~torch.isfinite(telling) & (self.first_bad == 0))
+        # A loss scaler expects infinite gradients and skips them; then only the loss can show divergence.
         scaler = self.accelerator.scaler
+        watched = self.norm if scaler is None else self.window_loss
+        self.first_bad += update * (~torch.isfinite(watched) & (self.first_bad == 0))
         old_scale = scaler.get_scale() if scaler is not None else 0.0
         self.optimizer.step()
-        if scaler is not None:  # it halves the scale where it left an update out
+        if scaler is not None:  # it halves the scale where it skipped a step
             skipped = scaler.get_scale() < old_scale
             self.state.skipped += int(skipped)
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
@@ -236,7 +229,7 @@ class Loop:
         self.progress.step()
 
     def _passes(self, update: int, own: int) -> int:
-        """Return how many passes an update takes: a sharded model's are made by all ranks at once.
+        """Return how many passes a step takes: all ranks of a sharded model make equally many.
 
         A rank with fewer micro-batches repeats its last one, and gives it no weight.
         """
@@ -246,15 +239,15 @@ class Loop:
         return max(len(self.task.keys(update, rank, self.world_size)) for rank in ranks)
 
     def _watched(self) -> bool:
-        """Whether to look at the counters, and at the signals of other ranks, after an update."""
+        """Return whether to look at the counters, and at the signals of other ranks, after a step."""
         free = self.device.type == "cpu" or (self.world_size == 1 and self.signal is not None)
         return free or self.state.step % LOOK_EVERY == 0
 
     def _sync(self) -> bool:
-        """Bring the counters to the host; return whether some rank was asked to stop.
+        """Copy the counters to the host; return whether some rank was asked to stop.
 
         Raises:
-            Diverged: an update went wrong since the last look.
+            Diverged: the loss or its gradient is not finite since the last look.
         """
         state = self.state
         targets, tokens, samples, stop = self.counts.tolist()
@@ -264,18 +257,18 @@ class Loop:
         state.samples += samples
         found = self.accelerator.gather(torch.cat([self.first_bad, self.spikes.found])[None])
         if found.any():
-            self._tell_spikes(found_by_ranks(found.tolist(), float(self.spikes.known[1])))
+            self._report_spikes(found_by_ranks(found.tolist(), float(self.spikes.known[1])))
         now = time.perf_counter()
         state.seconds += now - self.lap_began
         state.wall_seconds += now - self.began
         self.began = now
         return stop > 0
 
-    def _tell_spikes(self, spikes: list[Spike]) -> None:
-        """Record what stood out since the last look, with the samples of its batch.
+    def _report_spikes(self, spikes: list[Spike]) -> None:
+        """Record the spikes since the last look, with the samples of their batches.
 
         Raises:
-            Diverged: an update of some rank went wrong.
+            Diverged: a step of some rank was not finite.
         """
         self.spikes.clear()
         for spike in sorted(spikes, key=lambda spike: spike.step):
@@ -284,26 +277,26 @@ class Loop:
                 keys = self.task.keys(step, spike.rank, self.world_size)
                 samples = [self.task.samples(key) for key in keys]
                 self.folder.note_spike({**spike._asdict(), "samples": samples})
-            replay = f"python scripts/replay_batch.py {self.folder.path} {step}"
+            replay = (
+                f"look at its batch with: python scripts/replay_batch.py {self.folder.path} {step}"
+            )
             if math.isnan(spike.loss):
                 raise Diverged(
                     f"the loss or its gradient is not finite at step {step}: lower "
                     "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from "
-                    f"before it; look at its batch with: {replay}"
+                    f"before it; {replay}"
                 )
             self.progress.say(
-                f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; "
-                f"look at its batch with: {replay}"
+                f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; {replay}"
             )
 
     def _training_row(self) -> dict[str, Any]:
-        """Return what is known of the updates since the last log step, and start a new window."""
+        """Return the training metrics since the last log step, and start a new window."""
         state, device = self.state, self.device
         (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
         tokens, seconds = (now - then for now, then in zip(self._work(), self._logged, strict=True))
         speed = tokens / seconds if seconds > 0 else 0.0
-        half = self.settings.training.precision != "fp32"
-        peak = peak_flops(device) if half else None
+        peak = peak_flops(device) if self.settings.training.precision != "fp32" else None
         row = {
             "train/loss": loss / max(1, state.window_targets),
             "train/targets_per_update": state.window_targets / max(1, state.window_updates),
@@ -347,24 +340,20 @@ class Loop:
 
     def _log(self, row: dict[str, Any]) -> None:
         state = self.state
-        row = {
-            "step": state.step,
-            **row,
-            "data/tokens": state.tokens,
-            "data/samples": state.samples,
-        }
+        counts = {"data/tokens": state.tokens, "data/samples": state.samples}
+        row = {"step": state.step, **row, **counts}
         if self.accelerator.is_main_process:
             self.folder.log(row)
             self.tracker.log(row)
-            left = (self.settings.training.steps - self.state.step) * self.state.seconds
-            self.progress.report(row, left / max(1, self.state.step))
+            left = (self.settings.training.steps - state.step) * state.seconds
+            self.progress.report(row, left / max(1, state.step))
 
     def _save(self, *, best: bool) -> None:
         """Write a checkpoint on the first rank; the others wait."""
         state = self.state
         (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
         state.window_loss = loss
-        # Ranks know their own losses; what the next start gets is their mean.
+        # Ranks know their own losses; the next start gets the mean.
         usual = self._sum_over_ranks([self.spikes.known])[0] / self.world_size
         state.usual_loss = usual.tolist()
         weights = checkpoints.model_tensors(self.task.model)
@@ -373,17 +362,12 @@ class Loop:
         state.tracker_id = self.tracker.run_id
         if self.accelerator.is_main_process:
             self.checkpoints.save(
-                state.step,
-                weights,
-                moments,
-                asdict(state),
-                self.task.description,
-                best=best,
+                state.step, weights, moments, asdict(state), self.task.description, best=best
             )
         self.accelerator.wait_for_everyone()
 
     def _sum_over_ranks(self, values: list[Any]) -> Tensor:
-        """Return the sums over ranks of some numbers, (len,), on the device and unread."""
+        """Return the sums over ranks of some numbers, (len,), on the device."""
         if values and isinstance(values[0], Tensor):
             local = torch.stack(values)
         else:
@@ -397,7 +381,7 @@ class Loop:
         return self.state.tokens, self.state.seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Launchers and batch systems may repeat a SIGTERM; who presses Ctrl-C twice will not wait.
+        # Batch systems may repeat a SIGTERM; a second Ctrl-C means at once.
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number

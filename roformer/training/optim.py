@@ -26,24 +26,23 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
 
 
 def warmup_steps(config: ScheduleConfig, steps: int) -> int:
-    """Return the length of the warm-up in updates."""
+    """Return the length of the warm-up in steps."""
     if config.warmup_fraction:
         return max(1, round(config.warmup_fraction * steps))
     return config.warmup_steps or 0
 
 
 def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[int], float]:
-    """Return the learning rate of update u = 1 … `steps`, a pure function: nothing to resume.
+    """Return the learning rate of step u = 1 … `steps`, a pure function: nothing to resume.
 
-    Warm-up over w updates rises linearly from `initial_ratio`·peak, reaching the peak at u = w. Then:
+    Warm-up over w steps rises linearly from `initial_ratio`·peak, reaching the peak at u = w. Then:
 
         constant      peak
         linear        falls in a line to `final_ratio`·peak at u = steps
         cosine        falls along half a cosine to the same
         inverse_sqrt  peak·√(w/u)  (Vaswani et al. 2017, Eq. 3, as fairseq scales it)
 
-    Of a run that is a stage of a longer schedule (`total_steps`), `steps` is the schedule's, and its
-    first update is the schedule's after `first_update`.
+    A run that is a stage of a longer schedule takes `total_steps` and `first_update` from it.
     """
     steps = config.total_steps or steps
     warmup = warmup_steps(config, steps)

@@ -1,16 +1,14 @@
 """Settings of the process that make CPU training faster without changing any result.
 
-Applied by the entry points; `runtime.tune_process=false` leaves the process as it was.
+Applied by the entry points; `runtime.tune_process=false` leaves the process alone.
 
 * Threads: as many as the cores that this process may use, shared among the processes of a machine.
-  (Launchers start each process with one thread.)
 * Allocator: glibc returns every block above 32 MB to the system when it is freed, and each new one
-  costs a page fault every 4 KiB. Kept in the process instead, large tensors come back warm. What it
-  brought `transformers`' own model: experiments/speed.
+  costs a page fault every 4 KiB. Kept in the process, large tensors come back warm (experiments/speed).
 * Memory: where lengths vary, kept blocks leave holes that no later tensor fits. They go back to the
-  system when the process holds well more than an update needs (`KeptMemory`).
-* oneDNN: a primitive is kept for every shape of a product, by default 1,024 of them; where lengths
-  vary each is small, lasts and lies between the freed blocks. Fewer are kept.
+  system when the process holds well more than a step needs (`KeptMemory`).
+* oneDNN: it keeps a primitive for every shape of a product, by default 1,024 of them, between the
+  freed blocks. Fewer are kept.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ import torch
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 """Parameter numbers of mallopt(3)."""
 PRIMITIVES = 32
-"""That oneDNN keeps; each is made for the shapes of one product."""
+"""Primitives that oneDNN keeps."""
 SLACK = 1.5
-"""Memory kept, as a multiple of what an update needs, above which it is given back."""
+"""Memory held over what a step needs, above which it is given back."""
 
 
 def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
@@ -62,10 +60,10 @@ def keep_large_blocks() -> bool:
 
 
 class KeptMemory:
-    """The memory of freed blocks, given back to the system when it is well above an update's need.
+    """Memory of freed blocks, given back to the system when it is well above what a step needs.
 
-    What an update needs is what the process holds after the first update since memory was last given
-    back, the most seen so far: before that update nothing was kept.
+    A step's need is what the process holds after the first step since memory was last given back,
+    the largest seen so far: before that step nothing was kept.
 
     Args:
         limited: whether to give back at all; without glibc nothing is.
@@ -84,7 +82,7 @@ class KeptMemory:
             self._given_back = True
 
     def after_update(self) -> None:
-        """Give back if more than `SLACK` times what an update needs is held."""
+        """Give back if more than `SLACK` times what a step needs is held."""
         if self._trim is None:
             return
         held = anonymous_memory()

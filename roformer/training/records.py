@@ -37,25 +37,19 @@ COMMAND = "ROFORMER_COMMAND"
 """Environment variable that holds the script and arguments as they were typed."""
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "accelerate",
-    "hydra-core",
-    "wandb",
-    "numpy",
+    *("torch", "transformers", "tokenizers", "datasets"),
+    *("accelerate", "hydra-core", "wandb", "numpy"),
 )
 
 
 class Outcome(TypedDict):
-    """The metrics of one update."""
+    """The metrics of one evaluation."""
 
     metrics: dict[str, float | None]
 
 
 class Summary(TypedDict):
-    """What is used of a summary.json."""
+    """The keys of summary.json that are read."""
 
     run_id: str
     status: str
@@ -67,7 +61,7 @@ class Summary(TypedDict):
 
 
 class TaskSummary(TypedDict):
-    """What a fine-tuning's has besides."""
+    """Those that a fine-tuning's has besides."""
 
     task: str
     headline: str
@@ -75,14 +69,14 @@ class TaskSummary(TypedDict):
 
 
 class Environment(TypedDict):
-    """What is used of an env.json."""
+    """The keys of env.json that are read."""
 
     data: str
     resumed: list[dict[str, Any]]
 
 
 class Metrics(TypedDict):
-    """What every line of a metrics.jsonl has."""
+    """The key that every line of metrics.jsonl has."""
 
     step: Annotated[int, Field(ge=0)]
 
@@ -106,7 +100,7 @@ class RunFolder:
         remedy = "delete it and start the run again"
         content = self._read("summary.json", Summary, remedy)
         if content is not None and content.get("pipeline") == "glue":
-            content = self._read("summary.json", TaskSummary, remedy)
+            self._read("summary.json", TaskSummary, remedy)
         return content
 
     def data(self) -> str | None:
@@ -119,14 +113,13 @@ class RunFolder:
         return None if content is None else str(content["data"])
 
     def _read(self, name: str, shape: type, remedy: str) -> dict[str, Any] | None:
-        path = self.path / name
         try:
-            content = read_object(path)
+            content = read_object(self.path / name)
             check_shape(shape, content)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}): {remedy}") from error
+            raise InputError(f"{self.path / name} is damaged ({error}): {remedy}") from error
         return content
 
     def set_aside(self) -> Path | None:
@@ -140,27 +133,25 @@ class RunFolder:
         return old
 
     def begin(self, config_yaml: str, environment: dict[str, Any]) -> None:
-        """Write config, command and environment; the lock is held.
-
-        A resumed run keeps its first ones, and env.json gets a line for every later start.
-        """
+        """Write config, command and environment; a resumed run keeps its own and notes the new start."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "summary.json").unlink(missing_ok=True)  # of an attempt that failed
-        if not (self.path / "config.yaml").exists():
-            write_atomically(self.path / "config.yaml", config_yaml)
-        if not (self.path / "command.txt").exists():
-            write_atomically(self.path / "command.txt", command_line() + "\n")
+        for name, text in (("config.yaml", config_yaml), ("command.txt", command_line() + "\n")):
+            if not (self.path / name).exists():
+                write_atomically(self.path / name, text)
         path = self.path / "env.json"
-        content = json.loads(path.read_text()) if path.exists() else {**environment, "resumed": []}
         if path.exists():
-            kept = ("started", "commit", "dirty", "devices")
-            content["resumed"].append({key: environment[key] for key in kept})
-        write_atomically(path, json.dumps(content, indent=1) + "\n")
+            kept = {key: environment[key] for key in ("started", "commit", "dirty", "devices")}
+            environment = json.loads(path.read_text())
+            environment["resumed"].append(kept)
+        else:
+            environment = {**environment, "resumed": []}
+        write_atomically(path, json.dumps(environment, indent=1) + "\n")
 
     def command(self) -> str:
         """Return the command that started the run."""
         path = self.path / "command.txt"
-        # Asked for when a training is over: damage to a note must not cost its summary.
+        # Read when a training is over: damage to a note must not cost its summary.
         return path.read_text(errors="replace").strip() if path.is_file() else command_line()
 
     def log(self, row: dict[str, Any]) -> None:
@@ -168,17 +159,17 @@ class RunFolder:
         append(self.metrics, row)
 
     def note_spike(self, row: dict[str, Any]) -> None:
-        """Append one line to spikes.jsonl: an update whose loss stood out, and its samples."""
+        """Append one line to spikes.jsonl: a step whose loss stood out, and its samples."""
         append(self.spikes, row)
 
     def amend(self, row: dict[str, Any]) -> None:
-        """Add to the last line of metrics.jsonl what was found out later about its update."""
+        """Add to the last line of metrics.jsonl what is found out after the last step."""
         rows = read_metrics(self.metrics)
         rows[-1] |= finite(row)
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def rewind(self, step: int) -> None:
-        """Drop the lines after update `step`, which will be computed again."""
+        """Drop the lines after a step, which will be computed again."""
         for path in (self.metrics, self.spikes):
             if path.exists():
                 rows = [row for row in read_metrics(path, torn=True) if row["step"] <= step]
@@ -253,7 +244,7 @@ def command_line() -> str:
 
 
 def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) -> dict[str, Any]:
-    """Return env.json: what else a result depends on.
+    """Return the content of env.json: what a result depends on besides the config.
 
     Args:
         seed: of the run.

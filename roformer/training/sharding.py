@@ -1,12 +1,12 @@
-"""Weights, gradients and moments cut over the processes: FSDP 2, through accelerate.
+"""Weights, gradients and moments sharded over the processes: FSDP 2, through accelerate.
 
-A switch of the runtime (`runtime.fsdp=true`, or a launch config that says so): the results are those
-of whole weights on every process, to the order of the sums, and so are the checkpoints, which any
-number of processes, sharded or not, goes on from.
+With `runtime.fsdp=true`, or a launch config that says so. The results are those of whole weights on
+every process, to the order of the sums, and so are the checkpoints, which any number of processes,
+sharded or not, goes on from.
 
 Each block of the model is a unit: its weights are gathered before its forward and its backward pass
-and let go after. Passes are exchanges between processes then, so every rank must make equally many.
-Weights stay in fp32 and autocast casts them, as without sharding.
+and freed after, so every rank must make equally many passes. Weights stay in fp32 and autocast casts
+them, as without sharding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     Raises:
         InputError: sharding in fp16, or of a single process.
     """
-    # Losses are made of new tensors, never in place; said once a process, it would hide other lines.
+    # It warns of losses changed in place, which ours are not.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
@@ -68,23 +68,23 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
-    """Tell whether models that this accelerator prepares are cut over its processes."""
+    """Tell whether this accelerator shards the models that it prepares."""
     return bool(accelerator.distributed_type == DistributedType.FSDP)
 
 
 def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -> None:
-    """Have the forward pass under autocast, which `prepare` does for models that are not sharded."""
+    """Run the forward pass under autocast, as `prepare` does for models that are not sharded."""
     if precision == "bf16":
         model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor with the parts that other processes have; all of them must call it."""
+    """Return a tensor with the shards of all processes; all of them must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Return a moment, whole, on the device of its parameter and cut as that is."""
+    """Return a whole moment on the device of its parameter, sharded as that is."""
     if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
         return distribute_tensor(
             tensor.to(parameter.device),

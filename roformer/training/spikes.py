@@ -1,9 +1,9 @@
-"""Updates whose loss stands out, noticed without waiting for the device.
+"""Steps whose loss stands out, noticed without waiting for the device.
 
-The mean loss of an update is compared with the running mean m of about 10 updates before it and
-with the noise s of about 50, taken from the differences of neighbours, so that a loss that falls
-does not count as noise. A spike is a loss above m + max(6·s, m/5, 0.1), once 25 updates are known.
-It enters the running values as the threshold that it passed, so that one does not hide the next.
+The mean loss of a step is compared with the running mean m of about 10 steps before it and with the
+noise s of about 50, taken from the differences of neighbours, so that a falling loss does not count as
+noise. A spike is a loss above m + max(6·s, m/5, 0.1), once 25 steps are known. It enters the running
+values as the threshold that it passed, so that one does not hide the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 MEAN_WEIGHT, NOISE_WEIGHT = 0.1, 0.02
-"""Of the newest update in the running values."""
+"""Of the newest step in the running values."""
 UPDATES_TO_KNOW = 25
 DEVIATIONS = 6.0
 SHARE, LEAST = 0.2, 0.1
@@ -23,7 +23,7 @@ SHARE, LEAST = 0.2, 0.1
 
 
 class Spike(NamedTuple):
-    """An update whose loss stood out on a process."""
+    """A step whose loss stood out on a process."""
 
     step: int
     rank: int
@@ -39,17 +39,17 @@ class SpikeWatch:
     Args:
         device: of the losses.
         dtype: float64 where the device has it.
-        known: what an earlier start had in `known`.
+        known: `known` of an earlier start.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, known: list[float] | None):
         self.known = torch.tensor(known or [0.0] * 4, dtype=dtype, device=device)
-        """(updates seen, mean, variance of the noise, last loss)."""
+        """(steps seen, mean, variance of the noise, last loss)."""
         self.found = torch.zeros(3, dtype=dtype, device=device)
         """(step, loss, usual) of the highest spike since `clear`; step 0 for none."""
 
     def see(self, step: int, loss: Tensor) -> None:
-        """Take the mean loss of an update, a scalar; one that is not finite is left to others."""
+        """Take the mean loss of a step, a scalar; one that is not finite changes nothing."""
         count, mean, variance, last = self.known
         margin = torch.maximum(DEVIATIONS * variance.sqrt(), SHARE * mean).clamp(min=LEAST)
         spike = (loss > mean + margin) & (count >= UPDATES_TO_KNOW)
@@ -71,11 +71,11 @@ class SpikeWatch:
 
 
 def found_by_ranks(rows: list[list[float]], usual: float) -> list[Spike]:
-    """Return what stood out on any rank, an update that went wrong as a spike of NaN.
+    """Return the spikes of all ranks; a step that is not finite is a spike of NaN.
 
     Args:
         rows: of each rank (first step that is not finite, step of its spike, loss, usual); 0 for none.
-        usual: the running loss, for updates that went wrong.
+        usual: the running loss, for steps that are not finite.
     """
     bad = min((row[0] for row in rows if row[0]), default=math.inf)
     spikes = []

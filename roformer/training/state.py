@@ -1,4 +1,4 @@
-"""What a run goes on from, and where that is read."""
+"""The state that a run resumes from, besides weights and moments."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from roformer.training.task import Task
 
 @dataclass
 class State:
-    """Everything a resumed run continues from, besides weights and moments."""
+    """The loop's counters, as state.json holds them."""
 
     step: int = 0
     tokens: int = 0
     samples: int = 0
     seconds: float = 0.0
-    """Spent in updates: without evaluation and checkpoints."""
+    """In steps: without evaluation and checkpoints."""
     wall_seconds: float = 0.0
-    """Spent in all, over every start of the run."""
+    """In all, over every start of the run."""
     window_loss: float = 0.0
-    """Loss summed since the last log step, over all ranks; the targets and updates it covers."""
+    """Loss summed since the last log step, over all ranks; the targets and steps it covers."""
     window_targets: int = 0
     window_updates: int = 0
     best: float | None = None
@@ -31,11 +31,11 @@ class State:
     best_metrics: dict[str, float] = field(default_factory=dict)
     """All metrics of the evaluation whose monitored one is the best; none while that is NaN."""
     scaler: dict[str, Any] | None = None
-    """Of fp16's loss scaler."""
+    """State of fp16's loss scaler."""
     skipped: int = 0
-    """Updates that fp16's loss scaler left out because its gradients overflowed."""
+    """Steps that fp16's loss scaler skipped because gradients overflowed."""
     usual_loss: list[float] | None = None
-    """What `SpikeWatch` knows of the losses so far."""
+    """`SpikeWatch.known`."""
     tracker_id: str | None = None
 
 

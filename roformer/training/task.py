@@ -2,69 +2,126 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from roformer.config.schema import LoopConfig, OptimizerConfig, RuntimeConfig, ScheduleConfig
+from roformer.config.schema import (
+    LoopConfig,
+    OptimizerConfig,
+    RunConfig,
+    RuntimeConfig,
+    ScheduleConfig,
+)
 
 Batch = dict[str, Tensor]
 TRIAL = 100
 """Steps below which a training says nothing of its settings: it is a trial of the machinery."""
 
 
-class Task(Protocol):
-    """What a pipeline trains. The loop knows batches as dicts and keys as opaque."""
+class Task(ABC):
+    """What is trained and how it is scored. The loop knows batches as dicts and keys as opaque."""
 
     model: nn.Module
     description: dict[str, Any]
     """Plain data that tells this model from another; kept in every checkpoint."""
+    training: LoopConfig
+    """How long the loop runs, and how precisely."""
+    batches: Dataset[Batch]
+    """`batches[key]` is a micro-batch; keys come from `keys`."""
     monitor: str
     """The metric that decides which checkpoint is the best."""
-    higher_is_better: bool
+    higher_is_better = False
     """Whether the best is the highest value of it, or the lowest."""
     flops_per_token: float
     """Floating-point operations of a training step over the tokens it reads."""
+    keep_checkpoints = 1
+    """How many of the newest checkpoints the conclusion needs, whatever the runtime keeps."""
 
-    @property
-    def batches(self) -> Dataset[Batch]:
-        """`batches[key]` is a micro-batch; keys come from `keys`."""
-        ...
-
-    def degenerate(self, metrics: dict[str, float]) -> bool:
-        """Return whether these final metrics are what a model that learnt nothing would get."""
-        ...
-
+    @abstractmethod
     def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
         """Return the micro-batches of this rank in update 1, 2, …: at least one."""
-        ...
 
+    @abstractmethod
     def samples(self, key: Any) -> list[int]:
         """Return which rows of the prepared training data a micro-batch holds."""
-        ...
 
+    @abstractmethod
     def texts(self, batch: Batch) -> list[str]:
         """Return a readable line for each sample of a batch."""
-        ...
 
+    @abstractmethod
     def targets(self, batch: Batch) -> int:
         """Return how many terms the sum of `loss` has."""
-        ...
 
     def tokens(self, batch: Batch) -> int:
         """Return how many tokens a batch counts for in the record and in tokens per second."""
-        ...
+        return self.targets(batch)
 
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the loss summed over the targets, a scalar."""
-        ...
 
+    @abstractmethod
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return metrics, equal on all ranks; called with gradients off, in eval mode."""
-        ...
+
+    @abstractmethod
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        """Return whether these final metrics are what a model that learnt nothing would get."""
+
+    def start(self) -> Path | None:
+        """Load the weights that a new run begins with, if they are others than the task's own.
+
+        Returns:
+            The checkpoint whose moments it begins with as well; None: they are new.
+        """
+        return None
+
+    def introduction(self) -> list[str]:
+        """Return lines to print before the training; the run's id goes before the first one."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the summary says besides the metrics."""
+        return {}
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Score the trained model; called on the first process, before the summary is written.
+
+        Returns:
+            More for the summary, its `metrics` besides those of the last evaluation.
+        """
+        return {}
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        """Return lines to print at the end."""
+        return [f"run: {run}"]
+
+
+class Tokenizer(Protocol):
+    """What is kept beside a run's weights."""
+
+    def save(self, folder: Path) -> None: ...
+
+
+class Opened(NamedTuple):
+    """A run with its data prepared and its model not yet built."""
+
+    config: RunConfig
+    """Resolved; with the weights it starts from, where it starts from others'."""
+    data: str
+    """Fingerprint of what the result depends on besides the config."""
+    tokenizer: Tokenizer
+    build: Callable[[], Task]
+    keep_only_best: bool = False
+    """Whether the finished run keeps the best checkpoint alone."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +142,25 @@ def is_trial(steps: int) -> bool:
     return steps < TRIAL
 
 
-def not_learnt(steps: int, what: str) -> str:
-    """Return the line on a run whose status is `degenerate`.
+def cost(summary: dict[str, Any]) -> str:
+    """Return the steps, tokens and seconds of a finished run in words."""
+    return (
+        f"{summary['steps']} steps, {summary['tokens']:,} tokens, {summary['wall_seconds']:.0f} s"
+    )
+
+
+def not_learnt(summary: dict[str, Any], what: str) -> list[str]:
+    """Return the line on a run whose status is `degenerate`, none for another.
 
     Args:
-        steps: of the run.
+        summary: of the run.
         what: was not reached: `the loss is not below the unigram entropy`.
     """
-    if is_trial(steps):
-        return f"{what}, as expected after so few steps ({steps}); status: degenerate"
-    return f"{what}: the run counts as degenerate"
+    if summary["status"] != "degenerate":
+        return []
+    if is_trial(steps := summary["steps"]):
+        return [f"{what}, as expected after so few steps ({steps}); status: degenerate"]
+    return [f"{what}: the run counts as degenerate"]
 
 
 def tokens_in(batch: Batch) -> int:

@@ -1,4 +1,4 @@
-"""Safetensors files, whose library tells of the system's errors in texts of its own."""
+"""Safetensors files, with errors of the system as OSError and damage as InputError."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from roformer.errors import InputError
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file, which whoever may read other new files may read too.
+    """Write a safetensors file with the mode that the umask gives.
 
     Raises:
-        OSError: the system's own error, which safetensors tells of in its text only.
+        OSError: the disk is full or not writable; safetensors says so in its text only.
     """
     path.touch()
     mode = path.stat().st_mode  # safetensors writes for its owner alone, whatever the umask is
@@ -30,7 +30,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def system_error(error: SafetensorError, path: Path) -> OSError:
-    """Return the system's error that a writer of `path` met."""
+    """Return the error of the system that a writer of `path` met."""
     found = re.search(r"os error (\d+)", str(error))
     number = int(found[1]) if found else errno.EIO
     return OSError(number, os.strerror(number), str(path))

@@ -1,7 +1,8 @@
-"""Where metrics go besides metrics.jsonl: the terminal and, if asked for, wandb."""
+"""Where metrics go besides metrics.jsonl: the terminal and, if asked for, one of accelerate's trackers."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -10,11 +11,13 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from accelerate import PartialState, tracking
 from tqdm import tqdm
 
 from roformer.config.schema import TrackerConfig
+from roformer.training.records import read_metrics
 
 LINE = {
     "train/loss": "loss",
@@ -23,18 +26,17 @@ LINE = {
     "train/learning_rate": "lr",
     "perf/tokens_per_second": "tok/s",
 }
-"""What a terminal shows of a row, by which name."""
-
+"""Metrics that a terminal shows, with the names it shows them by."""
 PROJECT = "roformer"
-"""Of wandb, where neither the config nor the environment names one."""
+"""Project of a tracker where neither the config nor the environment names one."""
 TABLE_ROWS = 100
-"""Of predictions and translations that wandb shows; the record has all."""
+"""Rows of the predictions and translations that wandb shows; the record has all."""
 LONGEST_TAG = 64
 """Characters that wandb takes."""
 PATIENCE = 120.0
-"""Seconds that a call of wandb may take; the last one uploads what is left."""
+"""Seconds that a call of a tracker may take; wandb's last one uploads what is left."""
 PATIENCE_TO_BEGIN = 30.0
-"""Seconds until a server that cannot be reached is given up."""
+"""Seconds until a wandb server that cannot be reached is given up."""
 
 
 def evaluated(name: str) -> bool:
@@ -42,88 +44,113 @@ def evaluated(name: str) -> bool:
     return name.partition("/")[0] not in ("step", "train", "perf", "data")
 
 
-class Tracker(Protocol):
-    """A mirror of metrics.jsonl."""
-
-    run_id: str | None
-
-    def log(self, row: dict[str, Any]) -> None: ...
-    def finish(self, status: str, summary: dict[str, Any]) -> None: ...
-
-
 class NoTracker:
-    """`tracker=none`."""
+    """`tracker=none`, and the base class of the trackers: what mirrors metrics.jsonl."""
 
     run_id: str | None = None
+    """What a resumed run needs to go on in the same place, kept in its checkpoints."""
 
     def log(self, row: dict[str, Any]) -> None:
-        pass
+        """Mirror a row of metrics.jsonl."""
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        pass
+        """Mirror the summary and close."""
 
 
-class WandbTracker:
+class MirroringTracker(NoTracker):
+    """One of accelerate's trackers, dropped with one line at its first failure.
+
+    A tracker may do its work in another process. When that is gone calls raise, and when it hangs
+    they never return; the training goes on in both cases.
+    """
+
+    def __init__(self, tracker: Any):
+        self.tracker = tracker
+        self._dropped = False
+        PartialState()  # accelerate's trackers refuse to work without; a training has it already
+        tracker.start()
+
+    def log(self, row: dict[str, Any]) -> None:
+        values = {name: value for name, value in row.items() if name != "step"}
+        self._try(lambda: self._log(values, row["step"]))
+
+    def finish(self, status: str, summary: dict[str, Any]) -> None:
+        self._try(self.tracker.finish)
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        self.tracker.log(values, step=step)
+
+    def _try(self, call: Callable[[], object]) -> None:
+        """Make a call of the tracker, unless one failed before."""
+        if self._dropped:
+            return
+        try:
+            within(PATIENCE, call)
+        except Exception as error:  # whatever it is, the training does not depend on it
+            self._dropped = True
+            _warn(
+                f"{self.tracker.name} stopped answering ({type(error).__name__}): "
+                "metrics go on in metrics.jsonl alone"
+            )
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Keep a tracker that failed from delaying the exit of this process."""
+
+
+class WandbTracker(MirroringTracker):
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
 
     A run's group is its configuration, so that seeds stand together; its job type is the pipeline. Of
     the environment, WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE (unless the config has them), WANDB_NAME,
     WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR replace what is chosen here, and WANDB_TAGS are added.
-
-    `step=` is never passed: wandb drops rows whose step went back, as it does after a resume.
-    The work is done by a service, another process. When that is gone calls raise, and when it hangs
-    they never return: then wandb is put aside, with one line, and the training goes on.
     """
 
     def __init__(
-        self,
-        config: TrackerConfig,
-        folder: Path,
-        name: str,
-        content: dict[str, Any],
-        run_id: str | None,
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
     ):
         import wandb
 
-        mode, why = _mode(config)
         given = os.environ.get
+        mode, why = _mode(config)
 
-        def begin(mode: Any) -> Any:
-            return wandb.init(
-                project=config.project or given("WANDB_PROJECT") or PROJECT,
+        def begin(mode: str) -> None:
+            # Offline parts of one run cannot share an id: a later one would replace the first.
+            online = {"id": run_id, "resume": "allow"} if mode == "online" else {}
+            wandb_tracker = tracking.WandBTracker(
+                config.project or given("WANDB_PROJECT") or PROJECT,
                 entity=config.entity or given("WANDB_ENTITY") or None,
                 name=given("WANDB_NAME") or name,
-                # Offline parts of one run cannot share an id: a later one would replace the first.
-                id=run_id if mode == "online" else None,
-                resume="allow" if mode == "online" else None,
-                group=given("WANDB_RUN_GROUP") or name.removesuffix(f"-s{content.get('seed')}"),
+                group=given("WANDB_RUN_GROUP") or _group(name, content),
                 job_type=given("WANDB_JOB_TYPE") or folder.parent.name,
                 tags=tags_of(content, given("WANDB_TAGS") or ""),
                 config=content,
                 dir=given("WANDB_DIR") or folder,
                 mode=mode,
                 settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
+                **online,
             )
+            MirroringTracker.__init__(self, wandb_tracker)
 
         try:
-            self.run = begin(mode)
+            begin(mode)
         except Exception as error:
             if mode != "online":
                 raise
             mode, why = "offline", f" (it could not go online: {type(error).__name__})"
-            self.run = begin(mode)
+            begin(mode)
+        self.run = self.tracker.tracker
         if mode == "offline":
             where = os.path.relpath(Path(self.run.dir).parent)
             print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
         self.folder, self.run_id = folder, self.run.id
-        self._aside = False
         self._try(lambda: self.run.define_metric("global_step", hidden=True))
         for metric in (*LINE, "*"):
             self._try(partial(self.run.define_metric, metric, step_metric="global_step"))
 
-    def log(self, row: dict[str, Any]) -> None:
-        named = {"global_step" if key == "step" else key: value for key, value in row.items()}
-        self._try(lambda: self.run.log(named))
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        # Without `step=`: wandb drops rows whose step went back, as it does after a resume.
+        self.tracker.log({"global_step": step, **values})
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         if status in ("done", "degenerate"):
@@ -135,21 +162,84 @@ class WandbTracker:
         import wandb
 
         for name, columns, rows in tables_of(self.folder):
-            self.run.log({"global_step": step, name: wandb.Table(columns=[*columns], data=rows)})
+            table = wandb.Table(columns=[*columns], data=rows)
+            self.tracker.log({"global_step": step, name: table})
 
-    def _try(self, call: Callable[[], object]) -> None:
-        """Make a call of wandb's, unless one failed before."""
-        if self._aside:
-            return
-        try:
-            within(PATIENCE, call)
-        except Exception as error:  # whatever it is, the training does not depend on it
-            self._aside = True
-            _tell(
-                f"wandb stopped answering ({type(error).__name__}): "
-                "metrics go on in metrics.jsonl alone"
-            )
-            _let_go()
+    def _abandon(self) -> None:
+        from wandb.sdk import wandb_setup
+
+        # Not public; where it is called otherwise, the exit is slow or noisy, and no more than that.
+        connection = getattr(wandb_setup.singleton(), "_connection", None)
+        (getattr(connection, "_cleanup", None) or (lambda: None))()
+
+
+class TensorboardTracker(MirroringTracker):
+    """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
+
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        done = read_metrics(folder / "metrics.jsonl") if run_id else []
+        # Rows after the checkpoint that a resumed run goes on from are logged again.
+        purge = done[-1]["step"] + 1 if done else None
+        super().__init__(tracking.TensorBoardTracker("tensorboard", folder, purge_step=purge))
+        self.run_id = name
+        if not done:
+            text = f"<pre>{json.dumps(content, indent=1)}</pre>"
+            self._try(lambda: self.tracker.log({"config": text}))
+
+
+class TrackioTracker(MirroringTracker):
+    """trackio, a database on this machine: `trackio show` opens its dashboard."""
+
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        tracker = tracking.TrackioTracker(
+            config.project or PROJECT,
+            name=name,
+            group=_group(name, content),
+            config=content,
+            resume="allow" if run_id else "never",
+            embed=False,
+            auto_log_gpu=False,
+        )
+        super().__init__(tracker)
+        self.run_id = name
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        self.tracker.tracker.log(values, step=step)  # accelerate's own leaves the step out
+
+
+TRACKERS = {
+    "wandb": WandbTracker,
+    "tensorboard": TensorboardTracker,
+    "trackio": TrackioTracker,
+}
+
+
+def open_tracker(
+    config: TrackerConfig, folder: Path, name: str, content: dict[str, Any], run_id: str | None
+) -> NoTracker:
+    """Return the configured tracker, or none and a line that says why. Call on rank 0 only.
+
+    Args:
+        config: which, and where to.
+        folder: the run's folder; files of a tracker go below it.
+        name: the run's name.
+        content: the resolved config, plain.
+        run_id: the tracker's own of the run being resumed, else None.
+    """
+    if config.kind == "none":
+        return NoTracker()
+    try:
+        return TRACKERS[config.kind](config, folder, name, content, run_id)
+    except ImportError:
+        why = f"is not installed: pip install {config.kind}, or leave it out with tracker=none"
+    except Exception as error:  # a mirror that cannot be had is no reason not to train
+        why = f"could not start ({type(error).__name__})"
+    _warn(f"{config.kind} {why}; metrics.jsonl has everything")
+    return NoTracker()
 
 
 def within(seconds: float, call: Callable[[], object]) -> None:
@@ -173,15 +263,6 @@ def within(seconds: float, call: Callable[[], object]) -> None:
     done.result(seconds)
 
 
-def _let_go() -> None:
-    """Keep wandb from waiting for its service when this process ends, or printing a traceback."""
-    from wandb.sdk import wandb_setup
-
-    # Not public; where it is called otherwise, the exit is slow or noisy, and no more than that.
-    connection = getattr(wandb_setup.singleton(), "_connection", None)
-    (getattr(connection, "_cleanup", None) or (lambda: None))()
-
-
 def _mode(config: TrackerConfig) -> tuple[str, str]:
     """Return wandb's mode and, where nobody asked for offline, why it is, in brackets."""
     mode = os.environ.get("WANDB_MODE") or "auto" if config.mode == "auto" else config.mode
@@ -191,8 +272,13 @@ def _mode(config: TrackerConfig) -> tuple[str, str]:
 
     try:
         return ("online", "") if wandb.login(prompt=False) else ("offline", " (not logged in)")
-    except Exception as error:  # it tells of a wrong key and of no network by many types
+    except Exception as error:  # a wrong key and a missing network raise many types
         return "offline", f" (it could not log in: {type(error).__name__})"
+
+
+def _group(name: str, content: dict[str, Any]) -> str:
+    """Return a run's name without its seed: the configuration."""
+    return name.removesuffix(f"-s{content.get('seed')}")
 
 
 def tags_of(content: dict[str, Any], more: str) -> list[str]:
@@ -205,23 +291,20 @@ def tags_of(content: dict[str, Any], more: str) -> list[str]:
 
 
 def tables_of(folder: Path) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Yield name, columns and the first rows of what a run has predicted and translated."""
+    """Yield name, columns and the first rows of a run's predictions and translations."""
     for file in sorted((folder / "predictions").glob("*.tsv")):
-        columns, *rows = (line.split("\t") for line in _first_lines(file, TABLE_ROWS + 1))
+        columns, *lines = (line.split("\t") for line in _first_lines(file, TABLE_ROWS + 1))
         texts = [column in ("index", "label", "prediction") for column in columns]
-        yield (
-            f"predictions/{file.stem}",
-            columns,
-            [
-                [cell if text else float(cell) for cell, text in zip(row, texts, strict=True)]
-                for row in rows
-            ],
-        )
+        rows = [
+            [cell if text else float(cell) for cell, text in zip(line, texts, strict=True)]
+            for line in lines
+        ]
+        yield f"predictions/{file.stem}", columns, rows
     translated = folder / "translations"
     if translated.is_dir():
         names = ("source", "reference", "averaged")
-        lines = [_first_lines(translated / f"test.{name}.txt", TABLE_ROWS) for name in names]
-        rows = [list(row) for row in zip(*lines, strict=True)]
+        sides = [_first_lines(translated / f"test.{name}.txt", TABLE_ROWS) for name in names]
+        rows = [list(row) for row in zip(*sides, strict=True)]
         yield "translations/test", ["source", "reference", "translation"], rows
 
 
@@ -230,57 +313,25 @@ def _first_lines(file: Path, count: int) -> list[str]:
         return [line.removesuffix("\n") for line in islice(stream, count)]
 
 
-def _tell(line: str) -> None:
+def _warn(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def open_tracker(
-    config: TrackerConfig, folder: Path, name: str, content: dict[str, Any], run_id: str | None
-) -> Tracker:
-    """Return the configured tracker. Call on rank 0 only.
-
-    Args:
-        config: which, and where to.
-        folder: the run's folder; offline data goes below it.
-        name: the run's name.
-        content: the resolved config, plain.
-        run_id: of the run being resumed, else None.
-    """
-    if config.kind == "none":
-        return NoTracker()
-    try:
-        return WandbTracker(config, folder, name, content, run_id)
-    except ImportError as error:
-        _tell(
-            f"wandb cannot be imported ({error}): pip install wandb, or leave it out with "
-            "tracker=none; metrics.jsonl has everything"
-        )
-        return NoTracker()
-    except Exception as error:  # a mirror that cannot be had is no reason not to train
-        _tell(f"wandb could not start ({type(error).__name__}): metrics.jsonl has everything")
-        return NoTracker()
 
 
 class Progress:
     """A bar with ETA, loss and throughput on a terminal; plain lines when piped.
 
     Args:
-        total: updates.
-        done: updates made before, when resumed.
-        shown: false with `runtime.progress=false`, and on every rank but the first.
-        first: whether this is the first rank, which says what must be heard all the same.
+        total: steps.
+        done: steps made before, when resumed.
+        shown: `runtime.progress`.
+        first: whether this is the first rank, the only one to print.
     """
 
     def __init__(self, total: int, done: int, *, shown: bool, first: bool):
         self.total, self.shown, self.first = total, shown and first, first
-        self.shown_last: dict[str, str] = {}
-        self.bar = tqdm(
-            total=total,
-            initial=done,
-            unit="step",
-            dynamic_ncols=True,
-            disable=not (self.shown and sys.stderr.isatty()),
-        )
+        hidden = not (self.shown and sys.stderr.isatty())
+        self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, disable=hidden)
+        self._postfix: dict[str, str] = {}
 
     def step(self) -> None:
         self.bar.update()
@@ -288,8 +339,8 @@ class Progress:
     def report(self, row: dict[str, Any], seconds_left: float) -> None:
         """Show the metrics of one log step."""
         if not self.bar.disable:
-            self.shown_last |= {LINE[k]: f"{v:.4g}" for k, v in row.items() if k in LINE}
-            self.bar.set_postfix(self.shown_last)
+            self._postfix |= {LINE[k]: f"{v:.4g}" for k, v in row.items() if k in LINE}
+            self.bar.set_postfix(self._postfix)
         elif self.shown:
             shown = {name: value for name, value in row.items() if name in LINE or evaluated(name)}
             metrics = "  ".join(f"{LINE.get(k, k)} {v:.5g}" for k, v in shown.items())
@@ -297,7 +348,7 @@ class Progress:
             print(f"step {row['step']}/{self.total}  {metrics}  left {left}", flush=True)
 
     def say(self, line: str) -> None:
-        """Print a line without tearing the bar, however little is to be shown."""
+        """Print a line without tearing the bar, whether or not progress is shown."""
         if self.first:
             tqdm.write(line, file=sys.stderr if not self.bar.disable else sys.stdout)
 

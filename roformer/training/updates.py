@@ -1,4 +1,4 @@
-"""What an update is made of: the keys of its micro-batches, their order, its random numbers."""
+"""The parts of a step: the keys of its micro-batches, their order, its random numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roformer.training.task import Batch, Task
 
 
 class UpdateKeys(Sampler[Any]):
-    """The keys of one rank's micro-batches in the given updates, made as they are needed."""
+    """The keys of one rank's micro-batches in the given steps, made as they are needed."""
 
     def __init__(self, task: Task, updates: range, rank: int, world_size: int):
         self.task, self.updates, self.rank, self.world_size = task, updates, rank, world_size
@@ -43,27 +43,27 @@ def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> l
 def micro_batches(
     task: Task, keys: UpdateKeys, *, workers: int, pin_memory: bool
 ) -> Iterator[Batch]:
-    """Return the micro-batches of these keys, made by `workers` processes or, of 0, by this one."""
+    """Return the micro-batches of these keys, made by `workers` processes; 0: by this one."""
     loader: DataLoader[Batch] = DataLoader(
         task.batches,
         sampler=keys,
         batch_size=None,
         num_workers=workers,
         pin_memory=pin_memory,
-        worker_init_fn=leave_signals_to_the_parent,
+        worker_init_fn=ignore_signals,
     )
     return iter(loader)
 
 
-def leave_signals_to_the_parent(worker: int) -> None:
-    """Keep a batch-making process alive while the loop ends in order; it dies with the loop."""
+def ignore_signals(worker: int) -> None:
+    """Keep a worker alive while the loop ends in order; it ends with the loop."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @runtime_checkable
 class Redrawn(Protocol):
-    """A part of a model that draws random numbers at some updates and keeps them in between."""
+    """A part of a model that draws random numbers at some steps and keeps them in between."""
 
     def begin_update(self, seed: int, layer: int, update: int) -> None:
         """Draw what is due, from these three alone, so that any process draws the same at any time."""
@@ -71,7 +71,7 @@ class Redrawn(Protocol):
 
 
 def begin_update(model: nn.Module, seed: int, update: int, rank: int) -> None:
-    """Seed torch on all devices for one update of one rank, so that dropout needs no saved state.
+    """Seed torch on all devices for one step of one rank, so that dropout needs no saved state.
 
     The parts of the model that are `Redrawn` draw what is due, the same on all ranks.
     """

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from roformer.report.dashboard.page import build_page
-from roformer.report.dashboard.records import read_runs
+from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.reproduction import read_reproduction
-from roformer.report.runs import write_recorded
+from roformer.report.runs import read_runs, write_recorded
 from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
@@ -64,21 +63,31 @@ def roots(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def records(roots):
-    return read_runs(roots)
+def frames(roots):
+    return read_runs(roots, strict=False)
 
 
 @pytest.fixture(scope="session")
-def page_file(records, tmp_path_factory):
+def records(frames):
+    """The runs as rows."""
+    return [SimpleNamespace(**row) for row in frames.runs.to_dict("records")]
+
+
+@pytest.fixture(scope="session")
+def reproduction(roots):
+    return read_reproduction(REPOSITORY / "experiments", read_runs(roots, strict=False))
+
+
+@pytest.fixture(scope="session")
+def page_file(frames, reproduction, tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "dashboard.html"
-    rows = read_reproduction(REPOSITORY / "experiments", records)
-    file.write_text(build_page(records, SECTIONS, rows=rows))
+    file.write_text(build_page(data_json(frames, SECTIONS, reproduction)))
     return file
 
 
 @contextmanager
 def watched(browser, address, **settings):
-    """Yield a page with what it asked for and complained of; it may do neither more than expected."""
+    """Yield a page; at the end it must have executed, logged and requested nothing unexpected."""
     context = browser.new_context(**{"color_scheme": "light", **settings})
     page = context.new_page()
     seen = SimpleNamespace(requests=[], complaints=[], dialogs=[])
@@ -94,10 +103,8 @@ def watched(browser, address, **settings):
     finally:
         context.close()
     assert seen.complaints == [] and seen.dialogs == []
-    assert {url for url in seen.requests if not url.startswith(("data:", "blob:"))} <= {
-        address,
-        f"{address}records.json",
-    }
+    asked = {url for url in seen.requests if not url.startswith(("data:", "blob:"))}
+    assert asked <= {address, f"{address}records.json"}
 
 
 def until(page, condition):

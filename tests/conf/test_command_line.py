@@ -12,8 +12,6 @@ from roformer.cli import (
     DIVERGED,
     InputError,
     compose,
-    read_flags,
-    replaced,
     require_gpus,
 )
 from roformer.config.build import build
@@ -181,14 +179,6 @@ def test_tab_completion_lists_the_pipeline_s_recipes_alone():
     line = {"COMP_LINE": "python scripts/scm.py recipe="}
     asked = script("scm", "-sc", "query=bash", environment=line).stdout.split()
     assert asked == ["recipe=mini", "recipe=paper", "recipe=real", "recipe=smoke"]
-
-
-def test_flags_keep_their_places_when_overrides_change():
-    words = ["-cn", "x", "a=1", "--cfg", "job", "b=2"]
-    arguments = read_flags(words)
-    assert replaced(words, arguments.overrides, ["++a=1", "++b=2"]) == [
-        *("-cn", "x", "++a=1", "--cfg", "job", "++b=2")
-    ]
 
 
 def test_gpus_that_are_not_there_are_refused(capsys):

@@ -214,18 +214,10 @@ def change(name, **changes):
         (lambda f: (f / "bpe.json").write_text("{"), "{f}/bpe.json is damaged ("),
         (lambda f: (f / "bpe.json").write_text("[]"), "{f}/bpe.json is damaged (not a JSON obj"),
         (lambda f: (f / "tokenizer.json").write_bytes(b"\xff"), "{f}/tokenizer.json is damaged ("),
-        (change("bpe.json", format=0), "{f}/bpe.json has format 0, not 1"),
-        (change("bpe.json", words="signs"), "{f} holds a damaged tokenizer (words: Input should"),
-        (change("bpe.json", words="bytes"), "{f} holds a damaged tokenizer (its fingerprint is"),
-        (
-            change("tokenizer.json", model=None),
-            "{f} holds a damaged tokenizer (model: Input should ",
-        ),
-        (change("tokenizer.json", model={}), "{f} holds a damaged tokenizer (model.merges: Field"),
-        (
-            change("tokenizer.json", model={"merges": [["never", "seen"]]}),
-            "{f} holds a damaged tokenizer (never + seen is no merge",
-        ),
+        (change("bpe.json", words="bytes"), "{f} holds a damaged tokenizer ("),
+        (change("bpe.json", fingerprint=None), "{f} holds a damaged tokenizer ("),
+        (change("tokenizer.json", model=None), "{f} holds a damaged tokenizer ("),
+        (change("tokenizer.json", model={"merges": [1]}), "{f} holds a damaged tokenizer ("),
     ],
 )
 def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path, damage, message):

@@ -13,9 +13,9 @@ import pytest
 
 from roformer.config.build import build
 from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
-from roformer.data.byte_vocabulary import ByteVocabulary
 from roformer.data.sources import pieces as byte_sources
 from roformer.data.text import PreparedBytes, prepare_bytes
+from roformer.data.tokenizers import ByteVocabulary
 from roformer.data.toy.docstrings import docstring_documents
 from roformer.errors import InputError
 
@@ -89,17 +89,11 @@ def test_what_is_prepared_is_not_read_again_and_another_text_is(tmp_path, monkey
     assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint != first.fingerprint
 
 
-def test_most_bytes_are_not_exceeded_and_nothing_is_read_beyond_them(tmp_path):
-    asked = []
-
-    def pieces():
-        for piece in (b"abc", b"def", b"ghi"):
-            asked.append(piece)
-            yield piece
-
-    assert b"".join(byte_sources.cut(pieces(), 5)) == b"abcde"
-    assert asked == [b"abc", b"def"]
-    assert b"".join(byte_sources.cut(pieces(), None)) == b"abcdefghi"
+def test_nothing_is_read_beyond_the_most_bytes(tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    (tmp_path / "b.gz").write_bytes(b"no gzip at all")
+    text = prepare(tmp_path, tmp_path / "cache", max_bytes=len(TEXT))
+    assert written(text) == TEXT
 
 
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):

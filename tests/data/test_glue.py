@@ -11,8 +11,8 @@ import pytest
 
 from roformer.config.glue import BuiltinGlue
 from roformer.data import examples as glue
-from roformer.data.columns import read_table
 from roformer.data.examples import prepare_task, read_examples
+from roformer.data.store import read_table
 from roformer.data.tokenizers import WordPiece
 from roformer.data.toy import glue as grammars
 from roformer.errors import InputError
@@ -307,4 +307,4 @@ def test_progress_is_told_by_task(tmp_path, capsys):
     prepare_task("rte", TASKS["rte"], as_files(tmp_path), TOKENIZER, str(tmp_path / "cache"))
     told = capsys.readouterr().err
     assert re.search(r"^rte: reading: 4 rows in [\d.]+ s$", told, re.M)
-    assert re.search(r"^rte: tokenising: 4 rows in [\d.]+ s$", told, re.M)
+    assert re.search(r"^rte: tokenizing: 4 rows in [\d.]+ s$", told, re.M)

@@ -233,7 +233,10 @@ def test_a_real_task_is_prepared_with_a_real_vocabulary(real_data, real_glue, tm
         ("stsb", STSB + "1\ta\tb\t\n", 2, "score '' is no number from 0 to 5"),
         ("stsb", STSB + "1\ta\tb\t5.001\n", 2, "score '5.001' is no number from 0 to 5"),
         ("stsb", STSB + "1\ta\tb\t-0.1\n", 2, "score '-0.1' is no number"),
-        ("stsb", STSB + "1\ta\tb\tnan\n", 2, "score 'nan' is no number"),
+        *(
+            ("stsb", STSB + f"1\ta\tb\t{score}\n", 2, f"score {score!r} is no number")
+            for score in ("nan", "inf", "1e999", "0_4", "0x1")
+        ),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, content, line, problem):

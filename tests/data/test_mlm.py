@@ -1,5 +1,7 @@
 """Masked blocks: what is chosen, what it becomes, and that (seed, epoch, index) decides alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -32,9 +34,9 @@ def stream(count: int, seed: int = 0) -> np.ndarray:
 
 
 def batches(*, seed=0, count=3000, documents="cross", frozen=False, **masking) -> MaskedBatches:
-    blocks = PackedBlocks(stream(count), Vocabulary(), LENGTH)
-    masker = Masker(MaskingConfig(**masking), Vocabulary(), LENGTH)
-    return MaskedBatches(blocks, masker, seed=seed, documents=documents, frozen=frozen)
+    training = SimpleNamespace(sequence_length=LENGTH, documents=documents, first_epoch=0)
+    config = MaskingConfig(**masking)
+    return MaskedBatches(stream(count), Vocabulary(), config, training, None if frozen else seed)
 
 
 def test_blocks_hold_the_stream_in_order():
@@ -121,7 +123,7 @@ def test_samples_are_a_function_of_seed_epoch_and_index():
 def test_every_epoch_holds_every_block_once_in_another_order_with_other_masks():
     data = batches()
     count = len(data.blocks)
-    orders = [[data._locate(epoch * count + i)[1] for i in range(count)] for epoch in range(2)]
+    orders = [[data.block_of(epoch * count + i) for i in range(count)] for epoch in range(2)]
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(count))
     assert orders[0] != orders[1]
     first, second = orders[0].index(0), count + orders[1].index(0)

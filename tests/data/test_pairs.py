@@ -27,7 +27,7 @@ def read(config, split="train"):
 
 
 def numbered(pairs):
-    return [(number, *pair) for number, pair in enumerate(pairs, 1)]
+    return list(pairs)
 
 
 def refused(config, split="train"):
@@ -49,13 +49,13 @@ def test_files_are_read_in_pairs(tmp_path, packed):
 
 def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
     config = write(tmp_path, valid=("\ufeffa \u2028 b\r\nc\x85d\n".encode(), b"e\nf\x0bg"))
-    assert read(config, "valid") == [(1, "a \u2028 b", "e"), (2, "c\x85d", "f\x0bg")]
+    assert read(config, "valid") == [("a \u2028 b", "e"), ("c\x85d", "f\x0bg")]
 
 
 def test_names_and_languages_are_those_of_the_config(tmp_path):
     write(tmp_path, dev=[("one", "eins")])
     config = files(tmp_path, valid="dev", source_language="de", target_language="en")
-    assert read(config, "valid") == [(1, "eins", "one")]
+    assert read(config, "valid") == [("eins", "one")]
 
 
 def test_a_plain_file_goes_before_a_packed_one(tmp_path):
@@ -77,7 +77,7 @@ def test_empty_training_sides_are_left_out_and_counted(tmp_path):
     config = write(tmp_path, train=[("a", "b"), ("", "c"), ("d", " \t"), ("", ""), ("e", "f")])
     source = open_parallel(config)
     for _ in range(2):  # the counts are of one reading
-        assert list(source.rows("train")) == [(1, "a", "b"), (5, "e", "f")]
+        assert list(source.rows("train")) == [("a", "b"), ("e", "f")]
         assert source.empty == 3 and source.pairs_read == {"train": 5}
 
 
@@ -190,12 +190,12 @@ def test_the_hub_is_read_in_batches(hub, monkeypatch):
 
 def test_line_breaks_inside_a_row_of_the_hub_are_spaces(hub):
     hub.splits["train"] = [{"en": "a\nb\r\n", "de": "c \u2028 d"}]
-    assert read(of_hub()) == [(1, "a b", "c \u2028 d")]
+    assert read(of_hub()) == [("a b", "c \u2028 d")]
 
 
 def test_empty_and_null_sentences_of_the_hub(hub):
     hub.splits["train"] = [{"en": "a", "de": ""}, {"en": "b", "de": "c"}]
-    assert read(of_hub()) == [(2, "b", "c")]
+    assert read(of_hub()) == [("b", "c")]
     hub.splits["validation"] = [{"en": "a", "de": "b"}, {"en": "c", "de": ""}]
     assert refused(of_hub(), "valid").startswith(
         "wmt/wmt14 (de-en, validation), row 2, de: an empty sentence"
@@ -264,7 +264,7 @@ def test_built_in_pairs_go_both_ways():
         assert read(config, split) == numbered(builtin_pairs(split, count))
     back = BuiltinParallel(source_language="de", target_language="en", test_pairs=1)
     ((english, german),) = builtin_pairs("test", 1)
-    assert read(back, "test") == [(1, german, english)]
+    assert read(back, "test") == [(german, english)]
     source = open_parallel(config)
     assert source.key() == {"grammar": TRANSLATION_GRAMMAR}
     assert source.describe() == {"kind": "builtin", "grammar": TRANSLATION_GRAMMAR, "pairs": {}}

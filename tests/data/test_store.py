@@ -1,4 +1,4 @@
-"""Prepared data of every kind: made once, whole or not at all, and noticed where anything happened to it."""
+"""Prepared data of every kind: made once, complete or not at all, and checked when opened."""
 
 import errno
 import json
@@ -22,13 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.data import store
-from roformer.data.columns import SplitWriter, read_table
-from roformer.data.store import Builder, Prepared, publish
+from roformer.data.store import Builder, Prepared, SplitWriter, publish, read_table
 from roformer.data.tokens import TokenLists, TokenStream
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
 from tests.data.prepared import MAKE, content, make
-from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import fuzz, lawful, mangled, mangled_json
 
 KINDS = list(MAKE)
 LISTS = pyarrow.large_list(pyarrow.int32())
@@ -79,8 +78,6 @@ def test_mapped_tokens_pickle_as_a_file_name_and_lend_copies(tmp_path):
     stream.lists[0][:] = -1
     assert stream[:3].tolist() == [1, 2, 3]
     assert not stream.lists.tokens.flags.owndata  # the file's own bytes
-    with pytest.raises(ValueError, match="not in steps of 2"):
-        stream[::2]
     here = pickle.loads(pickle.dumps(TokenLists.of([[1], [2, 3]])))
     assert here[1].tolist() == [2, 3]
 
@@ -149,8 +146,7 @@ def test_damage_to_any_file_is_noticed_or_changes_nothing(prepared, data):
     assert found is None or found == whole
 
 
-def test_one_flipped_bit_is_noticed_when_a_run_finds_the_folder(prepared):
-    """The tokens are still tokens: only the sum tells. Nor is a checked file left out."""
+def test_one_flipped_bit_of_any_file_is_noticed(prepared):
     kind, root, folder, whole = prepared
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         good = file.read_bytes()
@@ -163,46 +159,31 @@ def test_one_flipped_bit_is_noticed_when_a_run_finds_the_folder(prepared):
     assert content(make(kind, root)) == whole
 
 
-def test_a_file_that_is_lost_or_cut_is_named(prepared):
+def test_a_lost_file_and_another_manifest_are_refused(prepared):
     kind, root, folder, _ = prepared
-    for file in sorted(folder.glob("*.arrow")):
-        good = file.read_bytes()
-        for wanted in (0, 10):
-            file.write_bytes(good[:wanted]) if wanted else file.unlink()
-            message = f"{file} has {wanted} bytes, not {len(good):,}: delete {folder} and"
-            with pytest.raises(InputError, match=re.escape(message)):
-                make(kind, root)
-        file.write_bytes(good)
-
-
-def test_a_manifest_of_anything_else_is_refused(prepared):
-    kind, root, folder, _ = prepared
-    file = folder / "manifest.json"
-    good = file.read_bytes()
-    try:
-        for bad in NOT_OBJECTS:
-            file.write_bytes(bad)
-            assert lawful(lambda: make(kind, root), f"delete {folder} and") is None
-        for key, value in (("format", 0), ("kind", "else")):
-            file.write_text(json.dumps(json.loads(good) | {key: value}))
-            with pytest.raises(InputError, match=rf"{folder} is .*, not {kind} of format"):
-                make(kind, root)
-        file.unlink()
-        with pytest.raises(InputError, match=r"has no manifest\.json, so it is no prepared data"):
+    again = f"delete {re.escape(str(folder))} and"
+    lost, file = folder / "train.arrow", folder / "manifest.json"
+    for member, message in ((lost, "is not what was written"), (file, "is missing or damaged")):
+        good = member.read_bytes()
+        member.unlink()
+        with pytest.raises(InputError, match=f"{member} {message}.*{again}"):
             make(kind, root)
-        file.mkdir()
-        assert lawful(lambda: make(kind, root), f"delete {folder} and") is None
-        file.rmdir()
-    finally:
-        file.write_bytes(good)
+        member.write_bytes(good)
+    for change in ({"format": 0}, {"kind": "else"}):
+        file.write_text(json.dumps(json.loads(good) | change))
+        with pytest.raises(InputError, match=rf"{folder} is .*, not {kind} of format.*{again}"):
+            make(kind, root)
+    file.write_bytes(good)
 
 
 # --- once ----------------------------------------------------------------------------------------
 
 
-def test_what_is_prepared_is_opened_and_not_made_again(prepared, monkeypatch):
+def test_what_is_prepared_is_only_read(prepared, monkeypatch):
+    """Also on a disk that cannot be written to: no lock is taken."""
     kind, root, folder, whole = prepared
     monkeypatch.setattr(Builder, "seal", None)
+    monkeypatch.setattr(store, "_locked", None)
     assert content(make(kind, root)) == whole
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert str(root) not in (folder / "manifest.json").read_text()
@@ -240,30 +221,22 @@ def test_a_changed_source_is_prepared_anew(tmp_path, kind):
 # --- whole or not at all -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("bug"), InputError("bad")])
-def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, kind, error):
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), InputError("bad"), OSError(errno.ENOSPC, "No space left")]
+)
+def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(SplitWriter, "append", fail)
-        with pytest.raises(type(error)):
-            make(kind, tmp_path)
-    assert list((tmp_path / "cache" / kind).iterdir()) == []
-    assert make(kind, tmp_path).folder.is_dir()
-
-
-def test_a_full_disk_cleans_up_and_names_the_way_out(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(SplitWriter, "append", full)
-    with pytest.raises(OSError, match=r"disk is full.*runtime\.cache_dir") as caught:
-        make("text", tmp_path)
-    assert caught.value.errno == errno.ENOSPC
-    assert str(caught.value.filename).startswith(str(tmp_path / "cache" / "text"))
+        with pytest.raises(type(error)) as caught:
+            make("text", tmp_path)
+    if isinstance(error, OSError):
+        assert re.search(r"disk is full.*runtime\.cache_dir", str(caught.value))
+        assert str(caught.value.filename).startswith(str(tmp_path / "cache" / "text"))
     assert list((tmp_path / "cache" / "text").iterdir()) == []
+    assert make("text", tmp_path).folder.is_dir()
 
 
 HANG = """
@@ -279,8 +252,8 @@ make(sys.argv[1], Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_killed_process_left_goes_and_what_a_living_one_makes_stays(tmp_path, kind):
+def test_what_a_killed_process_left_goes_and_what_a_living_one_makes_stays(tmp_path):
+    kind = "text"
     process = subprocess.Popen(
         [sys.executable, "-c", HANG, kind, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE
     )
@@ -315,29 +288,6 @@ def test_two_processes_at_once_make_one(tmp_path, kind):
     assert len(list((tmp_path / "cache" / kind).iterdir())) == 1
 
 
-def test_who_has_to_wait_says_for_whom_and_makes_nothing(tmp_path, capsys):
-    folder, said, made = tmp_path / "made", [], []
-
-    def second(_):
-        made.append("second")
-
-    def first(_):
-        made.append("first")
-        other.start()
-        deadline = time.monotonic() + 60
-        while not any(said) and time.monotonic() < deadline:
-            said.append(capsys.readouterr().err)
-            time.sleep(0.01)
-
-    other = threading.Thread(target=publish, args=(folder, second, True))
-    publish(folder, first, True)
-    other.join()
-    holder = f"process {os.getpid()} on {socket.gethostname()}"
-    assert "".join(said) == f"waiting: {holder} is making {folder}\n"
-    assert made == ["first"]
-    assert [path.name for path in tmp_path.iterdir()] == ["made"]
-
-
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -350,7 +300,7 @@ publish(Path(sys.argv[1]), make, False)
 """
 
 
-def test_who_waits_for_a_process_that_is_killed_makes_it(tmp_path, capsys):
+def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp_path, capsys):
     folder = tmp_path / "made"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], cwd=REPOSITORY, stdout=subprocess.PIPE
@@ -365,7 +315,9 @@ def test_who_waits_for_a_process_that_is_killed_makes_it(tmp_path, capsys):
         while not said and time.monotonic() < deadline:
             said = capsys.readouterr().err
             time.sleep(0.01)
-        assert said.startswith(f"waiting: process {holder.pid} on ")
+        assert (
+            said == f"waiting: process {holder.pid} on {socket.gethostname()} is making {folder}\n"
+        )
         assert not folder.exists()
     finally:
         holder.kill()
@@ -374,10 +326,3 @@ def test_who_waits_for_a_process_that_is_killed_makes_it(tmp_path, capsys):
         other.join()
     assert [path.name for path in folder.iterdir()] == ["whole"]
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
-
-
-def test_other_processes_only_read_what_is_there(prepared, monkeypatch):
-    """Also on a disk that they cannot write to: no lock is taken."""
-    kind, root, _, whole = prepared
-    monkeypatch.setattr(store, "_alone", None)
-    assert content(make(kind, root)) == whole

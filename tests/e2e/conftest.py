@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
-from roformer.pipelines.pretrain import pretrain
+from roformer.pipelines.run import train
 from roformer.training.loop import Loop
 
 SMALL = [
@@ -91,7 +91,7 @@ def small_run(arguments, *overrides, runs="runs"):
         PretrainConfig,
         compose("pretrain", [*arguments, *overrides, f"{where.removesuffix('runs')}{runs}"]),
     )
-    summary = pretrain(config)
+    summary = train("pretrain", config)
     return summary, Path(config.runtime.runs_dir) / "pretrain" / summary["run_id"]
 
 

@@ -8,14 +8,18 @@ import torch
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import plain
+from roformer.config.lm import CausalConfig
 from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig, Seq2SeqConfig
-from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
+from roformer.data.tokenizers import SPECIAL_TOKENS, ByteVocabulary, WordPiece
+from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.training.checkpoint import Checkpoints
 
+LENGTH = 40
+"""Tokens of the training's texts."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [
     "the",
@@ -114,45 +118,64 @@ def write_run(folder, model, tokenizer, description, config, summary, steps=(8,)
     return folder
 
 
-def masked_lm_run(folder, config, tokenizer=UNCASED):
-    description = {
-        "kind": "mlm",
+def described(kind, config, tokenizer, **more):
+    return {
+        "kind": kind,
         "model": plain(config),
         "vocab_size": tokenizer.size,
         "tokenizer": tokenizer.fingerprint,
+        **more,
     }
+
+
+def masked_lm_run(folder, config, tokenizer=UNCASED):
     return write_run(
         folder,
         shaken(MaskedLM(config, tokenizer.size)),
         tokenizer,
-        description,
-        {"data": {"kind": "builtin"}, "training": {"sequence_length": 40, "precision": "bf16"}},
+        described("mlm", config, tokenizer),
+        {"data": {"kind": "builtin"}, "training": {"sequence_length": LENGTH, "precision": "bf16"}},
         {"metrics": {"valid/mlm_loss": 3.25, "valid/mlm_accuracy": 0.5}},
     )
 
 
-def classifier_run(folder, config, labels, *, pairs=False, tokenizer=UNCASED, max_length=24):
+def classifier_run(folder, config, labels, *, pairs=False):
     task = "stsb" if labels is None else "mrpc"
-    description = {
-        "kind": "classifier",
-        "model": plain(config),
-        "vocab_size": tokenizer.size,
-        "tokenizer": tokenizer.fingerprint,
-        "task": task,
-        "labels": labels,
-        "scores": [0.0, 5.0] if labels is None else None,
-        "texts": ["a", "b"] if pairs else ["a"],
-        "max_length": max_length,
-        "head_dropout": 0.2,
-    }
-    outputs = len(labels or "1")
+    description = described(
+        "classifier",
+        config,
+        UNCASED,
+        task=task,
+        labels=labels,
+        texts=["a", "b"] if pairs else ["a"],
+        max_length=24,
+        head_dropout=0.2,
+    )
     return write_run(
         folder,
-        shaken(Classifier(config, tokenizer.size, outputs, dropout=0.2)),
-        tokenizer,
+        shaken(Classifier(config, UNCASED.size, len(labels or "1"), dropout=0.2)),
+        UNCASED,
         description,
         {"data": {"kind": "files", "path": "glue"}, "training": {"precision": "fp32"}},
         {"metrics": {f"{task}/score": 0.75, f"{task}/empty": None, "valid/loss": 0.5}},
+    )
+
+
+def causal_run(folder, position, tokenizer=UNCASED, **changes):
+    """Write a run of a causal model; without a tokenizer it reads bytes."""
+    config = CausalConfig(**{**TINY, "position": position, **changes})
+    vocabulary = tokenizer or ByteVocabulary()
+    reads = "tokens" if tokenizer else "bytes"
+    return write_run(
+        folder,
+        shaken(CausalLM(config, vocabulary.size)),
+        vocabulary,
+        described("causal", config, vocabulary, reads=reads, length=LENGTH),
+        {
+            "data": {"kind": "builtin" if tokenizer else "bytes_builtin"},
+            "training": {"sequence_length": LENGTH, "precision": "fp32"},
+        },
+        {"metrics": {"valid/loss": 3.25} if tokenizer else {"test/bits_per_byte": 2.5}},
     )
 
 
@@ -176,28 +199,16 @@ def taught_to_end(model, bpe, updates):
 
 
 def translation_run(folder, position, bpe, *, norm, updates=0, search=None, **changes):
-    config = Seq2SeqConfig(
-        name="transformer",
-        size="tiny",
-        layers=2,
-        decoder_layers=1,
-        hidden_size=32,
-        heads=2,
-        intermediate_size=48,
-        norm=norm,
-        position=position,
-        attention=SoftmaxAttention(),
-        **changes,
+    settings = {**TINY, "name": "transformer", "decoder_layers": 1, "position": position}
+    config = Seq2SeqConfig(**settings, norm=norm, **changes)
+    description = described(
+        "translation",
+        config,
+        bpe,
+        languages=[bpe.source_language, bpe.target_language],
+        search=plain(search or SearchConfig()),
+        max_length=30,
     )
-    description = {
-        "kind": "translation",
-        "model": plain(config),
-        "vocab_size": bpe.size,
-        "tokenizer": bpe.fingerprint,
-        "languages": [bpe.source_language, bpe.target_language],
-        "search": plain(search or SearchConfig()),
-        "max_length": 30,
-    }
     model = taught_to_end(shaken(Seq2Seq(config, bpe.size)), bpe, updates)
     return write_run(
         folder,

@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 IMPORTED = (
     *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
     *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
-    *("roformer.pipelines.glue", "roformer.pipelines.wmt", "roformer.report.glue"),
+    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.glue"),
 )
 """What a start would import, also late: wandb imports the most when it begins a run."""
 
@@ -252,17 +252,18 @@ def watch(spy: Spy) -> None:
     import shutil
 
     from roformer.inference.translate import Translator
-    from roformer.pipelines import finetune, glue, pretrain, run, wmt
+    from roformer.pipelines import glue, run
+    from roformer.tasks import classification, mlm, translation
     from roformer.training import checkpoint, records
     from roformer.training.checkpoint import Checkpoints
     from roformer.training.loop import Loop
     from roformer.training.tracking import WandbTracker
 
-    for module, prepare in ((pretrain, "prepare"), (glue, "prepare_task"), (wmt, "prepare")):
+    for module, prepare in ((mlm, "prepare"), (glue, "prepare_task"), (translation, "prepare")):
         spy.during(module, prepare, "preparing the text")
     spy.during(run, "open_tracker", "starting the tracker")
     spy.during(Loop, "_update", "update")
-    for task in (pretrain.MaskedLMTask, finetune.ClassificationTask, wmt.TranslationTask):
+    for task in (mlm.MaskedLMTask, classification.ClassificationTask, translation.TranslationTask):
         spy.during(task, "evaluate", "evaluation")
     spy.after(records.RunFolder, "log", "half a row", lambda folder, row: cut_line(folder.metrics))
     spy.during(WandbTracker, "log", "tracker: a row")
@@ -315,25 +316,25 @@ def watch(spy: Spy) -> None:
         shutil, "rmtree", lambda path, *rest: removal(Path(path)), lambda path, *rest: thin(path)
     )
 
-    spy.during(finetune.ClassificationTask, "write_predictions", "predictions")
+    spy.during(classification.ClassificationTask, "write_predictions", "predictions")
     spy.after(
-        finetune.ClassificationTask,
+        classification.ClassificationTask,
         "write_predictions",
         "half of the predictions",
-        lambda task, folder: cut(next(folder.iterdir())),
+        lambda task, run: cut(next((run / "predictions").iterdir())),
     )
-    spy.before(checkpoint, "keep_only_best", "only the best: before")
-    spy.during(checkpoint, "keep_only_best", "only the best: during")
+    spy.before(run, "keep_only_best", "only the best: before")
+    spy.during(run, "keep_only_best", "only the best: during")
     spy.before(Path, "unlink", lambda path, *rest: f"unlink {path.name}")
-    spy.during(wmt, "save_average", "averaging")
+    spy.during(translation, "save_average", "averaging")
     spy.during(
         Translator,
         "translate_ids",
         lambda translator, sources: "beam search" if translator.search.beam > 1 else None,
     )
-    spy.during(wmt, "translation_scores", "scores")
+    spy.during(translation, "translation_scores", "scores")
     spy.after(
-        wmt,
+        translation,
         "write_lines",
         "half of the translations",
         lambda folder, lines: cut(folder / "test.averaged.txt"),

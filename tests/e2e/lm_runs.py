@@ -7,8 +7,7 @@ from accelerate.state import AcceleratorState, PartialState
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.pipelines.charlm import charlm
-from roformer.pipelines.clm import clm
+from roformer.pipelines.run import train
 
 COMMON = [
     "tracker=none",
@@ -42,16 +41,15 @@ SMALL = {
         *COMMON,
     ],
 }
-PIPELINES = {"charlm": (CharLMConfig, charlm), "clm": (CausalLMConfig, clm)}
+PIPELINES = {"charlm": CharLMConfig, "clm": CausalLMConfig}
 
 
 def small_run(pipeline: str, where: list[str], *overrides: str, runs: str = "runs"):
     """Run in this process; return (summary, run folder)."""
     AcceleratorState._reset_state()
     PartialState._reset_state()
-    kind, action = PIPELINES[pipeline]
     folder = next(a for a in where if a.startswith("runtime.runs_dir=")).removesuffix("runs")
     arguments = [*SMALL[pipeline], *where, *overrides, f"{folder}{runs}"]
-    config = build(kind, compose(pipeline, arguments))
-    summary = action(config)
+    config = build(PIPELINES[pipeline], compose(pipeline, arguments))
+    summary = train(pipeline, config)
     return summary, Path(config.runtime.runs_dir) / pipeline / summary["run_id"]

@@ -19,8 +19,8 @@ from unittest import mock
 import pytest
 
 from roformer.cli import one_line_errors
-from roformer.pipelines import wmt as translation
-from roformer.pipelines.finetune import ClassificationTask
+from roformer.tasks import translation
+from roformer.tasks.classification import ClassificationTask
 from roformer.training.checkpoint import Checkpoints, damage
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder

@@ -14,6 +14,8 @@ from omegaconf import OmegaConf
 from torch.nn import functional
 
 import roformer
+from roformer.analysis.pretrained import open_pretrained
+from roformer.analysis.replay import replay
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.data.causal import validation_sample
@@ -25,8 +27,6 @@ from roformer.inference.generate import load_generator
 from roformer.inference.start import find_start
 from roformer.interop.layout import convert_run_layout
 from roformer.models.causal import CausalLM
-from roformer.pipelines.pretrained import open_pretrained
-from roformer.pipelines.replay import replay
 from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, assert_same, results

@@ -7,7 +7,7 @@ import torch
 
 from roformer.errors import Diverged
 from roformer.pipelines import run as runs
-from roformer.pipelines.pretrain import MaskedLMTask
+from roformer.tasks.mlm import MaskedLMTask
 from tests.e2e.conftest import assert_same, results, small_run
 
 pytestmark = pytest.mark.slow  # half precision is slow on CPUs

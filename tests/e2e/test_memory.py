@@ -28,7 +28,7 @@ from roformer.data.store import Builder, Prepared
 from roformer.data.tokenizers import train_wordpiece
 from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import Pairs, Updates
-from roformer.pipelines import pretrain as pretraining
+from roformer.tasks import mlm
 from roformer.training.loop import Loop
 from roformer.training.process import KeptMemory, tune_process
 from tests.conftest import REPOSITORY
@@ -152,7 +152,7 @@ def over_corpus(folder: Path, name: str) -> dict[str, int]:
     def opened(config: object = None) -> text.PreparedText:
         return text.PreparedText(Prepared.open(prepared, "text"))
 
-    pretraining.prepare = opened
+    mlm.prepare = opened
     samples = Samples()
     samples.start()
     small_run(

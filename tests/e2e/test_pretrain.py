@@ -13,7 +13,7 @@ from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
 from roformer.errors import Diverged, InputError
-from roformer.pipelines.pretrain import MaskedLMTask, prepare
+from roformer.tasks.mlm import MaskedLMTask, prepare
 from roformer.training import checkpoint, task, tensors
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
@@ -265,7 +265,7 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, process
     task = MaskedLMTask(config, prepare(config))
     for count in (1, 2, 5, 8):
         numbers = range(16, 16 + count)
-        shares = [task._micro_batches(numbers, rank, processes) for rank in range(processes)]
+        shares = [task._share(numbers, rank, processes) for rank in range(processes)]
         assert [n for share in shares for batch in share for n in batch] == list(numbers)
         assert all(1 <= len(batch) <= 8 for share in shares for batch in share)
 

@@ -23,13 +23,12 @@ register(
     Pipeline(
         name="backwards",
         config="toy.config:BackwardsConfig",
-        train="toy.task:train",
+        task="toy.task:open_run",
         kind="mlm",
         headline=Metric("valid/backwards_loss", higher_is_better=False),
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
-        prepare="toy.task:prepare",
-        task="toy.task:open_task",
-        plan=Plan("toy.config:BackwardsPlan", "roformer.pipelines.plan:plan_pretraining"),
+        prepare="roformer.tasks.mlm:prepare",
+        plan=Plan("toy.config:BackwardsPlan", "roformer.analysis.plan:plan_sequences"),
         script="toy/train.py",
         groups=("text",),
         conf=Path(__file__).parent / "conf",
@@ -57,8 +56,8 @@ class BackwardsPlan(Devices, BackwardsConfig):
     """Of the toy."""
 '''
 TASK = """
-from roformer.pipelines.pretrain import MaskedLMTask, prepare
-from roformer.pipelines.run import Opened, Run, resolve, say
+from roformer.tasks.mlm import MaskedLMTask, prepare
+from roformer.training.task import Opened
 
 
 class BackwardsTask(MaskedLMTask):
@@ -74,20 +73,16 @@ class BackwardsTask(MaskedLMTask):
     def degenerate(self, metrics):
         return False
 
+    def introduction(self):
+        return [f"reading from the end, {self.config.chunk} tokens at once"]
 
-def open_task(config):
-    shards = prepare(config)
-    return Opened(config, BackwardsTask(config, shards), config.training, shards.fingerprint)
+    def result(self, summary, run):
+        return [f"run: {run}"]
 
 
-def train(config):
-    config, shards = resolve(config), prepare(config)
-    run = Run("backwards", config, shards.fingerprint)
-    if run.summary is not None:
-        return run.summary
-    task = BackwardsTask(config, shards)
-    say(f"reading from the end, {config.chunk} tokens at once")
-    return run.train(task, config.training, shards.tokenizer)
+def open_run(config):
+    text = prepare(config)
+    return Opened(config, text.fingerprint, text.tokenizer, lambda: BackwardsTask(config, text))
 """
 SCRIPT = """
 from roformer.cli import main

@@ -11,14 +11,14 @@ from accelerate.state import AcceleratorState, PartialState
 from omegaconf import OmegaConf
 
 import roformer
+from roformer.analysis.replay import replay
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
-from roformer.pipelines import scm as pipeline
-from roformer.pipelines.replay import replay
-from roformer.pipelines.scm import TripletTask, prepare, scm, start_of
+from roformer.pipelines.run import train
+from roformer.tasks.classification import TripletTask, open_triplets
 from roformer.training.loop import Loop
 from tests.e2e.conftest import assert_same, small_run, weights
 
@@ -51,8 +51,19 @@ def run(arguments, *overrides):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = config_of(arguments, *overrides)
-    made = scm(config)
+    made = train("scm", config)
     return made, Path(config.runtime.runs_dir) / "scm" / made["run_id"]
+
+
+def task_of(arguments, *overrides) -> TripletTask:
+    """Return the task of a run that has not begun."""
+    return open_triplets(config_of(arguments, "training.precision=fp32", *overrides)).build()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return (summary, folder) of a run, to be left as it is."""
+    return run([*SMALL, *places(tmp_path_factory.mktemp("trained"))])
 
 
 def rows_of(folder, split):
@@ -101,39 +112,31 @@ def test_a_record_says_what_came_out(small):
     assert rows[-1]["test/accuracy"] == summary["metrics"]["test/accuracy"]
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_predictions_are_those_the_metrics_are_of(small, split):
-    """Of the best validation's weights, the test's too."""
-    summary, folder = run(small)
-    rows = rows_of(folder, split)
-    scores = np.array([[float(row["score_b"]), float(row["score_c"])] for row in rows])
-    labels = np.array([{"B": 0, "C": 1}[row["label"]] for row in rows])
-    best = summary["best"]["metrics"] if split == "validation" else summary["metrics"]
-    name = "valid" if split == "validation" else "test"
-    assert ranking_accuracy(scores, labels) == best[f"{name}/accuracy"]
-
-
-def test_the_test_set_is_read_by_the_best_weights(small):
+def test_predictions_are_those_the_metrics_are_of_and_the_best_weights(small):
     """At a rate at which the last epoch is not the best; catches a test by the last weights."""
     summary, folder = run(small, "training.epochs=4", "optimizer.learning_rate=3e-2")
     assert summary["best"]["step"] < summary["steps"]
-    rows = rows_of(folder, "test")
-    config = config_of(small)
-    start = start_of(config)._replace(weights=weights(folder, "best"), name="best")
-    task = TripletTask(config, prepare(config, start), start)
+    metrics = {**summary["metrics"], **summary["best"]["metrics"]}
+    task = task_of(small)
     task.model.load_state_dict(weights(folder, "best"))
     task.model.eval()
-    with torch.no_grad():
-        scores = pipeline.scores_of(task.model, task.test.inputs[range(8)])
-    told = [[float(row["score_b"]), float(row["score_c"])] for row in rows]
-    torch.testing.assert_close(scores, torch.tensor(told), atol=1e-4, rtol=1e-3)
+    for split, name, part in (("validation", "valid", task.valid), ("test", "test", task.test)):
+        rows = rows_of(folder, split)
+        scores = np.array([[float(row["score_b"]), float(row["score_c"])] for row in rows])
+        labels = np.array([{"B": 0, "C": 1}[row["label"]] for row in rows])
+        assert ranking_accuracy(scores, labels) == metrics[f"{name}/accuracy"]
+        with torch.no_grad():
+            expected = task.outputs(task.model, part.inputs[range(8)]).numpy()
+        np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-3)
 
 
-def test_pairs_that_are_cut_are_counted(small, capsys):
-    summary, _ = run(small)
+def test_pairs_that_are_cut_are_counted(small, trained):
+    summary, _ = trained
     assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64
-    told = capsys.readouterr().out
-    assert "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens" in told
+    assert (
+        "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens"
+        in task_of(small).introduction()
+    )
 
 
 def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
@@ -155,14 +158,14 @@ def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
 
 
 def test_a_model_at_chance_is_degenerate(small):
-    summary, _ = run(small, "optimizer.learning_rate=1e-9")
+    summary, _ = run(small, "optimizer.learning_rate=1e-9", "training.epochs=1")
     assert summary["status"] == "degenerate"
 
 
-def test_a_finished_run_is_kept(small, monkeypatch):
-    _, folder = run(small)
+def test_a_finished_run_is_kept(trained, monkeypatch):
+    summary, folder = trained
     monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished run was trained again"))
-    assert run(small)[1] == folder
+    assert run([*SMALL, *places(folder.parents[2])]) == (summary, folder)
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -183,45 +186,44 @@ def test_a_killed_run_goes_on_as_if_never_stopped(small, tmp_path, stop_at):
 
 @pytest.mark.parametrize("loss", ["ranking", "bce"])
 def test_accumulation_equals_one_batch_and_divides_no_triplet(small, tmp_path, loss, monkeypatch):
-    seen = []
-    score = pipeline.scores_of
-    monkeypatch.setattr(
-        pipeline, "scores_of", lambda m, b: seen.append(b["input_ids"].shape[:2]) or score(m, b)
-    )
-    _, first = run(small, f"training.loss={loss}")
+    seen, outputs = [], TripletTask.outputs
+
+    def watched(task, model, batch):
+        seen.append(tuple(batch["input_ids"].shape[:2]))
+        return outputs(task, model, batch)
+
+    monkeypatch.setattr(TripletTask, "outputs", watched)
+    given = [f"training.loss={loss}", "training.epochs=1"]
+    _, first = run(small, *given)
     assert all(pairs == 2 for _, pairs in seen)
     seen.clear()
     where = f"runtime.runs_dir={tmp_path / 'cut'}"
-    _, second = run(small, f"training.loss={loss}", where, "runtime.micro_batch_size=5")
-    assert {tuple(shape) for shape in seen} >= {(2, 2)}
+    _, second = run(small, *given, where, "runtime.micro_batch_size=5")
+    assert (2, 2) in seen
     assert_close_but_the_shift(second, first)
 
 
 @pytest.mark.parametrize("loss", ["ranking", "bce"])
 def test_the_loss_is_that_of_its_definition(small, loss):
-    config = config_of(small, f"training.loss={loss}", "training.precision=fp32")
-    start = start_of(config)
-    task = TripletTask(config, prepare(config, start), start)
+    task = task_of(small, f"training.loss={loss}")
     scores, labels = torch.tensor([[2.0, -1.0], [0.5, 0.25]]), torch.tensor([0, 1])
     closer, other = torch.tensor([2.0, 0.25]), torch.tensor([-1.0, 0.5])
     if loss == "ranking":
         expected = -(closer.exp() / (closer.exp() + other.exp())).log().sum()
     else:
         expected = -(closer.sigmoid().log() + (1 - other.sigmoid()).log()).sum()
-    torch.testing.assert_close(task._loss(scores, labels), expected)
+    torch.testing.assert_close(task.summed_loss(scores, labels), expected)
     batch = task.batches[[0, 1, 2]]
     assert task.targets(batch) == (3 if loss == "ranking" else 6)
 
 
 def test_short_pairs_come_first_in_the_first_epoch_alone(small):
     given = ["training.max_length=512", "training.batch_size=4", "training.order=short_first"]
-    config = config_of(small, *given)
-    start = start_of(config)
-    task = TripletTask(config, prepare(config, start), start)
+    task = task_of(small, *given)
 
     def sizes(epoch):
-        updates = range(epoch * task.epochs.updates + 1, (epoch + 1) * task.epochs.updates + 1)
-        batches = [task.keys(update, 0, 1)[0] for update in updates]
+        steps = range(epoch * task.epochs.steps + 1, (epoch + 1) * task.epochs.steps + 1)
+        batches = [task.keys(step, 0, 1)[0] for step in steps]
         assert sorted(n for batch in batches for n in batch.tolist()) == [*range(40)]
         return [int(task.batches.lengths[batch].max()).bit_length() for batch in batches]
 
@@ -229,8 +231,8 @@ def test_short_pairs_come_first_in_the_first_epoch_alone(small):
     assert sizes(1) != sorted(sizes(1))
 
 
-def test_an_update_can_be_replayed(small):
-    _, folder = run(small)
+def test_a_step_can_be_replayed(trained):
+    _, folder = trained
     found = replay(folder, 3)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (logged,) = (row["train/loss"] for row in rows if row["step"] == 3)
@@ -245,9 +247,7 @@ def test_an_update_can_be_replayed(small):
 @pytest.mark.parametrize("head", ["none", "dense"])
 def test_padding_changes_no_score(small, pooling, head):
     """Catches a mean over padding, and a mask that does not arrive."""
-    config = config_of(small, f"pair.pooling={pooling}", f"pair.head={head}")
-    start = start_of(config)
-    task = TripletTask(config, prepare(config, start), start)
+    task = task_of(small, f"pair.pooling={pooling}", f"pair.head={head}")
     task.model.eval()
     batch = task.batches[[0]]
     padded = {
@@ -258,7 +258,7 @@ def test_padding_changes_no_score(small, pooling, head):
     mask = batch.get("attention_mask", ones)
     padded["attention_mask"] = torch.nn.functional.pad(mask, (0, 7))
     with torch.no_grad():
-        plain, other = (pipeline.scores_of(task.model, b) for b in (batch, padded))
+        plain, other = (task.outputs(task.model, b) for b in (batch, padded))
     torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
     assert ("pooler.weight" in dict(task.model.named_parameters())) == (head == "dense")
 
@@ -285,13 +285,11 @@ def pretrained(tmp_path, small):
 
 def test_a_run_of_ours_gives_its_weights_and_tokenizer(small, pretrained, capsys):
     _, folder = pretrained
-    task_config = config_of(small, f"init_from={folder.name}")
-    start = start_of(task_config)
-    task = TripletTask(task_config, prepare(task_config, start), start)
+    task = task_of(small, f"init_from={folder.name}")
     for name, tensor in weights(folder).items():
         if name.startswith("encoder."):
             assert torch.equal(task.model.state_dict()[name], tensor), name
-    summary, _ = run(small, f"init_from={folder.name}")
+    summary, _ = run(small, f"init_from={folder.name}", "training.epochs=1")
     assert summary["init_from"] == folder.name
     assert "weights from" in capsys.readouterr().out
 
@@ -300,26 +298,25 @@ def test_auto_pretrains_this_model_and_tokenizer_once(small, pretrained):
     arguments, _ = pretrained
     given = [a for a in arguments if not a.startswith(("runtime.", "tracker", "model."))]
     given = [a for a in given if "words" not in a and "vocab" not in a]
-    auto = ["init_from=auto", f"pretraining={given}"]
+    auto = ["init_from=auto", f"pretraining={given}", "training.epochs=1"]
     first, _ = run(small, *auto)
     (folder,) = Path(config_of(small).runtime.runs_dir, "pretrain").glob("*/")
     assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
     assert run(small, *auto)[0]["run_id"] == first["run_id"]
 
 
-def test_a_scorer_is_no_model_of_texts_but_a_start(small):
-    _, folder = run(small)
+def test_a_scorer_is_no_model_of_texts_but_a_start(small, trained):
+    _, folder = trained
     with pytest.raises(InputError, match="scores pairs of documents"):
         roformer.load_model(folder)
     summary, _ = run(small, f"init_from={folder}", "training.epochs=1")
     assert summary["init_from"] == str(folder)
 
 
-def test_another_level_of_tokens_than_the_weights_is_refused(small, pretrained):
-    with pytest.raises(
-        InputError, match=r"tokenizer\.words=none is not how .* set tokenizer.words"
-    ):
-        run(small, f"init_from={pretrained[1].name}", "tokenizer.words=none")
+def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
+    other = r"tokenizer\.words=none is not how .* set tokenizer.words"
+    with pytest.raises(InputError, match=other):
+        run(small, f"init_from={trained[1]}", "tokenizer.words=none")
 
 
 def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained):

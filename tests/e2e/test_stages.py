@@ -7,16 +7,16 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
+from roformer.analysis.replay import replay
 from roformer.cli import compose
 from roformer.config.build import build, from_yaml, run_id
 from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
-from roformer.pipelines.pretrain import MaskedLMTask, prepare
-from roformer.pipelines.replay import replay
 from roformer.pipelines.stages import stages_of, train_stages
 from roformer.report.paper import read_paper, stages_table
 from roformer.report.runs import read_runs
+from roformer.tasks.mlm import MaskedLMTask, prepare
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
 from tests.e2e.conftest import assert_same, results, weights

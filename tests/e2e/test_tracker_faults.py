@@ -1,16 +1,11 @@
-"""Training does not depend on wandb: missing, logged out, failing, its service killed or frozen."""
+"""Training does not depend on wandb: logged out, its service killed or frozen."""
 
 import os
 import signal
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from roformer.config.schema import TrackerConfig
-from roformer.training import tracking
-from roformer.training.tracking import NoTracker, WandbTracker, open_tracker
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results
 from tests.e2e.kill_harness import Nursery, until
@@ -82,47 +77,3 @@ def test_without_a_key_it_goes_on_offline(nursery, arguments, tmp_path):
         f"wandb is offline (it could not go online: UsageError): wandb sync {place} sends this run later"
     )
     assert offline.stat().st_size > 0
-
-
-def test_a_missing_wandb_is_told_in_one_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    tracker = open_tracker(TrackerConfig(kind="wandb"), tmp_path, "name", {}, None)
-    assert isinstance(tracker, NoTracker)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("wandb cannot be imported") and "tracker=none" in line
-
-
-class Faulty:
-    """A run of wandb's whose methods do what a test wants from the second row on."""
-
-    def __init__(self, fault):
-        self.fault, self.rows, self.calls = fault, [], 0
-        self.summary = {}
-
-    def log(self, row):
-        self.calls += 1
-        if self.calls > 1:
-            self.fault()
-        self.rows.append(row)
-
-    def finish(self, exit_code):
-        self.fault()
-
-
-def refuse():
-    raise TypeError("not a number")
-
-
-@pytest.mark.parametrize("fault", [refuse, threading.Event().wait], ids=["raises", "hangs"])
-def test_a_call_that_fails_is_the_last_one(monkeypatch, capsys, fault):
-    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
-    tracker = WandbTracker.__new__(WandbTracker)
-    tracker.run, tracker._aside = run = Faulty(fault), False
-    run = run[0]
-    for step in (1, 2, 3):
-        tracker.log({"step": step})
-    tracker.finish("done", {"metrics": {"x": 1.0}})
-    assert run.rows == [{"global_step": 1}] and run.calls == 2 and run.summary == {}
-    (line,) = capsys.readouterr().err.splitlines()
-    kind = "TypeError" if fault is refuse else "TimeoutError"
-    assert line == f"wandb stopped answering ({kind}): metrics go on in metrics.jsonl alone"

@@ -160,7 +160,7 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
 
 def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
     """Catches an average that is there but half, and checkpoints that scoring needs and pruned."""
-    scored = "roformer.pipelines.wmt.translation_scores"
+    scored = "roformer.tasks.translation.translation_scores"
     real, calls = translation_scores, []
 
     def dying(*given):

@@ -8,7 +8,7 @@ from accelerate.state import AcceleratorState, PartialState
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.wmt import WmtConfig
-from roformer.pipelines.wmt import wmt
+from roformer.pipelines.run import train
 
 SMALL = [
     "recipe=smoke",
@@ -59,5 +59,5 @@ def small_run(arguments, *overrides, runs="runs"):
     config = build(
         WmtConfig, compose("wmt", [*arguments, *overrides, f"{where.removesuffix('runs')}{runs}"])
     )
-    summary = wmt(config)
+    summary = train("wmt", config)
     return summary, Path(config.runtime.runs_dir) / "wmt" / summary["run_id"]

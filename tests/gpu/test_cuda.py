@@ -47,10 +47,10 @@ def test_a_run_learns(arguments, overrides):
 def test_the_search_is_that_of_the_cpu():
     from roformer.evaluation.beam import beam_search
     from roformer.models.seq2seq import BeamDecoding
-    from tests.property.test_seq2seq import build, texts
+    from tests.property.models import build, tokens
 
-    model = build("rotary")
-    source, mask, _ = texts(rows=5)
+    model, source = build("translation", "rotary"), tokens(rows=5, length=9)
+    mask = torch.arange(9) < torch.tensor([[9], [1], [4], [7], [9]])
     outcomes = []
     for device in ("cpu", "cuda"):
         decoding = BeamDecoding(model.to(device), source.to(device), mask.to(device), 4)

@@ -17,13 +17,6 @@ from pathlib import Path
 import datasets  # noqa: F401
 from transformers import AutoConfig, AutoModel  # noqa: F401
 
-import roformer.cli
-import roformer.pipelines.glue
-import roformer.pipelines.pretrain
-import roformer.pipelines.wmt
-import roformer.report.glue
-import roformer.report.wmt  # noqa: F401
-
 LIMIT = 170
 """Seconds after which a command that hangs is ended."""
 

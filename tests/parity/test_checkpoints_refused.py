@@ -79,7 +79,7 @@ BROKEN = {
     ),
     "missing in the head": (
         dropped("transform.dense.bias"),
-        "lacks weights of its head: cls.predictions.transform.dense.bias$",
+        ": lacks weights of its head: cls.predictions.transform.dense.bias$",
     ),
     "another shape": (
         lambda s: s | {"roformer.encoder.layer.0.output.dense.weight": torch.ones(3, 3)},

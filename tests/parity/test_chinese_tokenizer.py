@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, RoFormerTokenizer
 
 from roformer.config.schema import TokenizerConfig
-from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece, train_wordpiece
+from roformer.data.tokenizers import (
+    SPECIAL_TOKENS,
+    WordPiece,
+    load_wordpiece,
+    train_wordpiece,
+    train_words,
+)
 from roformer.data.toy.cases import case_documents
-from roformer.data.word_vocabulary import train_words
 from roformer.errors import InputError
 
 DOCUMENTS = [
@@ -170,11 +175,9 @@ def test_characters_of_chinese_are_learnt_beyond_those_of_an_alphabet():
     assert sum(len(entry) == 1 for entry in few.vocabulary) == 1000
 
 
-def test_training_wants_chinese_and_reads_it_again():
+def test_training_wants_chinese():
     with pytest.raises(InputError, match=r"no Chinese to find words in: set data\.tokenizer\."):
         train_words(["English alone"], 100, lowercase=True)
-    with pytest.raises(TypeError, match="read again"):
-        train_words(iter(DOCUMENTS), 100, lowercase=True)
 
 
 # --- a vocabulary and the way it is read -----------------------------------------------------------

@@ -7,7 +7,7 @@ from transformers import BertConfig, BertForMaskedLM, RoFormerConfig, RoFormerFo
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
-from roformer.interop.bert import from_transformers, to_transformers
+from roformer.interop.weights import from_transformers, to_transformers
 from roformer.models.encoder import MaskedLM
 
 VOCABULARY, LAYERS, HIDDEN, HEADS = 211, 2, 64, 4

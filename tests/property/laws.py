@@ -1,18 +1,17 @@
-"""The laws of rotary position embedding, as measures that any implementation can be held to.
+"""The laws of rotary position embedding and linear attention, as errors of an implementation.
 
-Each takes the module `roformer.nn.rotary` (or a mutant of it) and returns how far it is from the
-law, 0 being perfect; `distance_sensitivity` returns how much the product depends on the distance,
-where 0 is a rotation that does nothing.
+Each function takes a module, such as `roformer.nn.rotary` or a mutant of it, and returns its largest
+deviation from the law; `distance_sensitivity` returns how much the product depends on the distance,
+0 for a rotation that does nothing.
 """
 
 import torch
 from torch import Tensor
 
-from roformer.config import position as encodings
-from roformer.config import schema
-from roformer.config.attention import SoftmaxAttention
+from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear, softmax
-from roformer.nn.position import Positions, RotaryPosition, build_position
+from roformer.nn.position import Positions, build_position
+from tests.property.models import settings
 
 
 def rotation_matrix(position: float, dim: int, base: float, layout: str) -> Tensor:
@@ -45,8 +44,8 @@ def products(rotary, shift: int) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     q, k = torch.randn(2, 16, generator=generator)
     positions = torch.arange(12) + shift
-    turned = [rotary.apply_rotary(v.expand(12, 16), positions) for v in (q, k)]
-    return turned[0] @ turned[1].T
+    q, k = (rotary.apply_rotary(v.expand(12, 16), positions) for v in (q, k))
+    return q @ k.T
 
 
 def shift_error(rotary, shift: int) -> float:
@@ -79,17 +78,8 @@ def value_error(attention=softmax) -> float:
     With zero queries the weights are uniform, so positions can reach the output through the values
     alone.
     """
-    sizes = schema.EncoderConfig(
-        name="test",
-        size="test",
-        layers=1,
-        hidden_size=32,
-        heads=2,
-        intermediate_size=32,
-        position=encodings.Rotary(),
-        attention=SoftmaxAttention(),
-    )
-    encoding = RotaryPosition(sizes.position, sizes)
+    sizes = EncoderConfig(**settings("rotary", heads=2))
+    encoding = build_position(sizes.position, sizes)
     layer = attention.SelfAttention(32, 2, 0.0)
     layer.projection.weight.data[:32] = 0
     layer.projection.bias.data[:32] = 0
@@ -100,20 +90,10 @@ def value_error(attention=softmax) -> float:
     return (outputs[0] - outputs[1]).abs().max().item()
 
 
-def linear_layer(config, *, heads=2, position=None, linear=linear):
-    """A linear attention layer of 16 dimensions a head, and its encoding."""
-    sizes = schema.EncoderConfig(
-        name="test",
-        size="test",
-        layers=1,
-        hidden_size=16 * heads,
-        heads=heads,
-        intermediate_size=32,
-        attention_dropout=0.0,
-        position=position or encodings.Rotary(),
-        attention=config,
-    )
-    layer = linear.LinearSelfAttention(config, sizes.hidden_size, heads)
+def linear_layer(config, linear=linear):
+    """A linear attention layer of two heads of 16 dimensions, and its encoding."""
+    sizes = EncoderConfig(**settings("rotary", heads=2, attention=config))
+    layer = linear.LinearSelfAttention(config, 32, 2)
     layer.projection.weight.data.mul_(3)
     return layer, build_position(sizes.position, sizes)
 
@@ -121,10 +101,10 @@ def linear_layer(config, *, heads=2, position=None, linear=linear):
 def explicit_linear_attention(
     layer, encoding, x: Tensor, ids: Tensor, keep, causal: bool
 ) -> Tensor:
-    """RoFormer's Eq. 19 with every query's weight on every key written down, in float64.
+    """RoFormer's Eq. 19 in float64, with every query's weight on every key written down.
 
-    FAVOR+ as in Choromanski et al. 2021, Eq. 5, without any division by a level but that by which
-    eps is multiplied: a query's own largest product, and the largest product of the keys it may know.
+    FAVOR+ as in Choromanski et al. 2021, Eq. 5. Levels only multiply eps: a query's own largest
+    product, and the largest product of the keys it may see.
     """
     config, heads = layer.config, layer.heads
     q, k, v = (part.double() for part in layer.split(layer.projection(x), 3))
@@ -150,10 +130,10 @@ def explicit_linear_attention(
             for p, t, level in zip(products, (q, k), (level_q, level_k), strict=True)
         )
         q, k = q / len(w) ** 0.5, k / len(w) ** 0.5
-    turned = (q, k) if config.rope_position == "pre" else encoding.rotate(q, k, where)
+    rotated = (q, k) if config.rope_position == "pre" else encoding.rotate(q, k, where)
     seen = allowed[:, None, None].expand(-1, 1, length, -1)
     seen = seen & torch.ones(length, length, dtype=torch.bool).tril() if causal else seen
-    numerator = (turned[0] @ turned[1].mT * seen) @ v
+    numerator = (rotated[0] @ rotated[1].mT * seen) @ v
     eps = config.denominator_eps * level_k.exp() * q.sum(-1, keepdim=True)
     denominator = (q @ k.mT * seen).sum(-1, keepdim=True)
     denominator = denominator + eps if causal else denominator.maximum(eps)
@@ -163,10 +143,10 @@ def explicit_linear_attention(
 def linear_error(config, *, length=23, causal=False, keep=None, linear=linear) -> float:
     """Largest difference to `explicit_linear_attention`, of outputs and of the input's gradient."""
     torch.manual_seed(length)
-    layer, encoding = linear_layer(config, linear=linear)
+    layer, encoding = linear_layer(config, linear)
     ids, x = torch.arange(length) + 3, torch.randn(2, length, 32, requires_grad=True)
     weight = torch.randn(2, length, 32)
-    if keep is not None:  # what an excluded token itself reads is of no use to anyone
+    if keep is not None:  # the output of an excluded token is of no use
         weight = weight * keep[..., None]
     mask = None if keep is None else additive_mask(keep)
     y = layer(x, Positions(ids), encoding, mask, causal=causal) * (weight != 0)

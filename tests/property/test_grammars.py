@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from roformer.data.toy import lexicon
-from roformer.data.toy.glue import GROUP, ORDER, TASKS, Example, bags, builtin_examples
+from roformer.data.toy.glue import GROUP, TASKS, Example, bags, builtin_examples
 from roformer.errors import InputError
 
 CONF = Path(__file__).parents[2] / "conf" / "task"
@@ -143,11 +143,6 @@ def test_examples_are_those_of_this_version():
         hashlib.sha256(text.encode()).hexdigest()
         == "c416afbaddb6778d965e56cb55ed7627508f890b9095a4442333805fdeae8525"
     )
-
-
-def test_every_task_tells_how_it_depends_on_order():
-    assert tuple(ORDER) == TASKS
-    assert all(sentence.endswith(".") for sentence in ORDER.values())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ Who reads one returns what is used of it in its own type, or names the file that
 """
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from roformer.config.build import from_yaml, to_yaml
 from roformer.config.schema import TokenizerConfig
 from roformer.errors import InputError
-from roformer.pipelines import glue as glue_pipeline
 from roformer.report.runs import RecordError, read_yaml_file
 from roformer.training.records import RunFolder, read_metrics
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
@@ -114,20 +112,6 @@ def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
     """It is read when the training is over."""
     (tmp_path / "command.txt").write_bytes(b"python \xff scripts/x.py\n")
     assert RunFolder(tmp_path).command() == "python \ufffd scripts/x.py"
-
-
-def test_progress_tells_of_a_finished_cell_without_a_number(capsys):
-    """A Spearman of constant predictions is null in the record."""
-    progress = glue_pipeline.Progress(1, shown=True)
-    outcome = {"status": "degenerate", "metrics": {"stsb/spearman": None}, "wall_seconds": 1.0}
-    progress.finished(Cell(), outcome)
-    assert "stsb/spearman NaN" in capsys.readouterr().out
-
-
-class Cell:
-    """What the progress of a grid says of a cell."""
-
-    task_name, seed, optimizer = "stsb", 0, SimpleNamespace(learning_rate=1e-4)
 
 
 # --- configs -------------------------------------------------------------------------------------

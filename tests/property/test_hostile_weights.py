@@ -10,8 +10,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import BertConfig
 
 from roformer.config import schema
@@ -21,14 +19,11 @@ from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
-from roformer.inference.open import read_description
 from roformer.inference.start import find_start
-from roformer.inference.translate import load_translator
-from roformer.models.description import check_size
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 from tests.data.glue_tasks import TOKENIZER
-from tests.property.hostile import LEAVES, fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import lawful
 
 CONFIG = build(
     schema.EncoderConfig,
@@ -177,90 +172,7 @@ def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
         assert lawful(lambda c=config: load_wordpiece(c), tmp_path) is None
 
 
-# --- descriptions --------------------------------------------------------------------------------
-
-
-@given(st.data())
-@fuzz(40)
-def test_a_checkpoint_is_of_the_model_that_it_describes_or_refused(tmp_path_factory, data):
-    base = tmp_path_factory.mktemp("base")
-    model = MaskedLM(CONFIG, TOKENIZER.size)
-    checkpoints = checkpoint.Checkpoints(base / "run" / "checkpoints", keep=1)
-    optimizer = torch.optim.AdamW(model.parameters())
-    folder = checkpoints.save(
-        1,
-        checkpoint.model_tensors(model),
-        checkpoint.optimizer_tensors(model, optimizer),
-        {"step": 1},
-        DESCRIPTION,
-        best=False,
-    )
-    TOKENIZER.save(base / "run" / "tokenizer")
-    name = data.draw(st.sampled_from([checkpoint.DESCRIPTION, checkpoint.MODEL]))
-    good = (folder / name).read_bytes()
-    contents = mangled(good)
-    if name == checkpoint.DESCRIPTION:
-        contents |= mangled_json(DESCRIPTION)
-    (folder / name).write_bytes(data.draw(contents))
-    complete_again(folder)
-    for opened in (load_model, lambda path: start(path, base / "run")):
-        lawful(lambda opened=opened: opened(base / "run"), folder, base / "run")
-    assert lawful(lambda: load_translator(base / "run"), base / "run") is None
-
-
-KINDS = {
-    "mlm": {},
-    "classifier": {"task": "rte", "labels": ["a", "b"], "texts": ["x"]}
-    | {"max_length": 8, "head_dropout": 0.1},
-    "scorer": {"pair": {}, "max_length": 8, "head_dropout": 0.1},
-    "causal": {"reads": "bytes", "length": 8},
-    "translation": {"languages": ["en", "de"], "search": {}, "max_length": 8},
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_key_of_a_description_is_of_its_type(tmp_path, kind):
-    file = tmp_path / checkpoint.DESCRIPTION
-    whole = DESCRIPTION | KINDS[kind] | {"kind": kind}
-    for key, value in whole.items():
-        file.write_text(json.dumps(whole))
-        assert read_description(tmp_path)[key] == value
-        file.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
-        assert lawful(lambda: read_description(tmp_path), f"{file} is damaged") is None
-        for leaf in LEAVES:
-            file.write_text(json.dumps(whole | {key: leaf}))
-            found = lawful(lambda: read_description(tmp_path), f"{file} is damaged")
-            kinds = {type(value)} | ({type(None)} if key == "labels" else set())
-            assert found is None or type(found[key]) in kinds | (
-                {int} if kinds == {float} else set()
-            )
-
-
-HUGE = {
-    "wide": {"hidden_size": 2**40, "heads": 2},
-    "deep": {"layers": 10**9},
-    "inner": {"intermediate_size": 10**12},
-}
-
-
-@pytest.mark.parametrize("kind", HUGE)
-def test_a_model_that_its_weights_do_not_fill_is_not_built(run, kind):
-    folder = run / "checkpoints" / "step_00000001"
-    content = DESCRIPTION | {"model": DESCRIPTION["model"] | HUGE[kind]}
-    (folder / checkpoint.DESCRIPTION).write_text(json.dumps(content))
-    complete_again(folder)
-    for opened in (lambda: load_model(run), lambda: start(run, run)):
-        with pytest.raises(InputError, match=r"parameters, which is more than its weights"):
-            opened()
-
-
-def test_a_vocabulary_that_its_weights_do_not_fill_is_not_built(run):
-    file = run / "checkpoints" / "step_00000001" / checkpoint.MODEL
-    check_size(CONFIG, TOKENIZER.size, [file])
-    with pytest.raises(InputError, match="damaged, or not of one model"):
-        check_size(CONFIG, 10**12, [file])
-    with pytest.raises(InputError, match="damaged, or not of one model"):
-        check_size(CONFIG, TOKENIZER.size, [])
+# --- sizes ---------------------------------------------------------------------------------------
 
 
 def test_a_hugging_face_model_that_its_weights_do_not_fill_is_not_built(tmp_path):

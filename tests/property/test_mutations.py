@@ -45,7 +45,7 @@ def test_deleted_rotation_is_seen_by_matrix_and_distance_alone():
         ("(a * cos - b * sin, b * cos + a * sin)", "(a * cos + b * sin, b * cos - a * sin)"),
         ("positions.to(torch.float32)[..., None]", "positions.to(torch.bfloat16)[..., None]"),
     ],
-    ids=["swapped pairing", "wrong exponent", "turned backwards", "angles in bf16"],
+    ids=["swapped pairing", "wrong exponent", "rotated backwards", "angles in bf16"],
 )
 def test_wrong_rotation_is_seen_by_the_matrix(original, replacement):
     wrong = mutant(ROTARY, original, replacement)
@@ -79,22 +79,22 @@ def test_rotated_values_are_seen():
 
 
 LINEAR = "roformer.nn.attention.linear"
-ROTATION = "turned = encoding.rotate(q, k, positions)"
+ROTATION = "rotated = encoding.rotate(q, k, positions)"
 
 
 @pytest.mark.parametrize(
     ("original", "replacement", "causal"),
     [
-        (ROTATION, "turned = (q, k)", False),
-        (ROTATION, "turned = q, k = encoding.rotate(q, k, positions)", False),
+        (ROTATION, "rotated = (q, k)", False),
+        (ROTATION, "rotated = q, k = encoding.rotate(q, k, positions)", False),
         (ROTATION, f"{ROTATION}; v, _ = encoding.rotate(v, v, positions)", False),
         ('rope_position == "pre"', 'rope_position != "pre"', False),
         (".exp().tril()", ".exp()", True),
         ("if same else (q @ k.mT)", "if True else (q @ k.mT)", True),
-        ("since * (turned_q @ before.context)", "turned_q @ before.context", True),
+        ("since * (rotated_q @ before.context)", "rotated_q @ before.context", True),
         ("kept * before.total", "before.total", True),
         ("k = k * fading", "k = k * 1.0", True),
-        ("turned_k * fading", "turned_k", True),
+        ("rotated_k * fading", "rotated_k", True),
     ],
     ids=[
         "deleted rotation",
@@ -112,7 +112,7 @@ ROTATION = "turned = encoding.rotate(q, k, positions)"
 def test_wrong_linear_attention_is_seen_by_the_explicit_form(original, replacement, causal):
     right, wrong = importlib.import_module(LINEAR), mutant(LINEAR, original, replacement)
     config = PerformerAttention(features=16, chunk_length=5)
-    if "rotate(v" in replacement:  # as many features as dimensions, so that values can be turned
+    if "rotate(v" in replacement:  # as many features as dimensions, so that values can be rotated
         config = EluAttention(chunk_length=5)
     errors = [laws.linear_error(config, causal=causal, linear=module) for module in (right, wrong)]
     assert errors[0] < 1e-4 and errors[1] > 1e-3

@@ -1,167 +1,311 @@
-"""Every encoding obeys the seam's laws: what it depends on, and what it leaves alone."""
+"""Laws of all position encodings in whole models: what the logits may depend on, and on what not."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from roformer.config import position as encodings
-from roformer.config import schema
-from roformer.config.attention import SoftmaxAttention
+from roformer.models.causal import CausalDecoding
 from roformer.models.encoder import MaskedLM
-from roformer.nn import position as nn_position
-from roformer.nn.position import ENCODINGS, Positions, build_position
+from roformer.models.seq2seq import BeamDecoding
+from roformer.nn.position import (
+    ENCODINGS,
+    Positions,
+    RotaryPosition,
+    alibi_slopes,
+    build_position,
+    t5_bucket,
+)
+from tests.property.models import (
+    FAMILIES,
+    LINEAR,
+    NAMES,
+    POSITIONS,
+    SOFTMAX,
+    VOCABULARY,
+    build,
+    read,
+    tokens,
+)
 
-CONFIGS = {
-    "rotary": encodings.Rotary(),
-    "rotary half": encodings.Rotary(layout="half"),
-    "rotary partial": encodings.Rotary(fraction=0.5),
-    "learned": encodings.Learned(max_positions=64),
-    "sinusoidal": encodings.Sinusoidal(),
-    "shaw": encodings.Shaw(clip=4),
-    "shaw keys only": encodings.Shaw(clip=4, values=False),
-    "t5": encodings.T5Bias(),
-    "alibi": encodings.Alibi(),
-    "none": encodings.NoPosition(),
-}
-RELATIVE = [name for name in CONFIGS if name not in ("learned", "sinusoidal")]
-VOCABULARY = 50
-SIZES = {"layers": 2, "hidden_size": 32, "heads": 4, "intermediate_size": 64, "init_std": 0.3}
-
-
-def model(position, **changes) -> MaskedLM:
-    torch.manual_seed(0)
-    sizes = SIZES | changes
-    config = schema.EncoderConfig(
-        name="test", size="test", position=position, attention=SoftmaxAttention(), **sizes
-    )
-    return MaskedLM(config, VOCABULARY).eval()
+all_encodings = pytest.mark.parametrize("name", NAMES)
+softmax_alone = pytest.mark.parametrize("name", SOFTMAX)
+families = pytest.mark.parametrize("family", FAMILIES)
+RELATIVE = [name for name in NAMES if name not in ("learned", "sinusoidal", "elu rotated before")]
 
 
-def test_every_schema_entry_has_a_class():
-    assert set(ENCODINGS) == {type(config) for config in CONFIGS.values()}
+def close(found, expected, atol=1e-5):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_class_has_an_encoding():
+    assert set(ENCODINGS) == {type(config) for config in POSITIONS.values()}
+
+
+# --- what the logits depend on -------------------------------------------------------------------
+
+
+@all_encodings
+@torch.no_grad()
 def test_word_order_matters_except_without_positions(name):
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (1, 9))
-    order = torch.randperm(9)
-    change = (net(ids)[:, order] - net(ids[:, order])).abs().max()
-    if name == "none":
-        assert change < 1e-4
-    else:
-        assert change > 1e-2
+    """Of an encoder, and of the source of a translation; catches a lost rotation, bias or embedding."""
+    order = torch.tensor([3, 0, 1, 2, 8, 4, 5, 6, 7])  # no mirror: ALiBi has that symmetry
+    encoder, translation, ids = build("encoder", name), build("translation", name), tokens(2, 9)
+    if name == "t5":  # biases as small as at the start hardly differ
+        torch.nn.init.normal_(translation.encoder_position.biases)
+    changes = [
+        (encoder(ids)[:, order] - encoder(ids[:, order])).abs().max(),
+        (translation(ids, ids) - translation(ids[:, order], ids)).abs().max(),
+    ]
+    assert max(changes) < 1e-4 if name == "none" else min(changes) > 1e-3 and changes[0] > 1e-2
 
 
+@pytest.mark.parametrize("shift", [1, 300])
 @pytest.mark.parametrize("name", RELATIVE)
-@settings(deadline=None, max_examples=5)
-@given(shift=st.integers(1, 300))
+@torch.no_grad()
 def test_relative_encodings_do_not_see_where_the_sequence_starts(name, shift):
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (2, 9))
-    moved = net(ids, positions=torch.arange(9) + shift)
-    torch.testing.assert_close(moved, net(ids), atol=2e-3, rtol=1e-3)
+    net, ids = build("encoder", name), tokens(2, 9)
+    torch.testing.assert_close(
+        net(ids, positions=torch.arange(9) + shift), net(ids), atol=2e-3, rtol=1e-3
+    )
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_rotation_before_a_feature_map_does_see_it():
+    """elu(R_m q) + 1 is no function of the distance: why `post` is the default."""
+    net, ids = build("encoder", "elu rotated before"), tokens(2, 9)
+    assert (net(ids, positions=torch.arange(9) + 50) - net(ids)).abs().max() > 0.05
+
+
+@all_encodings
+@torch.no_grad()
 def test_positions_by_row_equal_shared_ones(name):
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (2, 9))
+    net, ids = build("encoder", name), tokens(2, 9)
     rows = torch.stack((torch.arange(9), torch.arange(9) * 2))
     together = net(ids, positions=rows)
     for row in range(2):
-        alone = net(ids[row : row + 1], positions=rows[row])
-        torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-4)
+        close(together[row], net(ids[row : row + 1], positions=rows[row])[0])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@all_encodings
 @pytest.mark.parametrize("side", ["left", "right"])
+@torch.no_grad()
 def test_padding_on_either_side_changes_nothing(name, side):
-    net, ids, padding = (
-        model(CONFIGS[name]),
-        torch.randint(VOCABULARY, (1, 7)),
-        torch.zeros(1, 3).long(),
-    )
-    mask = torch.cat((torch.ones(1, 7), torch.zeros(1, 3)), dim=1).bool()
-    padded, positions = torch.cat((ids, padding), dim=1), torch.arange(10)
-    real = slice(0, 7)
+    net, ids = build("encoder", name), tokens(1, 7)
+    padded = torch.cat((ids, torch.zeros(1, 3).long()), dim=1)
+    mask, positions, real = torch.arange(10)[None] < 7, torch.arange(10), slice(0, 7)
     if side == "left":
         padded, mask = padded.roll(3, 1), mask.roll(3, 1)
         positions, real = (positions - 3).clamp(min=0), slice(3, 10)
-    logits = net(padded, attention_mask=mask, positions=positions)[:, real]
-    torch.testing.assert_close(logits, net(ids), atol=1e-5, rtol=1e-4)
+    close(net(padded, attention_mask=mask, positions=positions)[:, real], net(ids))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@all_encodings
+@torch.no_grad()
+def test_padding_of_the_source_changes_no_translation(name):
+    model, source, target = build("translation", name), tokens(3, 9), tokens(3, 10)
+    mask = (torch.arange(9) < 5).expand(3, 9)
+    close(model(source, target, attention_mask=mask), model(source[:, :5], target))
+
+
+@softmax_alone
+@torch.no_grad()
 def test_isolated_documents_equal_separate_passes(name):
     """Positions restart and attention stops at the boundary: packing changes nothing."""
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (1, 9))
+    net, ids = build("encoder", name), tokens(1, 9)
     document = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    packed = net(
-        ids, positions=positions, attention_mask=document[:, :, None] == document[:, None, :]
-    )
-    separate = torch.cat((net(ids[:, :4]), net(ids[:, 4:])), dim=1)
-    torch.testing.assert_close(packed, separate, atol=1e-5, rtol=1e-4)
+    same = document[:, :, None] == document[:, None, :]
+    packed = net(ids, positions=positions, attention_mask=same)
+    close(packed, torch.cat((net(ids[:, :4]), net(ids[:, 4:])), dim=1))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@softmax_alone
+@torch.no_grad()
 def test_the_fused_kernel_equals_the_plain_one(name, monkeypatch):
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (2, 9))
-    mask = torch.ones(2, 9).bool()
-    mask[1, 6:] = False
+    net, ids = build("encoder", name), tokens(2, 9)
+    mask = torch.arange(9) < torch.tensor([[9], [6]])
     plain = net(ids, attention_mask=mask)
     monkeypatch.setattr("roformer.nn.attention.softmax.LONGEST_PLAIN", {})
-    torch.testing.assert_close(net(ids, attention_mask=mask), plain, atol=1e-5, rtol=1e-4)
+    close(net(ids, attention_mask=mask), plain)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_one_seed_gives_equal_weights_besides_the_encoding(name):
-    ours, plain = model(CONFIGS[name]).state_dict(), model(encodings.NoPosition()).state_dict()
-    for key, tensor in plain.items():
-        assert torch.equal(ours[key], tensor), key
+def test_rotary_has_no_length_limit_and_a_learned_table_has():
+    """Right after a short pass, one far beyond any table of 512."""
+    net = build("encoder", "rotary")
+    net(tokens(1, 4))
+    assert net(tokens(1, 700)).isfinite().all()
+    with pytest.raises(ValueError, match="position 160 is beyond the learned table of 160"):
+        build("encoder", "learned")(tokens(1, 161))
+
+
+# --- causal models and incremental decoding ------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [12, 140])
+@pytest.mark.parametrize("family", ["causal", "translation"])
+@all_encodings
+def test_a_prediction_depends_on_earlier_tokens_and_on_nothing_later(name, family, length):
+    """By gradient; 140 tokens take the fused kernel. Catches a lost or shifted causal mask."""
+    model, embedded = build(family, name), []
+    model.tokens.register_forward_hook(lambda _, __, output: embedded.append(output))
+    for place in (0, 5, length - 1):
+        logits = read(model, tokens(1, length))
+        (gradient,) = torch.autograd.grad(logits[:, place].logsumexp(-1).sum(), embedded[-1])
+        seen = gradient.abs().sum((0, 2)) > 0
+        assert seen.tolist() == [i <= place for i in range(length)]
+
+
+@pytest.mark.parametrize("pieces", [(1,), (5, 3), (4, 4)], ids=["tokens", "prompt", "fused"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@all_encodings
+@torch.no_grad()
+def test_reading_a_text_in_pieces_equals_reading_it_at_once(name, norm, pieces, monkeypatch):
+    """Beyond a cache's first room. Catches a wrong position, bias or value term, and a causal mask
+    that starts at the first key instead of ending at the last."""
+    if pieces == (4, 4):
+        monkeypatch.setattr("roformer.nn.attention.softmax.LONGEST_PLAIN", {})
+    model, ids, first = build("causal", name, norm=norm), tokens(3, 40), 0
+    wanted, decoding = model(ids), CausalDecoding(model)
+    for count in (*pieces, *(1,) * (40 - sum(pieces))):
+        found = decoding.advance(ids[:, first : first + count])
+        first += count
+        assert (found - wanted[:, first - 1]).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@all_encodings
+@torch.no_grad()
+def test_the_cached_decoder_equals_the_uncached_one(name, norm):
+    """At every step, through reordered beams and dropped sentences.
+
+    Catches a cache that is not reordered, a query at position 0, a bias or value term of the wrong
+    keys, a mask of a dropped sentence.
+    """
+    model, source = build("translation", name, norm=norm), tokens(3, 9)
+    mask = torch.arange(9) < torch.tensor([[9], [2], [5]])
+    beams = tokens(6, 40).view(3, 2, 40)
+    decoding = BeamDecoding(model, source, mask, beams=2)
+    for step in range(40):  # beyond the first capacity of a cache
+        found = decoding.advance(beams[:, :, step])
+        sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
+        wanted = model(sources, beams[..., : step + 1].flatten(0, 1), attention_mask=masks)
+        wanted = wanted[:, -1].unflatten(0, (-1, 2))
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+        if step % 3 == 1:
+            parents = torch.randint(0, 2, (len(beams), 2))
+            decoding.reorder(parents)
+            beams = beams.gather(1, parents[..., None].expand_as(beams)).clone()
+            beams[:, :, step + 1 :] = torch.randint(3, VOCABULARY, (39 - step,))
+        if step == 6:
+            kept = torch.tensor([0, 2])
+            decoding.keep(kept)
+            beams, source, mask = beams[kept], source[kept], mask[kept]
+
+
+@torch.no_grad()
+def test_rotation_acts_in_self_attention_alone(monkeypatch):
+    """Once a block on either side; tokens of two texts have no distance."""
+    seen, rotate = [], RotaryPosition.rotate
+
+    def spy(self, q, k, positions):
+        seen.append((q.shape[-2], k.shape[-2]))
+        return rotate(self, q, k, positions)
+
+    monkeypatch.setattr(RotaryPosition, "rotate", spy)
+    model = build("translation", "rotary")
+    model(tokens(3, 9), tokens(3, 10))
+    assert seen == [(9, 9)] * 2 + [(10, 10)] * 3
+    block, order = model.decoder[0].cross_attention, torch.randperm(7)
+    hidden, x = torch.randn(2, 7, 32), torch.randn(2, 4, 32)
+    before, after = (block(x, block.keys_values(h), None) for h in (hidden, hidden[:, order]))
+    assert torch.allclose(before, after, atol=1e-6)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+@families
+@all_encodings
+def test_one_seed_gives_equal_weights_besides_the_encoding(family, name):
+    ours, plain = build(family, name).state_dict(), build(family, "none").state_dict()
+    assert all(torch.equal(ours[key], tensor) for key, tensor in plain.items())
     own = ours.keys() - plain.keys()
-    assert all(key.startswith("encoder.position.") for key in own)
-    trained = ("learned", "shaw", "shaw keys only", "t5")
+    assert all("position." in key or key.endswith("feature_map.vectors") for key in own)
+    trained = ("learned", "shaw", "shaw keys only", "t5", "performer")
     assert bool(own) == (name in trained)  # nothing derived is among the weights
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@all_encodings
 def test_weights_loaded_into_a_meta_model_give_the_same_logits(name):
-    net, ids = model(CONFIGS[name]), torch.randint(VOCABULARY, (2, 9))
+    net, ids = build("encoder", name), tokens(2, 9)
     with torch.device("meta"):
         empty = MaskedLM(net.encoder.config, VOCABULARY).eval()
     empty.load_state_dict(net.state_dict(), assign=True)
     assert torch.equal(empty(ids), net(ids))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@all_encodings
 def test_all_parameters_get_a_gradient(name):
-    net = model(CONFIGS[name]).train()
-    types = torch.randint(2, (2, 9))
-    net(torch.randint(VOCABULARY, (2, 9)), token_type_ids=types).square().sum().backward()
+    net, ids = build("encoder", name).train(), tokens(2, 9)
+    net(ids, token_type_ids=ids % 2).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
 
 
-def test_rotary_has_no_length_limit():
-    """Right after a short pass, one far beyond any table of 512."""
-    net = model(encodings.Rotary())
-    net(torch.randint(VOCABULARY, (1, 4)))
-    assert net(torch.randint(VOCABULARY, (1, 700))).isfinite().all()
+@families
+@pytest.mark.parametrize("name", ["rotary", "shaw", "t5", *LINEAR])
+def test_recomputed_blocks_give_the_same_gradients(family, name):
+    """With dropout, which must be drawn alike. Catches a pass that is recomputed without its mask."""
+    gradients = []
+    for recompute in (False, True):
+        model = build(family, name, recompute=recompute, hidden_dropout=0.2).train()
+        torch.manual_seed(1)
+        read(model, tokens()).logsumexp(-1).sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert all(map(torch.equal, *gradients))
 
 
-def test_a_sequence_beyond_the_learned_table_is_refused():
-    with pytest.raises(ValueError, match="position 64 is beyond the learned table of 64"):
-        model(CONFIGS["learned"])(torch.zeros(1, 65).long())
+def test_causal_weights_are_drawn_as_gpt2s():
+    """N(0, 0.02²), those that end in a residual sum smaller by 1/√(2·layers); one embedding."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "layers": 8}
+    model, ids = build("causal", "learned", **sizes), tokens()
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2:
+            into_sum = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
+            assert weight.std().item() == pytest.approx(0.02 / (4 if into_sum else 1), rel=0.05)
+        assert (VOCABULARY in weight.shape) == (name == "tokens.weight")
+        assert not (name.endswith("bias") and weight.any())
+    loss = torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.roll(-1, 1).flatten())
+    assert loss.item() == pytest.approx(math.log(VOCABULARY), abs=0.2)
+
+
+def test_one_embedding_serves_source_target_and_output():
+    """Unit variance where it is read (× √D), and its gradient comes from all three places."""
+    model = build("translation", "rotary", hidden_size=64)
+    names = [name for name, p in model.named_parameters() if VOCABULARY in p.shape]
+    assert names == ["tokens.weight"]
+    assert (model.tokens.weight * 8).var().item() == pytest.approx(1.0, rel=0.1)
+    model(torch.tensor([[3, 4]]), torch.tensor([[5, 6]]))[0, 0, 7].backward()
+    gradient = model.tokens.weight.grad.abs().sum(1)
+    assert all(gradient[i] > 0 for i in (3, 4, 5, 7)) and gradient[6] == 0
+
+
+def test_predicting_some_tokens_equals_predicting_all_and_selecting():
+    model, source, target = build("translation", "rotary"), tokens(3, 9), tokens(3, 10)
+    places = torch.tensor([0, 7, 12, 29])
+    close(model(source, target, predict=places), model(source, target).flatten(0, 1)[places])
+
+
+# --- each encoding's own definition --------------------------------------------------------------
 
 
 def test_sinusoidal_table():
     """Vaswani et al. 2017, section 3.5, written out for one position."""
-    encoding = build_position(
-        encodings.Sinusoidal(scale=1.0), model(encodings.NoPosition()).encoder.config
-    )
+    config = build("encoder", "none").encoder.config
+    encoding = build_position(encodings.Sinusoidal(scale=1.0), config)
     table = encoding.embed(torch.zeros(1, 8, 32), Positions(torch.arange(8)))[0]
     for i in (0, 3, 15):
         angle = 5 / 10000 ** (2 * i / 32)
@@ -171,38 +315,33 @@ def test_sinusoidal_table():
 
 def test_shaw_equals_its_equations():
     """Eq. 3 and 4 with the (T, S, H) tensors that the implementation avoids."""
-    net = model(CONFIGS["shaw"])
+    net = build("encoder", "shaw")
     layer, attention = net.encoder.position.for_layer(0), net.encoder.blocks[0].attention
     x = torch.randn(2, 9, 32)
     q, k, v = attention.projection(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-    apart = torch.arange(9)[None] - torch.arange(9)[:, None]
-    index = apart.clamp(-4, 4) + 4
-    keys = k[:, :, None] + layer.keys[index]
-    logits = torch.einsum("bntd,bntsd->bnts", q, keys) / math.sqrt(8)
-    values = v[:, :, None] + layer.values[index]
-    y = torch.einsum("bnts,bntsd->bntd", logits.softmax(-1), values)
-    expected = attention.output(y.transpose(1, 2).flatten(-2))
-    actual = attention(x, Positions(torch.arange(9)), layer, None)
-    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    index = (torch.arange(9)[None] - torch.arange(9)[:, None]).clamp(-3, 3) + 3
+    logits = torch.einsum("bntd,bntsd->bnts", q, k[:, :, None] + layer.keys[index])
+    weights, values = (logits / math.sqrt(8)).softmax(-1), v[:, :, None] + layer.values[index]
+    expected = attention.join(torch.einsum("bnts,bntsd->bntd", weights, values))
+    close(attention(x, Positions(torch.arange(9)), layer, None), expected, atol=1e-4)
 
 
-def test_t5_buckets_equal_those_of_transformers():
+def test_t5_buckets_equal_those_of_transformers_and_a_causal_bias_uses_all_of_them():
     attention = T5Attention(T5Config(), has_relative_attention_bias=True, layer_idx=0)
     distance = torch.arange(-600, 601)
     theirs = attention._relative_position_bucket(distance, True, 32, 128)
-    assert torch.equal(nn_position.t5_bucket(distance, 32, 128), theirs)
+    assert torch.equal(t5_bucket(distance, 32, 128), theirs)
+    past = distance[distance <= 0]
+    assert t5_bucket(past, 32, 128, causal=True).unique().tolist() == list(range(32))
+    assert t5_bucket(past, 32, 128).unique().tolist() == list(range(16))
 
 
-def test_alibi_slopes():
-    assert nn_position.alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
+def test_alibi_is_symmetric_with_the_authors_slopes():
+    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
     # Twelve heads, by the authors' rule: those of 8, then every other one of 16.
-    assert nn_position.alibi_slopes(12)[8:] == [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]
-
-
-def test_alibi_is_symmetric():
-    net = model(encodings.Alibi())
+    assert alibi_slopes(12)[8:] == [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]
     where = Positions(torch.arange(6))
-    bias = net.encoder.position.bias(torch.zeros(1, 4, 6, 8), where, where)
+    bias = build("encoder", "alibi").encoder.position.bias(torch.zeros(1, 4, 6, 8), where, where)
     assert torch.equal(bias, bias.transpose(-1, -2))
     assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
     assert bias[0, 0, 3].item() == -3 * 2.0**-2

@@ -3,7 +3,6 @@
 import json
 import random
 import runpy
-import shutil
 import statistics
 import subprocess
 import sys
@@ -12,12 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from roformer.errors import InputError
 from roformer.evaluation.bleu import bleu_statistics, sacrebleu
-from roformer.pipelines.bleu_record import NAME, add_bleu_statistics, fingerprint
 from roformer.report.runs import RecordError, read_runs
 from roformer.report.statistics import two_sided_p
 from roformer.report.wmt import (
+    STATISTICS,
     bleu,
     bleu_intervals,
     bleu_table,
@@ -26,6 +24,7 @@ from roformer.report.wmt import (
     resampled_bleu,
     wmt_tables,
 )
+from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
 from tests.report.records import change, record
 from tests.unit.test_bleu import sacrebleus_bootstrap
@@ -195,12 +194,9 @@ def run(folder, seed, texts, *, position="rotary", statistics=True, references=R
     signatures = SIGNATURES | {"sacrebleu": found.signature}
     about = {"run_id": folder.name, "best": {"step": 1, "metrics": {}}, "signatures": signatures}
     change(path, metrics=summary["metrics"] | scores, test_set=test_set, **about)
-    (path / "translations").mkdir()
-    for kind, lines in (("averaged", texts), ("single", texts), ("reference", references)):
-        (path / "translations" / f"test.{kind}.txt").write_text("".join(f"{t}\n" for t in lines))
     if statistics:
-        add_bleu_statistics(path)
-        shutil.rmtree(path / "translations")
+        systems = {"averaged": texts, "single": texts}
+        write_bleu_statistics(path, systems, references, test_set, found.signature)
     return path
 
 
@@ -335,7 +331,7 @@ def test_a_comparison_is_printed_or_refused_in_one_line(study, tmp_path):
 
 
 def test_runs_without_statistics_failed_or_degenerate_are_told(study, tmp_path):
-    (study[1] / NAME).unlink()
+    (study[1] / STATISTICS).unlink()
     change(study[3], status="degenerate")
     failed = scored(tmp_path / "broken", 3, 0.0, status="failed")
     table = table_of([*study, failed])
@@ -343,7 +339,7 @@ def test_runs_without_statistics_failed_or_degenerate_are_told(study, tmp_path):
     assert found["transformer (rotary)"] is None and found["transformer (sinusoidal)"]
     assert list(table.lines[1][2:]) == ["–", *[""] * 5] and "–" in table.lines[5][4:]
     assert table.notes[3:] == [
-        f"Counted, without an interval: rotary-s1 has no {NAME}.",
+        f"Counted, without an interval: rotary-s1 has no {STATISTICS}.",
         "Counted, though degenerate: sinusoidal-s0.",
         "Left out, without scores: broken is failed.",
     ]
@@ -363,51 +359,23 @@ def test_runs_without_statistics_failed_or_degenerate_are_told(study, tmp_path):
     ],
 )
 def test_statistics_that_are_not_the_runs_are_refused(study, damage):
-    file = study[0] / NAME
+    file = study[0] / STATISTICS
     found = json.loads(file.read_text())
     damage(found)
     file.write_text(json.dumps(found))
-    with pytest.raises(RecordError, match=f"rotary-s0/{NAME} is not"):
+    with pytest.raises(RecordError, match=f"rotary-s0/{STATISTICS} is not"):
         bleu_intervals(read_runs(study))
-
-
-def test_the_statistics_of_a_finished_run_are_made_of_its_translations_alone(tmp_path, texts):
-    lines = texts["rotary", 0]
-    path = run(tmp_path / "later", 0, lines, statistics=False)
-    add_bleu_statistics(path)
-    expected = (run(tmp_path / "then", 1, lines) / NAME).read_text()
-    assert (path / NAME).read_text() == expected
-    assert json.loads(expected)["systems"]["averaged"] == bleu_statistics(lines, REFERENCES)
-    for name, content in (("averaged", "nothing\n" * 60), ("reference", "x\n" * 60)):
-        (path / NAME).unlink(missing_ok=True)
-        file = path / "translations" / f"test.{name}.txt"
-        file.write_text(content)
-        with pytest.raises(InputError, match="are not what its summary has the scores of"):
-            add_bleu_statistics(path)
-    file.unlink()
-    with pytest.raises(InputError, match=r"test\.reference\.txt cannot be read"):
-        add_bleu_statistics(path)
-    failed = scored(tmp_path / "failed", 0, 0.0, status="failed")
-    change(failed, run_id="failed", best=None)
-    shutil.rmtree(path / "translations")
-    for bare in (failed, path, tmp_path / "nowhere"):
-        add_bleu_statistics(bare)
-        assert not (bare / NAME).exists()
 
 
 def test_records_without_texts_give_the_same_table(tmp_path, texts):
     """The study's copies have the counts, and no translations."""
-    runs = [
-        run(tmp_path / "runs" / p, 0, texts[p, 0], position=p, statistics=False) for p in SHARES
-    ]
+    runs = [run(tmp_path / "runs" / p, 0, texts[p, 0], position=p) for p in SHARES]
     (study := tmp_path / "study").mkdir()
     (study / "PLAN.md").write_text("A plan.\n")
     done = script("record", study, *runs)
     assert done.returncode == 0, done.stderr
     copies = read_runs([study])
-    assert all(list(files) == [NAME] for files in copies.runs.files)
-    (runs[0] / NAME).unlink()
+    assert all(list(files) == [STATISTICS] for files in copies.runs.files)
     table = COMPARE(runs, 100, 1, seeds=True)
     assert table == bleu_table(copies, samples=100, seed=1).markdown()
     assert table == COMPARE([study / "runs" / p for p in SHARES], 100, 1, seeds=True)
-    assert (runs[0] / NAME).is_file()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from contextlib import suppress
 
 import pytest
@@ -54,22 +53,15 @@ def test_weights_and_moments_come_back_bit_equal(saved):
         for key, value in optimizer.state[theirs].items():
             assert torch.equal(other.state[ours][key], value), key
     assert checkpoint.load_state(path) == {"step": 30}
-
-
-def test_nothing_in_a_checkpoint_is_executable(saved):
-    path, _ = saved.last()
-    assert {p.suffix for p in path.iterdir()} == {".safetensors", ".json"}
-
-
-def test_links_point_at_last_and_best(saved):
-    assert (saved.folder / "last").resolve().name == "step_00000030"
-    assert (saved.folder / "best").resolve().name == "step_00000010"
+    assert {p.suffix for p in path.iterdir()} == {".safetensors", ".json"}  # nothing executable
 
 
 def test_old_ones_go_but_the_best_stays(saved):
     saved.keep = 2
     saved.save(40, *tensors(40), {"step": 40}, DESCRIPTION, best=False)
     names = sorted(p.name for p in saved.folder.glob("step_*"))
+    assert (saved.folder / "last").resolve().name == "step_00000040"
+    assert (saved.folder / "best").resolve().name == "step_00000010"
     assert names == ["step_00000010", "step_00000030", "step_00000040"]
 
 
@@ -84,7 +76,7 @@ DAMAGE = {
     ),
     "never completed": (lambda p: (p / "complete.json").unlink(), "never completed"),
     "flipped byte": (lambda p: flip(p / "model.safetensors"), "does not match its checksum"),
-    "unreadable marker": (lambda p: (p / "complete.json").write_text("{"), "unreadable"),
+    "unreadable marker": (lambda p: (p / "complete.json").write_text("[" * 100_000), "unreadable"),
 }
 
 
@@ -98,49 +90,15 @@ def rewrite(folder, files):
     (folder / "complete.json").write_text(json.dumps(files))
 
 
-@pytest.mark.parametrize(
-    "name", ["../../secret", "/etc/hostname", "a/b", "..", "", "x\0y", "x" * 5000]
-)
-def test_a_name_that_leaves_the_folder_is_damage(saved, name):
-    (saved.folder / "secret").write_bytes(b"secret")
-    path = saved.folder / "step_00000030"
-    files = json.loads((path / "complete.json").read_text())
-    rewrite(path, {**files, name: checkpoint._fingerprint(saved.folder / "secret")})
-    assert "unreadable" in checkpoint.damage(path)
-    assert saved.last()[0].name == "step_00000020"
-
-
 @pytest.mark.parametrize("files", [{}, [], 5, {"model.safetensors": 1}, {"model.safetensors": {}}])
 def test_a_list_that_names_no_model_is_damage(saved, files):
     rewrite(saved.folder / "step_00000030", files)
     assert saved.last()[0].name == "step_00000020"
 
 
-def test_nested_json_is_damage_and_no_crash(saved):
-    (saved.folder / "step_00000030" / "complete.json").write_text("[" * 100_000)
-    assert saved.last()[0].name == "step_00000020"
-
-
-def test_links_that_lead_out_are_neither_followed_nor_removed(saved, tmp_path):
-    """Catches a clean-up that deletes what a link of a stranger's archive points at."""
-    outside = tmp_path / "outside"
-    shutil.copytree(saved.folder / "step_00000030", outside)
-    (saved.folder / "step_00000040").symlink_to(outside)
-    (saved.folder / "step_abc").mkdir()
-    assert saved.last()[0].name == "step_00000030"
-    saved.keep = 1
-    saved.save(50, *tensors(50), {"step": 50}, DESCRIPTION, best=False)
-    (saved.folder / "best").unlink()
-    (saved.folder / "best").symlink_to(outside)
-    with pytest.raises(InputError, match="leads out of the run"):
-        checkpoint.keep_only_best(saved.folder)
-    assert (outside / "optimizer.safetensors").exists()
-    assert saved.last()[0].name == "step_00000050"
-
-
 @pytest.mark.parametrize("name", ["state.json", "model.json", "model.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 100_000, b"\xff", b"5"])
-def test_what_was_sealed_as_junk_is_one_line(saved, name, content):
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 100_000])
+def test_junk_with_a_right_checksum_is_one_line(saved, name, content):
     path = saved.folder / "step_00000030"
     (path / name).write_bytes(content)
     (path / "complete.json").unlink()
@@ -213,7 +171,7 @@ def test_without_moments_a_checkpoint_is_whole_and_says_what_it_lacks(saved):
 
 
 @pytest.mark.parametrize("place", ["replace", "unlink"])
-@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("times", [1, 3])
 def test_a_kill_while_moments_go_loses_nothing(saved, monkeypatch, place, times):
     left, original = iter(range(times)), getattr(type(saved.folder), place)
 
@@ -236,8 +194,8 @@ def test_a_kill_while_moments_go_loses_nothing(saved, monkeypatch, place, times)
     assert not [path for path in checkpoint.steps_in(saved.folder) if checkpoint.damage(path)]
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-def test_who_may_read_a_checkpoint_is_the_umask_s_to_say(tmp_path, umask, mode):
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_the_umask_decides_who_may_read_a_checkpoint(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         saved = Checkpoints(tmp_path / "checkpoints", keep=1)

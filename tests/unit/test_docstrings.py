@@ -6,8 +6,9 @@ from importlib import metadata
 
 import pytest
 
-from roformer.config.schema import BuiltinText
+from roformer.config.schema import BuiltinText, TokenizerConfig
 from roformer.data.sources.documents import open_documents
+from roformer.data.text import prepare_text
 from roformer.data.toy.docstrings import (
     DISTRIBUTIONS,
     docstring_documents,
@@ -156,11 +157,12 @@ def test_processes_locale_and_hash_seed_do_not_matter():
     assert len(here) > 40 and sum(map(len, here)) > 200_000
 
 
-def test_the_source_reads_no_more_than_it_is_told(monkeypatch):
+def test_the_source_reads_no_more_than_it_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "roformer.data.sources.documents.docstring_documents",
         lambda **_: docstring_documents(["accelerate"], workers=1),
     )
-    source = open_documents(BuiltinText(max_documents=3))
-    assert len(list(source.rows())) == source.describe()["rows_read"] == 3
-    assert source.key() == {"packages": source.describe()["packages"]}
+    config = BuiltinText(max_documents=9, tokenizer=TokenizerConfig(vocab_size=200))
+    account = prepare_text(config, tmp_path, progress=False).manifest["source"]
+    assert account["rows_read"] == 9
+    assert open_documents(config).key() == {"packages": account["packages"]}

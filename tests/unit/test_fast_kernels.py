@@ -1,11 +1,14 @@
-"""The CPU's fast paths compute what torch's own do."""
+"""The fast kernels equal torch's own."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
 from roformer.nn import linear as nn_linear
+from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.nn.dropout import Dropout, keep_mask
 
 
@@ -70,3 +73,27 @@ def test_dropout_of_strided_gradients():
     y = Dropout(0.5)(x)
     (gradient,) = torch.autograd.grad(y.T.contiguous().T, x, torch.ones(6, 4, dtype=x.dtype).T)
     assert torch.equal(gradient, (y != 0) * torch.tensor(2.0, dtype=x.dtype))
+
+
+@given(
+    rows=st.integers(1, 20),
+    size=st.integers(2, 30),
+    smoothing=st.sampled_from([0.0, 0.1, 0.7]),
+    scale=st.sampled_from([0.1, 1.0, 100.0]),
+    half=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_smoothed_cross_entropy_equals_torchs(rows, size, smoothing, scale, half):
+    generator = torch.Generator().manual_seed(rows * size)
+    logits = scale * torch.randn(rows, size, generator=generator)
+    logits = logits.bfloat16() if half else logits
+    labels = torch.randint(size, (rows,), generator=generator)
+    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
+    loss = smoothed_cross_entropy(ours, labels, smoothing)
+    expected = functional.cross_entropy(
+        theirs.float(), labels, label_smoothing=smoothing, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-2 if half else 1e-4, abs=1e-4)
+    (2 * loss).backward()
+    (2 * expected).backward()
+    assert torch.allclose(ours.grad.float(), theirs.grad.float(), atol=2e-2 if half else 1e-5)

@@ -1,7 +1,6 @@
 """A run in the other rotary layout computes the same, and comes back bit by bit."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -20,7 +19,7 @@ from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.training.checkpoint import Checkpoints, model_tensors
-from tests.conftest import REPOSITORY
+from scripts.convert_layout import main
 from tests.data.glue_tasks import TOKENIZER
 
 SIZES = {
@@ -102,17 +101,6 @@ def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, task, fracti
     assert kept == stored.keys() - turned
 
 
-def test_the_description_decides_how_weights_are_read(tmp_path):
-    """Half-split weights read as interleaved ones are another model."""
-    run = run_of(tmp_path / "run", Rotary())
-    folder = roformer.convert_run_layout(run, "half", tmp_path / "half")
-    state = load_file(folder / "model.safetensors")
-    trained = roformer.load_model(run)
-    expected = logits(trained)
-    trained.model.load_state_dict(state)
-    assert (logits(trained) - expected).abs().max() > 1e-2
-
-
 def test_both_sides_of_an_encoder_decoder_are_converted():
     def model(layout):
         position = Rotary(layout=layout)
@@ -148,21 +136,14 @@ def test_what_cannot_be_converted_is_refused(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_the_script_converts_a_checkpoint(tmp_path):
+def test_the_script_converts_a_checkpoint(tmp_path, monkeypatch, capsys):
     run = run_of(tmp_path / "run", Rotary())
-    script = REPOSITORY / "scripts" / "convert_layout.py"
-    arguments = [
-        run / "checkpoints" / "step_00000001",
-        "--to",
-        "half",
-        "--output",
-        tmp_path / "out",
-    ]
-    done = subprocess.run(
-        [sys.executable, script, *arguments], capture_output=True, text=True, check=True
-    )
-    folder = tmp_path / "out" / "checkpoints" / "step_00000001"
-    assert done.stdout.startswith(str(folder))
+    early = str(run / "checkpoints" / "step_00000001")
+    out = tmp_path / "out"
+    arguments = ["convert_layout.py", early, "--to", "half", "--output", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main()
+    folder = out / "checkpoints" / "step_00000001"
+    assert capsys.readouterr().out.startswith(str(folder))
     description = json.loads((folder / "model.json").read_text())
     assert description["model"]["position"]["layout"] == "half"

@@ -1,4 +1,4 @@
-"""The benchmark of linear attention without and with a peer."""
+"""The benchmarks: without the peer, and what they measure."""
 
 import json
 import subprocess
@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 
-from benchmarks import linear
+from benchmarks import linear, peers
 from tests.conftest import REPOSITORY
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_a_line(monkeypatch, capsys):
-    monkeypatch.setattr(linear, "PEER", "performer_that_is_not_installed")
-    assert linear.find_peer() is None
+    monkeypatch.setattr(peers, "PERFORMER", "performer_that_is_not_installed")
+    assert peers.performer() is None
     assert "performer-pytorch is left out" in capsys.readouterr().err
 
 

@@ -132,7 +132,6 @@ def test_the_newest_run_with_weights_is_found(runs):
 
 def call(script, *arguments, monkeypatch, capsys):
     """Run a script in this process; return the one line that it leaves with."""
-    monkeypatch.setattr("roformer.stdout.end_with_reader", lambda: None)
     monkeypatch.setattr(sys, "argv", [f"{script}.py", *map(str, arguments)])
     with pytest.raises(SystemExit) as left:
         runpy.run_path(str(REPOSITORY / "scripts" / f"{script}.py"), run_name="__main__")

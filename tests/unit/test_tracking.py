@@ -1,12 +1,15 @@
-"""What wandb is told: whose run it is, its group and tags, its curves' axis, and tables of outputs."""
+"""What a tracker is told: whose run it is, its curves' axis, tables of outputs; none stops a training."""
 
 import json
+import sys
+import threading
 
 import pytest
+import torch.utils
 
 from roformer.config.schema import TrackerConfig
 from roformer.training import tracking
-from roformer.training.tracking import NoTracker, WandbTracker, open_tracker
+from roformer.training.tracking import NoTracker, TrackioTracker, WandbTracker, open_tracker
 
 NAME = "roformer-rotary-smoke-0123abcd-s7"
 CONTENT = {
@@ -26,16 +29,19 @@ class Table:
 
 
 class Run:
-    """Stands for a run of wandb's, and keeps what it is told."""
+    """Stands for a run of wandb's, and keeps what it is told; `fault` is what its second row does."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, fault=None):
         self.id, self.dir = "some-id", str(folder / "wandb" / "offline-run-1" / "files")
-        self.metrics, self.rows, self.summary, self.code = {}, [], {}, None
+        self.metrics, self.rows, self.summary, self.code, self.fault = {}, [], {}, None, fault
 
     def define_metric(self, name, step_metric=None, hidden=None):
         self.metrics[name] = step_metric
 
-    def log(self, row):
+    def log(self, row, step):
+        assert step is None  # wandb drops rows whose step went back
+        if self.fault and self.rows:
+            self.fault()
         self.rows.append(row)
 
     def finish(self, exit_code):
@@ -43,26 +49,33 @@ class Run:
 
 
 @pytest.fixture
-def begun(monkeypatch, tmp_path):
-    """Return a function that opens a tracker with a stand-in, and what wandb.init was given."""
-    import wandb
-
+def folder(monkeypatch, tmp_path):
     for variable in VARIABLES:
         monkeypatch.delenv(f"WANDB_{variable}", raising=False)
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "runs" / "pretrain" / NAME
-    folder.mkdir(parents=True)
+    (folder := tmp_path / "runs" / "pretrain" / NAME).mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def begun(monkeypatch, folder):
+    """Return a function that opens a tracker with a stand-in, and what wandb.init was given."""
+    import wandb
+
     monkeypatch.setattr(wandb, "login", lambda prompt: False)
     monkeypatch.setattr(wandb, "Table", Table)
 
-    def begin(**config):
+    def begin(fault=None, **config):
         given = {}
-        monkeypatch.setattr(wandb, "init", lambda **all: given.update(all) or Run(folder))
+        monkeypatch.setattr(wandb, "init", lambda **all: given.update(all) or Run(folder, fault))
         tracker = open_tracker(TrackerConfig(kind="wandb", **config), folder, NAME, CONTENT, None)
         assert isinstance(tracker, WandbTracker)
         return tracker, given
 
     return begin
+
+
+# --- wandb ---------------------------------------------------------------------------------------
 
 
 def test_seeds_of_a_configuration_are_one_group(begun):
@@ -72,19 +85,9 @@ def test_seeds_of_a_configuration_are_one_group(begun):
     assert given["tags"] == ["roformer", "rotary", "smoke", "builtin"]
 
 
-@pytest.mark.parametrize(
-    ("variable", "key"),
-    [
-        ("PROJECT", "project"),
-        ("ENTITY", "entity"),
-        ("NAME", "name"),
-        ("RUN_GROUP", "group"),
-        ("JOB_TYPE", "job_type"),
-        ("DIR", "dir"),
-        ("MODE", "mode"),
-    ],
-)
-def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable, key):
+@pytest.mark.parametrize("variable", [name for name in VARIABLES if name != "TAGS"])
+def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable):
+    key = variable.lower().removeprefix("run_")
     monkeypatch.setenv(f"WANDB_{variable}", "mine")
     assert begun()[1][key] == "mine"
     monkeypatch.setenv(f"WANDB_{variable}", "")
@@ -92,11 +95,10 @@ def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable, ke
 
 
 @pytest.mark.parametrize(
-    ("variable", "key", "value"),
-    [("PROJECT", "project", "ours"), ("ENTITY", "entity", "us"), ("MODE", "mode", "offline")],
+    ("key", "value"), [("project", "ours"), ("entity", "us"), ("mode", "offline")]
 )
-def test_the_command_line_wins_over_the_environment(begun, monkeypatch, variable, key, value):
-    monkeypatch.setenv(f"WANDB_{variable}", "online" if key == "mode" else "mine")
+def test_the_command_line_wins_over_the_environment(begun, monkeypatch, key, value):
+    monkeypatch.setenv(f"WANDB_{key.upper()}", "online" if key == "mode" else "mine")
     assert begun(**{key: value})[1][key] == value
 
 
@@ -117,37 +119,34 @@ def test_one_line_says_that_it_is_offline_and_how_to_sync(begun, capsys):
 
 
 def test_every_curve_is_over_the_global_step(begun):
-    metrics = begun()[0].run.metrics
-    assert metrics.pop("global_step") is None
-    assert {"train/loss", "valid/mlm_loss", "train/learning_rate", "*"} <= metrics.keys()
-    assert set(metrics.values()) == {"global_step"}
+    tracker, _ = begun()
+    assert tracker.run.metrics.pop("global_step") is None
+    assert {"train/loss", "valid/mlm_loss", "train/learning_rate", "*"} <= set(tracker.run.metrics)
+    assert set(tracker.run.metrics.values()) == {"global_step"}
+    tracker.log({"step": 3, "train/loss": 2.0})
+    assert tracker.run.rows == [{"global_step": 3, "train/loss": 2.0}]
 
 
-def test_predictions_are_a_table_of_at_most_100_rows(begun):
+def test_predictions_and_translations_are_tables_of_at_most_100_rows(begun):
     tracker, _ = begun()
     (tracker.folder / "predictions").mkdir()
     lines = ["index\tlabel\tprediction\tno\tyes"]
     lines += [f"{number}\tno\tyes\t-0.5\t1.5" for number in range(150)]
     (tracker.folder / "predictions" / "validation.tsv").write_text("\n".join(lines) + "\n")
-    tracker.finish("done", {"steps": 30, "metrics": {"mrpc/f1": 0.5}})
-    (row,) = tracker.run.rows
-    table = row["predictions/validation"]
-    assert row["global_step"] == 30 and table.columns == lines[0].split("\t")
-    assert len(table.data) == 100 and table.data[99] == ["99", "no", "yes", -0.5, 1.5]
-    assert tracker.run.summary == {"status": "done", "mrpc/f1": 0.5} and tracker.run.code == 0
-
-
-def test_translations_are_a_table_too(begun):
-    tracker, _ = begun()
     (tracker.folder / "translations").mkdir()
     for name in ("source", "reference", "single", "averaged"):
         text = "".join(f"{name}\u2028 {number}\n" for number in range(120))
         (tracker.folder / "translations" / f"test.{name}.txt").write_text(text)
-    tracker.finish("degenerate", {"steps": 30})
-    (row,) = tracker.run.rows
-    table = row["translations/test"]
+    tracker.finish("done", {"steps": 30, "metrics": {"mrpc/f1": 0.5}})
+    predicted, translated = tracker.run.rows
+    assert predicted["global_step"] == translated["global_step"] == 30
+    table = predicted["predictions/validation"]
+    assert table.columns == lines[0].split("\t") and len(table.data) == 100
+    assert table.data[99] == ["99", "no", "yes", -0.5, 1.5]
+    table = translated["translations/test"]
     assert table.columns == ["source", "reference", "translation"] and len(table.data) == 100
     assert table.data[1] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
+    assert tracker.run.summary == {"status": "done", "mrpc/f1": 0.5} and tracker.run.code == 0
 
 
 def test_a_run_that_was_stopped_has_no_tables(begun):
@@ -158,30 +157,101 @@ def test_a_run_that_was_stopped_has_no_tables(begun):
     assert tracker.run.rows == [] and tracker.run.code == 1
 
 
-def test_a_wandb_that_cannot_begin_stops_nothing(begun, monkeypatch, capsys, tmp_path):
-    import wandb
-
-    monkeypatch.setattr(wandb, "init", lambda **given: {}["nothing"])
-    assert isinstance(
-        open_tracker(TrackerConfig(kind="wandb", mode="offline"), tmp_path, NAME, {}, None),
-        NoTracker,
-    )
-    assert "could not start (KeyError)" in capsys.readouterr().err
-
-
-def test_real_wandb_takes_all_of_it_offline(monkeypatch, tmp_path):
+def test_real_wandb_takes_all_of_it_offline(folder):
     """Its own files say so: the name of the group, the tags and the table."""
-    for variable in VARIABLES:
-        monkeypatch.delenv(f"WANDB_{variable}", raising=False)
-    folder = tmp_path / "runs" / "glue" / NAME
     (folder / "predictions").mkdir(parents=True)
     lines = "index\tlabel\tprediction\tno\tyes\n0\tno\tyes\t-0.5\t1.5\n"
     (folder / "predictions" / "validation.tsv").write_text(lines)
     tracker = open_tracker(TrackerConfig(kind="wandb", mode="offline"), folder, NAME, CONTENT, None)
-    assert isinstance(tracker, WandbTracker), tracking
+    assert isinstance(tracker, WandbTracker)
     assert tracker.run.group == "roformer-rotary-smoke-0123abcd"
-    assert tracker.run.job_type == "glue" and "rotary" in tracker.run.tags
+    assert tracker.run.job_type == "pretrain" and "rotary" in tracker.run.tags
     tracker.log({"step": 1, "train/loss": 2.0})
     tracker.finish("done", {"steps": 1, "metrics": {}})
     (table,) = folder.glob("wandb/offline-run-*/files/media/table/predictions/*.table.json")
     assert json.loads(table.read_text())["data"] == [["0", "no", "yes", -0.5, 1.5]]
+
+
+# --- the other two, where they are installed -----------------------------------------------------
+
+
+def test_tensorboard_has_every_metric_at_its_step_after_a_resume_too(folder):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = TrackerConfig(kind="tensorboard")
+    tracker = open_tracker(config, folder, NAME, CONTENT, None)
+    for step in (10, 20, 30):
+        tracker.log({"step": step, "train/loss": step / 7})
+    tracker.finish("stopped", {})
+    (folder / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n')  # rewound to 20
+    tracker = open_tracker(config, folder, NAME, CONTENT, tracker.run_id)
+    tracker.log({"step": 30, "train/loss": 5.0})
+    tracker.finish("done", {"metrics": {}})
+    shown = EventAccumulator(str(folder / "tensorboard")).Reload()
+    found = [(event.step, round(event.value, 4)) for event in shown.Scalars("train/loss")]
+    assert found == [(10, 1.4286), (20, 2.8571), (30, 5.0)]
+    assert "config/text_summary" in shown.Tags()["tensors"]
+
+
+def test_trackio_has_every_metric_at_its_step(folder, monkeypatch, tmp_path):
+    pytest.importorskip("trackio")
+    from trackio import utils
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for module in ("trackio.utils", "trackio.sqlite_storage"):
+        monkeypatch.setattr(f"{module}.TRACKIO_DIR", tmp_path / "trackio")
+    assert tmp_path / "trackio" == utils.TRACKIO_DIR
+    tracker = open_tracker(TrackerConfig(kind="trackio"), folder, NAME, CONTENT, None)
+    assert isinstance(tracker, TrackioTracker) and tracker.run_id == NAME
+    for step in (10, 20):
+        tracker.log({"step": step, "train/loss": step / 10})
+    tracker.finish("done", {"metrics": {}})
+    rows = SQLiteStorage.get_logs("roformer", NAME)
+    assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (20, 2.0)]
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["wandb", "tensorboard", "trackio"])
+def test_a_tracker_that_is_not_installed_is_one_line_with_the_remedy(
+    folder, monkeypatch, capsys, kind
+):
+    for module in (kind, f"torch.utils.{kind}", f"{kind}X"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delattr(torch.utils, "tensorboard", raising=False)
+    tracker = open_tracker(TrackerConfig(kind=kind), folder, NAME, {}, None)
+    assert type(tracker) is NoTracker
+    assert capsys.readouterr().err == (
+        f"{kind} is not installed: pip install {kind}, or leave it out with tracker=none; "
+        "metrics.jsonl has everything\n"
+    )
+
+
+def test_a_tracker_that_cannot_begin_stops_nothing(folder, monkeypatch, capsys):
+    import wandb
+
+    monkeypatch.setattr(wandb, "init", lambda **given: {}["nothing"])
+    config = TrackerConfig(kind="wandb", mode="offline")
+    assert type(open_tracker(config, folder, NAME, {}, None)) is NoTracker
+    assert "could not start (KeyError)" in capsys.readouterr().err
+
+
+def refuse():
+    raise TypeError("not a number")
+
+
+@pytest.mark.parametrize("fault", [refuse, threading.Event().wait], ids=["raises", "hangs"])
+def test_a_call_that_fails_is_the_last_one(begun, monkeypatch, capsys, fault):
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    tracker, _ = begun(fault)
+    for step in (1, 2, 3):
+        tracker.log({"step": step})
+    tracker.finish("done", {"metrics": {"x": 1.0}})
+    assert tracker.run.rows == [{"global_step": 1}]
+    assert tracker.run.summary == {} and tracker.run.code is None
+    kind = "TypeError" if fault is refuse else "TimeoutError"
+    assert capsys.readouterr().err == (
+        f"wandb stopped answering ({kind}): metrics go on in metrics.jsonl alone\n"
+    )

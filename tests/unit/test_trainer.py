@@ -10,8 +10,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from roformer.interop.bert import encoder_config, from_transformers
+from roformer.interop.hugging_face import encoder_config
 from roformer.interop.trainer import IGNORED, WithLoss
+from roformer.interop.weights import from_transformers
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 
@@ -104,7 +105,8 @@ def test_inside_trainer_accumulation_is_one_large_batch(tmp_path, accumulation):
         train_dataset=rows,
     )
     trainer.train()
-    expected, _ = pair_of_the_same_seed()
+    torch.manual_seed(0)
+    expected, _ = pair(BertForMaskedLM)
     optimizer = torch.optim.SGD(expected.parameters(), lr=0.01)
     for step in range(3):
         optimizer.param_groups[0]["lr"] = 0.01 * (1 - step / 3)
@@ -113,8 +115,3 @@ def test_inside_trainer_accumulation_is_one_large_batch(tmp_path, accumulation):
         optimizer.step()
     for mine, theirs in zip(ours.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
-
-
-def pair_of_the_same_seed():
-    torch.manual_seed(0)
-    return pair(BertForMaskedLM)

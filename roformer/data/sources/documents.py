@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, cast
 
 from roformer.config.schema import (
@@ -15,7 +14,7 @@ from roformer.config.schema import (
     HubText,
     Text,
 )
-from roformer.data.sources import Source
+from roformer.data.sources import MadeRows, Source
 from roformer.data.sources.files import FileDocuments, checked_text
 from roformer.data.sources.hub import current_revision, load, reachable
 from roformer.data.toy.cases import case_documents
@@ -34,95 +33,41 @@ def open_documents(config: Text, *, workers: int | None = None) -> Source[str]:
         InputError: a path that does not exist, or holds no file of a supported kind.
     """
     if isinstance(config, BuiltinText):
-        return BuiltinDocuments(config, workers)
+        packages = docstring_packages()
+        skipped: list[str] = []
+        return MadeRows(
+            lambda _: docstring_documents(workers=workers, skipped=skipped),
+            {"packages": packages},
+            kind="builtin",
+            packages=packages,
+            files_skipped=skipped,
+        )
     if isinstance(config, ChineseBuiltinText):
-        return CaseDocuments(config)
-    if isinstance(config, FilesText):
-        return FileDocuments(config)
-    return HubDocuments(config)
+        seed = config.documents_seed
+        # Changed templates must not find the text of those before.
+        sample = "\n".join(case_documents(20, seed))
+        return MadeRows(
+            lambda _: case_documents(config.documents, seed),
+            {"sample": hashlib.sha256(sample.encode()).hexdigest()},
+            kind="chinese_builtin",
+            documents_seed=seed,
+        )
+    return FileDocuments(config) if isinstance(config, FilesText) else HubDocuments(config)
 
 
-class BuiltinDocuments:
-    """Docstrings of the pinned packages; see `roformer.data.toy.docstrings`."""
-
-    splits = ("all",)
-
-    def __init__(self, config: BuiltinText, workers: int | None = None) -> None:
-        self.config, self.workers = config, workers
-        self.rows_read = 0
-        self.skipped: list[str] = []
-
-    def rows(self, split: str = "all") -> Iterator[str]:
-        self.rows_read, self.skipped = 0, []
-        found = docstring_documents(workers=self.workers, skipped=self.skipped)
-        for text in islice(found, self.config.max_documents):
-            self.rows_read += 1
-            yield text
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "builtin",
-            "packages": docstring_packages(),
-            "rows_read": self.rows_read,
-            "rows_skipped": 0,
-            "files_skipped": self.skipped,
-        }
-
-    def key(self) -> dict[str, Any]:
-        return {"packages": docstring_packages()}
-
-
-class CaseDocuments:
-    """Chinese legal cases of a grammar; see `roformer.data.toy.cases`."""
-
-    splits = ("all",)
-
-    def __init__(self, config: ChineseBuiltinText) -> None:
-        self.config = config
-        self.rows_read = 0
-
-    def rows(self, split: str = "all") -> Iterator[str]:
-        self.rows_read = 0
-        made = case_documents(self.config.documents, self.config.documents_seed)
-        for text in islice(made, self.config.max_documents):
-            self.rows_read += 1
-            yield text
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "chinese_builtin",
-            "documents_seed": self.config.documents_seed,
-            "rows_read": self.rows_read,
-            "rows_skipped": 0,
-        }
-
-    def key(self) -> dict[str, Any]:
-        # A changed grammar must not find the text of the one before.
-        sample = "\n".join(case_documents(20, self.config.documents_seed))
-        return {"sample": hashlib.sha256(sample.encode()).hexdigest()}
-
-
-# --- the Hugging Face Hub ------------------------------------------------------------------------
-
-
-class HubDocuments:
+class HubDocuments(Source[str]):
     """Data sets of the Hub, one after the other, through `datasets.load_dataset`.
 
-    A null revision is looked up when the reading starts and stands in `describe()`. `key()` keeps
-    the null: what was prepared once is found again without a network.
+    A null revision is looked up when the reading starts and stands in the account. The cache key
+    has the null: what was prepared once is found again without a network.
     """
-
-    splits = ("all",)
 
     def __init__(self, config: HubText) -> None:
         self.config = config
-        self.read: list[dict[str, Any]] = []
+        self.account: dict[str, Any] = {}
 
     def rows(self, split: str = "all") -> Iterator[str]:
-        self.read = []
-        return islice(self._documents(), self.config.max_documents)
-
-    def _documents(self) -> Iterator[str]:
+        self.account = {"kind": "hub", "sources": [], "rows_read": 0, "rows_skipped": 0}
         for source in self.config.sources:
             account: dict[str, Any] = {
                 "path": source.path,
@@ -132,15 +77,15 @@ class HubDocuments:
                 "rows_read": 0,
                 "rows_skipped": 0,
             }
-            self.read.append(account)
+            self.account["sources"].append(account)
             rows: list[str] = []
             for value in self._column(source, account["revision"]):
-                account["rows_read"] += 1
                 text, _ = checked_text(value, source.text_field)
-                if text is None:
-                    account["rows_skipped"] += 1
-                    continue
-                rows.append(text)
+                for counts in (account, self.account):
+                    counts["rows_read"] += 1
+                    counts["rows_skipped"] += text is None
+                if text is not None:
+                    rows.append(text)
                 if len(rows) == source.rows_per_document:
                     yield "\n".join(rows)
                     rows = []
@@ -160,12 +105,4 @@ class HubDocuments:
                 yield row[source.text_field]
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "hub",
-            "sources": self.read,
-            "rows_read": sum(account["rows_read"] for account in self.read),
-            "rows_skipped": sum(account["rows_skipped"] for account in self.read),
-        }
-
-    def key(self) -> dict[str, Any]:
-        return {}  # the sources stand in the config
+        return self.account

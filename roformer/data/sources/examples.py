@@ -1,4 +1,4 @@
-"""Examples of the GLUE tasks: made by grammars, the official folder or the Hub.
+"""Examples of the GLUE tasks: built in, the official folder or the Hub.
 
 In the official folder a task is a folder of tab-separated files. A tab always ends a field and
 quotes are text like any other: these files are not CSV. Columns are found by their name in the
@@ -10,34 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from roformer.config.glue import BuiltinGlue, Column, FilesGlue, Glue, HubGlue, TaskConfig
 from roformer.data.sources import Source
-from roformer.data.sources.files import BadRows, identity, text_lines
+from roformer.data.sources.files import BadRows, Checked, identity, text_lines
 from roformer.data.sources.hub import load
 from roformer.data.toy.glue import GRAMMAR, builtin_examples
 from roformer.errors import InputError
 
 TestRow = tuple[int, str, str | None]
 """Where a row of a test split stands in its source, and its text or texts."""
+NOWHERE = -1
+"""`Example.place` of all but built-in triplets."""
 
 
 class Example(NamedTuple):
     """A labelled text, pair or triplet."""
 
     number: int
-    """Where it stands in its source."""
+    """Where it stands in its source, bad rows counted."""
     texts: tuple[str, ...]
     label: int | float
-    """The class number or the score."""
-
-
-class ExampleSource(Source[Example], Protocol):
-    """The rows of one task."""
-
-    def test_rows(self, part: str | None) -> Iterator[TestRow]:
-        """Yield index and texts of the test split, or of a part of it, without labels."""
+    """The class number or the score; of a triplet 0 where A is closer to B and 1 if to C."""
+    place: int = NOWHERE
+    """Where the evidence of a built-in triplet stands: number in `PLACES`."""
 
 
 def open_examples(name: str, task: TaskConfig, data: Glue) -> ExampleSource:
@@ -49,24 +46,23 @@ def open_examples(name: str, task: TaskConfig, data: Glue) -> ExampleSource:
     return BuiltinExamples(name, task, data)
 
 
-def split_names(task: TaskConfig) -> tuple[str, ...]:
-    """Return train and the validation split or splits, the headline's first."""
-    return ("train", *([f"validation_{part}" for part in task.parts] or ["validation"]))
+class ExampleSource(Source[Example]):
+    """The rows of one task; the headline's validation split comes before the other."""
 
-
-class ExampleCheck:
-    """What an example must be, wherever it comes from: texts, and a label of the task."""
-
-    def __init__(self, task: TaskConfig) -> None:
-        self.scores = task.scores
-        names = task.labels or []
+    def __init__(self, name: str, task: TaskConfig) -> None:
+        self.name, self.task = name, task
+        self.splits = ("train", *([f"validation_{part}" for part in task.parts] or ["validation"]))
         # A class is spelt as its number in some files and by its name in others.
-        self.numbers = {str(number): number for number in range(len(names))}
-        self.numbers |= {name: number for number, name in enumerate(names)}
-        self.valid = f"{', '.join(names)} (or 0 to {len(names) - 1})"
+        labels = list(enumerate(task.labels or ()))
+        self.numbers = {str(number): number for number, _ in labels}
+        self.numbers |= {label: number for number, label in labels}
 
-    def __call__(
-        self, index: int, texts: Sequence[object], label: object
+    def test_rows(self, part: str | None) -> Iterator[TestRow]:
+        """Yield index and texts of the test split, or of a part of it, without labels."""
+        raise InputError(f"the built-in {self.name} has no test split: take data=hub or data=files")
+
+    def check(
+        self, number: int, texts: Sequence[object], label: object
     ) -> tuple[Example | None, str]:
         """Return the example, else None and what is wrong with it.
 
@@ -78,47 +74,48 @@ class ExampleCheck:
             return None, f"a text is {'null' if wrong is None else type(wrong).__name__}"
         if not any(text.strip() for text in strings):
             return None, "no text"
-        value = self._number(label) if self.scores is None else self._score(label, *self.scores)
-        if isinstance(value, str):
-            return None, value
-        return Example(index, tuple(strings), value), ""
-
-    def _number(self, label: object) -> int | str:
-        number = self.numbers.get(str(label)) if label is not None else None
-        return f"label {label!r} is none of {self.valid}" if number is None else number
-
-    def _score(self, label: object, lowest: float, highest: float) -> float | str:
-        try:
-            # Python would read 1_0 as ten.
-            score = float("nan" if "_" in str(label) else label)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            score = float("nan")
-        if lowest <= score <= highest:
-            return score
-        return f"score {label!r} is no number from {lowest:g} to {highest:g}"
+        value: float | None
+        if self.task.scores is None:
+            names = self.task.labels or []
+            value = self.numbers.get(str(label)) if label is not None else None
+            valid = f"none of {', '.join(names)} (or 0 to {len(names) - 1})"
+        else:
+            lowest, highest = self.task.scores
+            value = _score(label)
+            value = value if lowest <= value <= highest else None
+            valid = f"no number from {lowest:g} to {highest:g}"
+        if value is None:
+            kind = "label" if self.task.scores is None else "score"
+            return None, f"{kind} {label!r} is {valid}"
+        return Example(number, tuple(strings), value), ""
 
 
-class BuiltinExamples:
-    """Tasks made by grammars; see `roformer.data.toy.glue`."""
+def _score(label: object) -> float:
+    try:
+        # Python would read 1_0 as ten.
+        return float("nan" if "_" in str(label) else label)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+class BuiltinExamples(ExampleSource):
+    """Tasks made from templates; see `roformer.data.toy.glue`."""
 
     def __init__(self, name: str, task: TaskConfig, data: BuiltinGlue) -> None:
-        self.name, self.data = name, data
-        self.check, self.splits = ExampleCheck(task), split_names(task)
+        super().__init__(name, task)
+        self.data = data
 
-    def rows(self, split: str) -> Iterator[Example]:
+    def rows(self, split: str = "train") -> Iterator[Example]:
         train = split == "train"
         count = self.data.train_examples if train else self.data.validation_examples
-        for index, made in enumerate(builtin_examples(self.name, split, count)):
-            texts = [made.text_a] if made.text_b is None else [made.text_a, made.text_b]
-            example, problem = self.check(index, texts, made.label)
+        for number, (text_a, text_b, label) in enumerate(builtin_examples(self.name, split, count)):
+            texts = [text_a] if text_b is None else [text_a, text_b]
+            example, problem = self.check(number, texts, label)
             if example is None:
                 raise InputError(
                     f"the built-in {self.name} does not fit task.{self.name}: {problem}"
                 )
             yield example
-
-    def test_rows(self, part: str | None) -> Iterator[TestRow]:
-        raise InputError(f"the built-in {self.name} has no test split: take data=hub or data=files")
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "builtin", "grammar": GRAMMAR}
@@ -127,36 +124,35 @@ class BuiltinExamples:
         return {"grammar": GRAMMAR}
 
 
-class FolderExamples:
+class FolderExamples(ExampleSource):
     """One task below the folder that `data.path` names."""
 
     def __init__(self, name: str, task: TaskConfig, data: FilesGlue) -> None:
-        self.name, self.task, self.data = name, task, data
-        self.root = Path(data.path).expanduser()
-        self.check, self.splits = ExampleCheck(task), split_names(task)
+        super().__init__(name, task)
+        self.data, self.root = data, Path(data.path).expanduser()
         self.accounts: list[dict[str, Any]] = []
 
-    def rows(self, split: str) -> Iterator[Example]:
-        """Yield the rows of a split; a row's index is its place among them, bad ones counted.
+    def rows(self, split: str = "train") -> Iterator[Example]:
+        """Yield the rows of a split.
 
         Raises:
             InputError: a missing file or column, text that is not UTF-8, or more bad rows than
                 `data.max_bad_rows`.
         """
         file = self._file(split)
-        account = {**self._identity(split), "rows": 0}
-        bad = BadRows(self.data.max_bad_rows, self.root)
+        bad, count = BadRows(self.data.max_bad_rows, self.root), 0
         columns = [*self.task.files.texts, self.task.files.label]
-        for index, (line, cells, problem) in enumerate(self._cells(file, columns)):
+        for number, (line, cells, problem) in enumerate(self._cells(file, columns)):
             example = None
             if cells is not None:
-                example, problem = self.check(index, cells[:-1], cells[-1])
-            if example is not None:
-                account["rows"] += 1
-                yield example
+                example, problem = self.check(number, cells[:-1], cells[-1])
+            if example is None:
+                bad.skip(file, line, problem)
             else:
-                bad.skip(f"{account['file']}:{line}: {problem}")
-        self.accounts.append({**account, "bad_rows": bad.count, "first_bad_row": bad.first})
+                count += 1
+                yield example
+        counts = {"rows": count, "bad_rows": bad.count, "first_bad_row": bad.first}
+        self.accounts.append({**self._identity(split), **counts})
 
     def test_rows(self, part: str | None) -> Iterator[TestRow]:
         """Yield index and texts of the test split; its labels, where there are any, stay unread.
@@ -166,10 +162,10 @@ class FolderExamples:
         """
         file = self._file(f"test_{part}" if part else "test")
         columns = self.task.files.test_texts or self.task.files.texts
-        for index, (line, cells, problem) in enumerate(self._cells(file, columns)):
+        for number, (line, cells, problem) in enumerate(self._cells(file, columns)):
             if cells is None:
                 raise InputError(f"{file}:{line}: {problem}: mend it; a submission needs every row")
-            yield index, cells[0], cells[1] if len(cells) == 2 else None
+            yield number, cells[0], cells[1] if len(cells) == 2 else None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "files", "files": self.accounts}
@@ -179,9 +175,7 @@ class FolderExamples:
 
     def _file(self, split: str) -> Path:
         """Return the file of `train`, `validation`, `test` or one of their parts."""
-        kind, _, part = split.partition("_")
-        kind = "dev" if kind == "validation" else kind
-        name = f"{kind}_{part}.tsv" if part else f"{kind}.tsv"
+        name = f"{split.replace('validation', 'dev')}.tsv"
         folder = self.root / self.task.files.folder
         if not self.root.is_dir():
             raise InputError(
@@ -200,9 +194,7 @@ class FolderExamples:
     def _identity(self, split: str) -> dict[str, Any]:
         return {"split": split, **identity(self._file(split), self.root)}
 
-    def _cells(
-        self, file: Path, columns: Sequence[Column]
-    ) -> Iterator[tuple[int, list[str] | None, str]]:
+    def _cells(self, file: Path, columns: Sequence[Column]) -> Iterator[Checked[list[str]]]:
         """Yield line number, the cells of these columns, and what is wrong where they are None."""
         width, places, empty = 0, [0], True
         for line, text in text_lines(file):
@@ -239,15 +231,15 @@ def _names(folder: Path) -> str:
     return ", ".join(names) or "nothing"
 
 
-class HubExamples:
+class HubExamples(ExampleSource):
     """A configuration of GLUE on the Hub, through `datasets.load_dataset`."""
 
     def __init__(self, name: str, task: TaskConfig, data: HubGlue) -> None:
-        self.name, self.task, self.data = name, task, data
-        self.check, self.splits = ExampleCheck(task), split_names(task)
+        super().__init__(name, task)
+        self.data = data
         self.rows_read: dict[str, int] = {}
 
-    def rows(self, split: str) -> Iterator[Example]:
+    def rows(self, split: str = "train") -> Iterator[Example]:
         table = self._load(split, [*self.task.texts, "label", "idx"])
         names = getattr(table.features["label"], "names", None)
         if names is not None and names != self.task.labels:
@@ -258,9 +250,8 @@ class HubExamples:
             )
         self.rows_read[split] = 0
         for row in cast(Iterable[dict[str, Any]], table):
-            example, problem = self.check(
-                row["idx"], [row[text] for text in self.task.texts], row["label"]
-            )
+            texts = [row[text] for text in self.task.texts]
+            example, problem = self.check(row["idx"], texts, row["label"])
             if example is None:
                 raise InputError(
                     f"{self.data.path} ({self.name}, {split}), row with idx={row['idx']}: "
@@ -289,6 +280,3 @@ class HubExamples:
     def describe(self) -> dict[str, Any]:
         path, revision = self.data.path, self.data.revision
         return {"kind": "hub", "path": path, "revision": revision, "rows": self.rows_read}
-
-    def key(self) -> dict[str, Any]:
-        return {}  # path and revision stand in the config

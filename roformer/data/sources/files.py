@@ -19,66 +19,62 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from roformer.config.schema import FilesText
+from roformer.data.sources import Source
 from roformer.errors import InputError
 
 SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 PLAIN = (".txt", ".txt.gz")
 
-Row = tuple[int, str | None, str]
-"""Line or row number from 1, the text, and what is wrong with it where the text is None."""
+Value = TypeVar("Value")
+
+Checked = tuple[int, Value | None, str]
+"""Line or row number from 1, what it holds, and what is wrong with it where that is None."""
 
 
-class FileDocuments:
+class FileDocuments(Source[str]):
     """Local files, in the order of their names relative to the folder, file or glob given."""
-
-    splits = ("all",)
 
     def __init__(self, config: FilesText) -> None:
         self.config = config
         self.root, self.files = find_files(config.path, SUFFIXES)
-        self.rows_read, self.text_lines, self.bad = 0, 0, BadRows(config.max_bad_rows)
+        self.documents, self.text_lines = 0, 0
+        self.bad = BadRows(config.max_bad_rows, self.root)
 
     def rows(self, split: str = "all") -> Iterator[str]:
-        self.rows_read, self.text_lines, self.bad = 0, 0, BadRows(self.config.max_bad_rows)
-        return islice(self._documents(), self.config.max_documents)
-
-    def _documents(self) -> Iterator[str]:
+        self.documents, self.text_lines = 0, 0
+        self.bad = BadRows(self.config.max_bad_rows, self.root)
         for file in self.files:
-            empty = True
+            before = self.documents + self.bad.count
             plain = file.name.endswith(PLAIN)
-            for number, text, problem in _rows(file, self.config):
-                empty = False
-                self.rows_read += 1
-                self.text_lines += text.count("\n") + 1 if plain and text is not None else 0
-                if text is not None:
-                    yield text
-                else:
-                    self.bad.skip(f"{file}:{number}: {problem}")
-            if empty:
+            for text in usable(file, _rows(file, self.config), self.bad):
+                self.documents += 1
+                self.text_lines += text.count("\n") + 1 if plain else 0
+                yield text
+            if self.documents + self.bad.count == before:
                 raise InputError(f"{file} is empty: remove it, or take it out of data.path")
 
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "files",
+            "files": [identity(file, self.root) for file in self.files],
+            "rows_read": self.documents + self.bad.count,
+            "rows_skipped": self.bad.count,
+            "first_skipped": self.bad.first,
+        }
+
     def separation(self) -> str:
-        """Return how text that was read is cut into documents, for whoever finds them too few."""
+        """Return how text that was read is cut into documents, for a message about too few."""
         if not self.text_lines or self.config.document_separator == "line_break":
             return ""
         return (
             f" (from {self.text_lines:,} lines of .txt, where blank lines part documents: put them "
             "between documents, or read each line as one with data.document_separator=line_break)"
         )
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "files",
-            "files": [identity(file, self.root) for file in self.files],
-            "rows_read": self.rows_read,
-            "rows_skipped": self.bad.count,
-            "first_skipped": self.bad.first,
-        }
 
     def key(self) -> dict[str, Any]:
         return {"files": dates(self.files, self.root)}
@@ -89,32 +85,39 @@ class BadRows:
 
     Args:
         most: `data.max_bad_rows`.
-        folder: put before a place in the message, where places leave it out.
+        root: the folder that places are relative to.
     """
 
-    def __init__(self, most: int, folder: Path | None = None) -> None:
-        self.most, self.folder = most, folder
+    def __init__(self, most: int, root: Path) -> None:
+        self.most, self.root = most, root
         self.count = 0
         self.first: str | None = None
         """Place of the first one and what is wrong with it."""
 
-    def skip(self, row: str) -> None:
+    def skip(self, file: Path, line: int, problem: str) -> None:
         """Count a bad row.
-
-        Args:
-            row: its place and what is wrong with it.
 
         Raises:
             InputError: it is one too many; names the first.
         """
         self.count += 1
-        self.first = self.first or row
+        if self.first is None:
+            self.first = f"{file.relative_to(self.root).as_posix()}:{line}: {problem}"
+            self._message = f"{file}:{line}: {problem}"
         if self.count > self.most:
-            place = self.first if self.folder is None else f"{self.folder}/{self.first}"
             raise InputError(
-                f"{place} (bad rows so far: {self.count}): mend it, or allow more bad rows with "
-                f"data.max_bad_rows (now {self.most})"
+                f"{self._message} (bad rows so far: {self.count}): mend it, or allow more "
+                f"bad rows with data.max_bad_rows (now {self.most})"
             )
+
+
+def usable(file: Path, rows: Iterable[Checked[Value]], bad: BadRows) -> Iterator[Value]:
+    """Yield what the rows of a file hold; count those that have something wrong."""
+    for line, value, problem in rows:
+        if value is None:
+            bad.skip(file, line, problem)
+        else:
+            yield value
 
 
 def identity(file: Path, root: Path) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
             raise InputError(f"data.path={given} is none of {listed}: convert it")
         return path.parent, [path]
     if path.is_dir():
-        root, found = path, (file for file in path.rglob("*") if _is_visible(file, path))
+        root, found = path, (file for file in path.rglob("*") if not _hidden(file, path))
     elif glob.has_magic(given):
         root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
         found = (Path(file) for file in glob.glob(str(path), recursive=True))
@@ -159,21 +162,21 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
     return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
 
 
-def _is_visible(file: Path, root: Path) -> bool:
-    return not any(part.startswith(".") for part in file.relative_to(root).parts)
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
-def _rows(file: Path, config: FilesText) -> Iterator[Row]:
+def _rows(file: Path, config: FilesText) -> Iterator[Checked[str]]:
     if file.suffix == ".parquet":
         return _parquet_rows(file, config.text_field)
     if not file.name.endswith(PLAIN):
-        return _json_rows(file, config.text_field)
+        return json_texts(file, config.text_field)
     if config.document_separator == "line_break":
         return ((number, line, "") for number, line in text_lines(file) if line.strip())
     return _paragraphs(file)
 
 
-def _paragraphs(file: Path) -> Iterator[Row]:
+def _paragraphs(file: Path) -> Iterator[Checked[str]]:
     paragraph: list[str] = []
     for number, line in text_lines(file):
         if line.strip():
@@ -185,7 +188,8 @@ def _paragraphs(file: Path) -> Iterator[Row]:
         yield number - len(paragraph) + 1, "\n".join(paragraph), ""
 
 
-def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
+def json_texts(file: Path, text_field: str) -> Iterator[Checked[str]]:
+    """Yield the text of each row of a file of JSON lines."""
     for number, row, problem in json_objects(file, repr(text_field)):
         if row is None:
             yield number, None, problem
@@ -195,7 +199,7 @@ def _json_rows(file: Path, text_field: str) -> Iterator[Row]:
             yield (number, *checked_text(row[text_field], text_field))
 
 
-def json_objects(file: Path, keys: str) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
+def json_objects(file: Path, keys: str) -> Iterator[Checked[dict[str, Any]]]:
     """Yield line number, the object on it, and what is wrong where it is None; skip blank lines.
 
     Args:
@@ -216,7 +220,7 @@ def json_objects(file: Path, keys: str) -> Iterator[tuple[int, dict[str, Any] | 
             yield number, None, f"a JSON {type(row).__name__}, not an object with {keys}"
 
 
-def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:
+def _parquet_rows(file: Path, text_field: str) -> Iterator[Checked[str]]:
     import pyarrow
     import pyarrow.parquet
 
@@ -243,10 +247,8 @@ def _parquet_rows(file: Path, text_field: str) -> Iterator[Row]:
 def checked_text(value: object, text_field: str) -> tuple[str | None, str]:
     """Return the value if it is a text that can be learned from, else None and what is wrong."""
     if not isinstance(value, str):
-        return (
-            None,
-            f"{text_field!r} is {'null' if value is None else type(value).__name__}, not text",
-        )
+        kind = "null" if value is None else type(value).__name__
+        return None, f"{text_field!r} is {kind}, not text"
     if not value.strip():
         return None, f"{text_field!r} is empty"
     try:

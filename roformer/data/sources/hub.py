@@ -58,12 +58,12 @@ def reachable(path: str) -> Iterator[None]:
     # (no network, no such revision, split or configuration, no permission, no disk left).
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read from the Hugging Face Hub: {told(error)}; "
+            f"{path} cannot be read from the Hugging Face Hub: {describe_error(error)}; "
             "data=files data.path=… works without a network"
         ) from error
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return kind and first line of an error of the Hub's libraries, or of what it hides.
 
     A server's error 500 and a damaged file reach us inside errors that say only that something

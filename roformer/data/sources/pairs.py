@@ -1,14 +1,15 @@
-"""Pairs of sentences, none empty or with a line break: a grammar, line-aligned files or the Hub."""
+"""Pairs of sentences, none empty or with a line break: built in, line-aligned files or the Hub."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
+from roformer.data.sources import Source
 from roformer.data.sources.files import dates, identity, text_lines
 from roformer.data.sources.hub import load
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
@@ -18,11 +19,22 @@ SPLITS = ("train", "valid", "test")
 BATCH = 10_000
 """Rows of the Hub held as Python objects at once."""
 
-NumberedPair = tuple[int, str, str]
-"""Line number from 1, source sentence, target sentence."""
+Pair = tuple[str, str]
+"""Source sentence and target sentence."""
 
 
-class ParallelSource(ABC):
+def open_parallel(config: Parallel) -> ParallelSource:
+    """Open the source that the config names, reading nothing yet.
+
+    Raises:
+        InputError: a file that does not exist, or a language that the source does not have.
+    """
+    if isinstance(config, BuiltinParallel):
+        return BuiltinPairs(config)
+    return FilePairs(config) if isinstance(config, FilesParallel) else HubPairs(config)
+
+
+class ParallelSource(Source[Pair]):
     """Pairs of sentences, and an account of what was read."""
 
     splits = SPLITS
@@ -35,7 +47,7 @@ class ParallelSource(ABC):
         self.empty = 0
         """Training pairs left out because a side is empty."""
 
-    def rows(self, split: str) -> Iterator[NumberedPair]:
+    def rows(self, split: str = "train") -> Iterator[Pair]:
         """Yield the pairs of a split: `train`, `valid` or `test`.
 
         A training pair with an empty side is left out and counted, and beyond `max_train_pairs`
@@ -48,56 +60,31 @@ class ParallelSource(ABC):
         self.pairs_read[split] = 0
         if train:
             self.empty = 0
-        for pair in islice(self._read(split), self.max_train_pairs if train else None):
-            self.pairs_read[split] += 1
-            number, *texts = pair
-            for side, text in enumerate(texts):
-                if not text.strip():
-                    if train:
-                        self.empty += 1
-                        break
-                    raise InputError(
-                        f"{self._place(split, side, number)}: an empty sentence would falsify the "
-                        f"{split} score: mend it, or take it out of both languages"
-                    )
-            else:
+        limit = self.max_train_pairs if train else None
+        for number, pair in enumerate(islice(self._read(split), limit), 1):
+            self.pairs_read[split] = number
+            empty = [side for side, text in enumerate(pair) if not text.strip()]
+            if not empty:
                 yield pair
+            elif train:
+                self.empty += 1
+            else:
+                raise InputError(
+                    f"{self._place(split, empty[0], number)}: an empty sentence would falsify the "
+                    f"{split} score: mend it, or take it out of both languages"
+                )
 
     @abstractmethod
-    def _read(self, split: str) -> Iterator[NumberedPair]:
+    def _read(self, split: str) -> Iterator[Pair]:
         """Yield all pairs of a split, empty ones too."""
 
     @abstractmethod
     def _place(self, split: str, side: int, number: int) -> str:
-        """Say where a sentence stands; side 0 is the source, 1 the target."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Say what was read, for the manifest; complete once the pairs are used up."""
-
-    @abstractmethod
-    def key(self) -> dict[str, Any]:
-        """Identify the input, cheaply and without absolute paths, for a cache key."""
-
-
-def open_parallel(config: Parallel) -> ParallelSource:
-    """Open the source that the config names, reading nothing yet.
-
-    Raises:
-        InputError: a file that does not exist, or a language that the source does not have.
-    """
-    if isinstance(config, BuiltinParallel):
-        return BuiltinPairs(config)
-    if isinstance(config, FilesParallel):
-        return FilePairs(config)
-    return HubPairs(config)
-
-
-# --- the grammar ---------------------------------------------------------------------------------
+        """Say where a sentence stands; side 0 is the source, 1 the target; numbers are from 1."""
 
 
 class BuiltinPairs(ParallelSource):
-    """English and German made by a grammar; see `roformer.data.toy.translation`."""
+    """English and German from templates; see `roformer.data.toy.translation`."""
 
     def __init__(self, config: BuiltinParallel) -> None:
         super().__init__(config)
@@ -110,12 +97,10 @@ class BuiltinPairs(ParallelSource):
             zip(SPLITS, (config.train_pairs, config.valid_pairs, config.test_pairs), strict=True)
         )
 
-    def _read(self, split: str) -> Iterator[NumberedPair]:
-        made = builtin_pairs(split, self.counts[split])
-        for number, (english, german) in enumerate(made, 1):
-            texts = {"en": english, "de": german}
-            source, target = (texts[language] for language in self.languages)
-            yield number, source, target
+    def _read(self, split: str) -> Iterator[Pair]:
+        turned = self.languages[0] == "de"
+        for english, german in builtin_pairs(split, self.counts[split]):
+            yield (german, english) if turned else (english, german)
 
     def _place(self, split: str, side: int, number: int) -> str:
         return f"built-in {split} pair {number}"
@@ -125,9 +110,6 @@ class BuiltinPairs(ParallelSource):
 
     def key(self) -> dict[str, Any]:
         return {"grammar": TRANSLATION_GRAMMAR}
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 class FilePairs(ParallelSource):
@@ -144,7 +126,7 @@ class FilePairs(ParallelSource):
             for split, name in names.items()
         }
 
-    def _read(self, split: str) -> Iterator[NumberedPair]:
+    def _read(self, split: str) -> Iterator[Pair]:
         files = self.files[split]
         number = 0
         readers = [text_lines(file) for file in files]
@@ -158,7 +140,7 @@ class FilePairs(ParallelSource):
                     "one must translate line n of the other, so find where they part"
                 )
             (_, source), (_, target) = lines
-            yield number, source, target
+            yield source, target
         if not number:
             raise InputError(f"{files[0]} and {files[1]} are empty: give text (data.{split})")
 
@@ -166,28 +148,22 @@ class FilePairs(ParallelSource):
         return f"{self.files[split][side]}:{number}"
 
     def describe(self) -> dict[str, Any]:
-        files = [identity(file, file.parent) for file in self._all()]
+        files = [identity(file, file.parent) for split in SPLITS for file in self.files[split]]
         return {"kind": "files", "files": files, "pairs": self.pairs_read}
 
     def key(self) -> dict[str, Any]:
-        return {"files": dates(self._all(), self.folder)}
-
-    def _all(self) -> list[Path]:
-        return [file for split in SPLITS for file in self.files[split]]
+        files = [file for split in SPLITS for file in self.files[split]]
+        return {"files": dates(files, self.folder)}
 
 
 def _find(folder: Path, name: str, language: str, split: str) -> Path:
-    file = folder / f"{name}.{language}"
-    packed = folder / f"{name}.{language}.gz"
-    if not file.is_file() and not packed.is_file():
-        raise InputError(
-            f"{file} does not exist, nor with .gz: put it there, or give data.{split}=<name> and "
-            "the languages as the files have them"
-        )
-    return file if file.is_file() else packed
-
-
-# --- the Hugging Face Hub ------------------------------------------------------------------------
+    for file in (folder / f"{name}.{language}", folder / f"{name}.{language}.gz"):
+        if file.is_file():
+            return file
+    raise InputError(
+        f"{folder / name}.{language} does not exist, nor with .gz: put it there, or give "
+        f"data.{split}=<name> and the languages as the files have them"
+    )
 
 
 class HubPairs(ParallelSource):
@@ -197,7 +173,7 @@ class HubPairs(ParallelSource):
         super().__init__(config)
         self.config = config
 
-    def _read(self, split: str) -> Iterator[NumberedPair]:
+    def _read(self, split: str) -> Iterator[Pair]:
         table = self._load(split)
         if split == "test":
             self._check_test(len(table))
@@ -211,16 +187,13 @@ class HubPairs(ParallelSource):
                     place = self._place(split, texts.index(None), number)
                     raise InputError(f"{place}: the sentence is null: give another data.revision")
                 source, target = (text.rstrip("\r\n").replace("\n", " ") for text in texts)
-                yield number, source, target
+                yield source, target
         if not number:
             raise InputError(f"{self._name(split)} has no row: give another data.revision")
 
     def _load(self, split: str) -> Any:
-        config = self.config
-        table, name = (
-            load(config.path, config.name, config.revision, _official(split)),
-            self._name(split),
-        )
+        config, name = self.config, self._name(split)
+        table = load(config.path, config.name, config.revision, _official(split))
         if "translation" not in table.column_names:
             raise InputError(
                 f"{name} has no column 'translation', but {', '.join(table.column_names)}: give the "
@@ -238,14 +211,13 @@ class HubPairs(ParallelSource):
 
     def _check_test(self, found: int) -> None:
         wanted = self.config.test_lines
-        if wanted is None or found == wanted:
+        if wanted in (None, found):
             return
-        what = " (the filtered newstest2014, sacrebleu's wmt14 and not wmt14/full)" * (
-            found == 2737
-        )
+        filtered = " (the filtered newstest2014, sacrebleu's wmt14 and not wmt14/full)"
         raise InputError(
-            f"{self._name('test')} has {found:,} lines{what}, not {wanted:,}: scores on the two "
-            f"cannot be compared; data.test_lines={found} or null takes it all the same"
+            f"{self._name('test')} has {found:,} lines{filtered if found == 2737 else ''}, not "
+            f"{wanted:,}: scores on the two cannot be compared; data.test_lines={found} or null "
+            "takes it all the same"
         )
 
     def _name(self, split: str) -> str:
@@ -263,9 +235,6 @@ class HubPairs(ParallelSource):
             "revision": config.revision,
             "pairs": self.pairs_read,
         }
-
-    def key(self) -> dict[str, Any]:
-        return {}  # path, name and revision stand in the config
 
 
 def _official(split: str) -> str:

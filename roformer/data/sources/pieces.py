@@ -11,21 +11,21 @@ import hashlib
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
 from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
-from roformer.config.schema import FilesText
-from roformer.data.sources import Source
+from roformer.data.sources import MadeRows, Source
 from roformer.data.sources.files import (
-    FileDocuments,
+    BadRows,
     dates,
     find_files,
     first_line,
     identity,
+    json_texts,
     readable,
+    usable,
 )
 from roformer.data.store import publish
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
@@ -36,7 +36,7 @@ SEPARATOR = b"\n\n"
 ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 RAW = (".txt", ".gz", ".zip", "")
 ARCHIVES = (".tar.gz", ".parquet.gz")
-"""What a .gz may hold and be no text."""
+"""Kinds of .gz that hold no text."""
 PIECE = 2**20
 """Bytes that are read at once."""
 PATIENCE = 30
@@ -52,70 +52,60 @@ def open_bytes(
         config: which text.
         cache_dir: downloads are kept below it.
         workers: processes that parse the built-in text; null: one a core.
-        progress: tell of a download.
+        progress: print a line about a download.
 
     Raises:
         InputError: a path that does not exist, or holds no file of a supported kind.
     """
     if isinstance(config, BuiltinBytes):
-        return Docstrings(workers)
+        return BuiltinDocstrings(workers)
     if isinstance(config, FileBytes):
         return ByteFiles(config)
-    return Downloaded(config, Path(cache_dir), progress)
+    return Download(config, Path(cache_dir), progress)
 
 
-class Docstrings:
+class BuiltinDocstrings(MadeRows[bytes]):
     """The built-in text of pre-training; its files in the order of the hashes of their names.
 
     So train, valid and test have the same packages in them, and so has any part of the text.
     """
 
-    splits = ("all",)
-
     def __init__(self, workers: int | None) -> None:
-        self.workers = workers
-        self.skipped: list[str] = []
-
-    def rows(self, split: str = "all") -> Iterator[bytes]:
-        self.skipped = []
-        found = docstring_documents(workers=self.workers, skipped=self.skipped, shuffled=True)
-        return (document.encode() + SEPARATOR for document in found)
+        skipped: list[str] = []
+        packages = docstring_packages()
+        super().__init__(
+            lambda _: (
+                document.encode() + SEPARATOR
+                for document in docstring_documents(workers=workers, skipped=skipped, shuffled=True)
+            ),
+            {"packages": packages},
+            kind="builtin",
+            packages=packages,
+            order="sha256 of the name of the file",
+            files_skipped=skipped,
+        )
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "builtin",
-            "packages": docstring_packages(),
-            "order": "sha256 of the name of the file",
-            "files_skipped": self.skipped,
-        }
-
-    def key(self) -> dict[str, Any]:
-        return {"packages": docstring_packages()}
+        return self.account
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
-class ByteFiles:
+class ByteFiles(Source[bytes]):
     """Local files, in the order of their names relative to the folder, file or glob given."""
-
-    splits = ("all",)
 
     def __init__(self, config: FileBytes) -> None:
         self.config = config
         self.root, found = find_files(config.path, (*RAW, *ROWS))
         single = found == [Path(config.path).expanduser()]
         # Of a folder, files without a suffix are as likely a licence as a text.
-        self.files = [file for file in found if is_text(file) and (single or file.suffix)]
+        self.files = [file for file in found if _is_text(file) and (single or file.suffix)]
         if not self.files:
             raise InputError(
                 f"data.path={config.path} is nothing of .txt, .gz, .zip or .jsonl(.gz): convert it"
             )
-        self.tables: list[FileDocuments] = []
-        """Of the files of rows that were read."""
+        self.skipped = 0
 
     def rows(self, split: str = "all") -> Iterator[bytes]:
-        self.tables = []
+        self.skipped = 0
         for file in self.files:
             empty = True
             for piece in self._pieces(file):
@@ -126,51 +116,32 @@ class ByteFiles:
 
     def _pieces(self, file: Path) -> Iterator[bytes]:
         if file.name.endswith(ROWS):
-            return self._rows(file)
-        if file.suffix == ".zip":
-            return member_pieces(file, self.config.member)
-        return plain_pieces(file)
-
-    def _rows(self, file: Path) -> Iterator[bytes]:
-        config = self.config
-        rows = FileDocuments(
-            FilesText(
-                path=str(file), text_field=config.text_field, max_bad_rows=config.max_bad_rows
-            )
-        )
-        self.tables.append(rows)
-        return (text.encode() + SEPARATOR for text in rows.rows())
+            bad = BadRows(self.config.max_bad_rows, self.root)
+            for text in usable(file, json_texts(file, self.config.text_field), bad):
+                yield text.encode() + SEPARATOR
+            self.skipped += bad.count
+        elif file.suffix == ".zip":
+            yield from unzipped(file, self.config.member)
+        else:
+            opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
+            with readable(file), opener(file, "rb") as stream:
+                while piece := stream.read(PIECE):
+                    yield piece
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "files",
-            "files": [identity(file, self.root) for file in self.files],
-            "rows_skipped": sum(table.bad.count for table in self.tables),
-        }
+        files = [identity(file, self.root) for file in self.files]
+        return {"kind": "files", "files": files, "rows_skipped": self.skipped}
 
     def key(self) -> dict[str, Any]:
         return {"files": dates(self.files, self.root)}
 
 
-def is_text(file: Path) -> bool:
-    """Return whether a file's name is one of those that are read."""
+def _is_text(file: Path) -> bool:
     name = file.name.lower()
     return not name.endswith(ARCHIVES) and (name.endswith(ROWS) or file.suffix in RAW)
 
 
-def plain_pieces(file: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file; of a .gz, unpacked.
-
-    Raises:
-        InputError: it cannot be read or unpacked.
-    """
-    opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
-    with readable(file), opener(file, "rb") as stream:
-        while piece := stream.read(PIECE):
-            yield piece
-
-
-def member_pieces(file: Path, member: str | None) -> Iterator[bytes]:
+def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
     """Yield the bytes of one file in a .zip.
 
     Args:
@@ -180,38 +151,26 @@ def member_pieces(file: Path, member: str | None) -> Iterator[bytes]:
     Raises:
         InputError: no .zip, damaged, encrypted, or it does not have that one file.
     """
-    with readable(file), unzippable(file), zipfile.ZipFile(file) as archive:
-        names = [info.filename for info in archive.infolist() if not info.is_dir()]
-        chosen = [name for name in names if member in (None, name)]
-        if len(chosen) != 1:
-            listed = ", ".join(names[:10]) or "nothing"
-            raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
-        with archive.open(chosen[0]) as stream:
-            while piece := stream.read(PIECE):
-                yield piece
+    with readable(file):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+                chosen = [name for name in names if member in (None, name)]
+                if len(chosen) != 1:
+                    listed = ", ".join(names[:10]) or "nothing"
+                    raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
+                with archive.open(chosen[0]) as stream:
+                    while piece := stream.read(PIECE):
+                        yield piece
+        # RuntimeError: encrypted, or packed in a way that Python cannot undo.
+        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+            raise InputError(
+                f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
+            ) from error
 
 
-@contextmanager
-def unzippable(file: Path) -> Iterator[None]:
-    """Turn what goes wrong in unpacking a .zip into an InputError that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    # RuntimeError: encrypted; NotImplementedError: packed in a way that Python cannot undo.
-    except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
-        raise InputError(
-            f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
-        ) from error
-
-
-# --- enwik8 --------------------------------------------------------------------------------------
-
-
-class Downloaded:
+class Download(Source[bytes]):
     """One file of a .zip on the web, which is known by its SHA-256 and kept in the cache."""
-
-    splits = ("all",)
 
     def __init__(self, config: Enwik8, cache_dir: Path, progress: bool) -> None:
         self.config, self.progress = config, progress
@@ -219,14 +178,14 @@ class Downloaded:
 
     def rows(self, split: str = "all") -> Iterator[bytes]:
         publish(self.folder, lambda folder: self._download(folder / "download.zip"), self.progress)
-        return member_pieces(self.folder / "download.zip", self.config.member)
+        return unzipped(self.folder / "download.zip", self.config.member)
 
     def _download(self, file: Path) -> None:
         url, digest = self.config.url, hashlib.sha256()
         if self.progress:
             print(f"downloading {url}", flush=True)
         try:
-            # The schema lets http and https through alone.
+            # The schema allows http and https alone.
             with (
                 urllib.request.urlopen(url, timeout=PATIENCE) as answer,
                 open(file, "wb") as stream,
@@ -256,17 +215,3 @@ class Downloaded:
             "sha256": config.sha256,
             "member": config.member,
         }
-
-    def key(self) -> dict[str, Any]:
-        return {}  # the SHA-256 stands in the config
-
-
-def cut(pieces: Iterable[bytes], most: int | None) -> Iterator[bytes]:
-    """Yield pieces up to `most` bytes in all, and ask for no piece beyond them."""
-    left = most
-    for piece in pieces:
-        if left is not None:
-            piece, left = piece[:left], left - len(piece)
-        yield piece
-        if left is not None and left <= 0:
-            return

@@ -1,9 +1,9 @@
-"""Triplets of documents: cases of a grammar, or JSON lines with A, B and C, and a label or none.
+"""Triplets of documents: built-in cases, or JSON lines with A, B and C, and a label or none.
 
     {"A": "…", "B": "…", "C": "…", "label": "B"}      A is closer to B than to C
 
 The published CAIL2019-SCM has the label; a file in which no row has one is read as its authors
-describe theirs, A always closer to B, and that is told. Files may end in .json, .jsonl, .gz or not.
+describe theirs, A always closer to B, and a line says so. Files may end in .json, .jsonl, .gz or not.
 """
 
 from __future__ import annotations
@@ -11,43 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
 from roformer.data.random import Purpose, random_stream
-from roformer.data.sources import Source
-from roformer.data.sources.files import BadRows, checked_text, identity, json_objects
+from roformer.data.sources import MadeRows, Source
+from roformer.data.sources.examples import Example
+from roformer.data.sources.files import BadRows, Checked, checked_text, identity, json_objects
 from roformer.data.toy import cases
 from roformer.errors import InputError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 NAMES = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 """What the file of each split may be called."""
-DOCUMENTS = ("A", "B", "C")
 LABELS = ("B", "C")
 """Which one A is closer to, by number."""
 PLACES = ("early", "late")
-"""Where the evidence of a builtin triplet stands, by number."""
-NOWHERE = -1
-"""Of a triplet that is not builtin."""
+"""Where the evidence of a built-in triplet stands, by number."""
 CUT = (0.6, 0.8)
 """Where `paper622` cuts the shuffled rows."""
 
 
-class Triplet(NamedTuple):
-    """One triplet as its source has it."""
-
-    number: int
-    """Its place in the source, bad rows counted."""
-    texts: tuple[str, str, str]
-    """A, B and C."""
-    label: int
-    """Which one A is closer to: number in `LABELS`."""
-    place: int = NOWHERE
-    """Where the evidence of a builtin triplet stands: number in `PLACES`."""
-
-
-def open_triplets(data: TripletData) -> Source[Triplet]:
+def open_triplets(data: TripletData) -> Source[Example]:
     """Open the source that the config names, reading nothing yet.
 
     Raises:
@@ -56,48 +41,33 @@ def open_triplets(data: TripletData) -> Source[Triplet]:
     if isinstance(data, FilesTriplets):
         return FileTriplets(data)
     assert isinstance(data, BuiltinTriplets)
-    return BuiltinCases(data)
+    counts = {
+        "train": data.train_triplets,
+        "validation": data.validation_triplets,
+        "test": data.test_triplets,
+    }
+
+    def made(split: str) -> Iterator[Example]:
+        for number, row in enumerate(cases.case_triplets(split, counts[split])):
+            label, place = LABELS.index(row.label), PLACES.index(row.place)
+            yield Example(number, (row.a, row.b, row.c), label, place)
+
+    grammar = {"grammar": cases.GRAMMAR}
+    return MadeRows(made, grammar, tuple(counts), kind="scm_builtin", **grammar)
 
 
-class BuiltinCases:
-    """Cases made by a grammar; see `roformer.data.toy.cases`."""
-
-    def __init__(self, data: BuiltinTriplets) -> None:
-        self.counts = {
-            "train": data.train_triplets,
-            "validation": data.validation_triplets,
-            "test": data.test_triplets,
-        }
-
-        self.splits = (*self.counts,)
-
-    def rows(self, split: str) -> Iterator[Triplet]:
-        made = cases.case_triplets(split, self.counts[split])
-        for index, (a, b, c, label, place) in enumerate(made):
-            yield Triplet(index, (a, b, c), LABELS.index(label), PLACES.index(place))
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "scm_builtin", "grammar": cases.GRAMMAR}
-
-    def key(self) -> dict[str, Any]:
-        return {"grammar": cases.GRAMMAR}
-
-
-class FileTriplets:
+class FileTriplets(Source[Example]):
     """The file, or the folder of files, that `data.path` names."""
 
     def __init__(self, data: FilesTriplets) -> None:
         self.data = data
         self.path = Path(data.path).expanduser()
         self.files = self._find()
+        # All splits are drawn from `paper622`'s rows; a folder has those that it has files of.
+        self.splits = tuple(NAMES if data.split == "paper622" else self.files)
         self.accounts: dict[str, dict[str, Any]] = {}
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits there are: of `paper622` all, of a folder those it has a file of."""
-        return (*NAMES,) if self.data.split == "paper622" else (*self.files,)
-
-    def rows(self, split: str) -> Iterator[Triplet]:
+    def rows(self, split: str = "train") -> Iterator[Example]:
         """Read a split.
 
         Raises:
@@ -110,12 +80,11 @@ class FileTriplets:
         order = random_stream(self.data.split_seed, Purpose.PAPER_SPLIT).permutation(len(rows))
         first, last = (round(share * len(rows)) for share in CUT)
         parts = dict(zip(NAMES, (order[:first], order[first:last], order[last:]), strict=True))
-        # Of several files, rows would share their numbers.
+        # Rows of several files would share their numbers.
         for place in parts[split]:
             yield rows[place]._replace(number=int(place))
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read; complete once all splits are."""
         seed = self.data.split_seed if self.data.split == "paper622" else None
         return {
             "kind": "scm_files",
@@ -125,10 +94,7 @@ class FileTriplets:
         }
 
     def key(self) -> dict[str, Any]:
-        """Identify the input without absolute paths, for a cache key."""
         return {"files": [identity(file, file.parent) for file in self.files.values()]}
-
-    # --- files -----------------------------------------------------------------------------------
 
     def _find(self) -> dict[str, Path]:
         """Return the file of each split; a single file is all of `paper622`."""
@@ -163,28 +129,24 @@ class FileTriplets:
             )
         return found
 
-    # --- rows ------------------------------------------------------------------------------------
-
-    def _read(self, file: Path) -> list[Triplet]:
-        rows: list[Triplet] = []
+    def _read(self, file: Path) -> list[Example]:
+        rows: list[Example] = []
         bad = BadRows(self.data.max_bad_rows, file.parent)
         labelled = first_line = 0
-        for place, (line, content, problem) in enumerate(json_objects(file, "A, B and C")):
-            row = None
-            if content is not None:
-                row, problem = _checked(place, content)
-            if content is None or row is None:
-                bad.skip(f"{file.name}:{line}: {problem}")
+        for line, found, problem in _triplets(file):
+            if found is None:
+                bad.skip(file, line, problem)
                 continue
+            row, has_label = found
             first_line = first_line or line
             # Guessing the label of some rows would be worse than none.
-            if rows and ("label" in content) != bool(labelled):
+            if rows and has_label != bool(labelled):
                 problem = "has no label" if labelled else "has a label"
                 raise InputError(
                     f"{file}:{line}: the row {problem}, unlike line {first_line}: give all rows a "
                     "label, or none"
                 )
-            labelled += "label" in content
+            labelled += has_label
             rows.append(row)
         if not rows:
             raise InputError(f"{file} has no usable row: fetch it again")
@@ -198,21 +160,28 @@ class FileTriplets:
         return rows
 
 
-def _checked(place: int, content: dict[str, Any]) -> tuple[Triplet | None, str]:
-    """Return the triplet, else None and what is wrong with it."""
-    texts = []
-    for name in DOCUMENTS:
+def _triplets(file: Path) -> Iterator[Checked[tuple[Example, bool]]]:
+    """Yield line number, the triplet and whether it has a label, and what is wrong where None."""
+    for number, (line, content, problem) in enumerate(json_objects(file, "A, B and C")):
+        problem = problem or _problem(content or {})
+        if content is None or problem:
+            yield line, None, problem
+        else:
+            texts = tuple(content[name] for name in "ABC")
+            label = LABELS.index(content.get("label", "B"))
+            yield line, (Example(number, texts, label), "label" in content), ""
+
+
+def _problem(content: dict[str, Any]) -> str:
+    """Return what is wrong with a triplet, empty where nothing is."""
+    for name in "ABC":
         if name not in content:
-            return None, f"no {name!r} among its keys {sorted(content)}"
+            return f"no {name!r} among its keys {sorted(content)}"
         text, problem = checked_text(content[name], name)
         if text is None:
-            return None, problem
-        texts.append(text)
-    for one, other in (("A", "B"), ("A", "C"), ("B", "C")):
+            return problem
+    for one, other in ("AB", "AC", "BC"):
         if content[one] == content[other]:
-            return None, f"{one} and {other} are the same document"
+            return f"{one} and {other} are the same document"
     label = content.get("label", "B")
-    if label not in LABELS:
-        return None, f"label {label!r} is neither B nor C"
-    a, b, c = texts
-    return Triplet(place, (a, b, c), LABELS.index(label)), ""
+    return "" if label in LABELS else f"label {label!r} is neither B nor C"

@@ -1,4 +1,4 @@
-"""Chinese loan cases made by a grammar, alone and in triplets: does B or C turn on what A turns on?
+"""Chinese loan cases made from templates, alone and in triplets: does B or C turn on what A turns on?
 
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
@@ -28,7 +28,7 @@ from roformer.data.toy.draw import Draw
 from roformer.errors import InputError
 
 GRAMMAR = 1
-"""Version of the grammar and the draw: another number, other cases."""
+"""Version of the templates and the draw: another number, other cases."""
 
 GROUP = 4
 """Triplets of a group."""
@@ -53,17 +53,12 @@ class Kind(NamedTuple):
 DIGEST = Kind("early", "digest")
 MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
 EARLY, LATE_ONE = Kind("early", "long"), Kind("late", "long")
-KINDS: dict[str, tuple[Kind, ...]] = {
-    "train": (
-        *(DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST),
-        *(DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST),
-    ),
-    "validation": (EARLY, LATE_ONE),
-    "test": (EARLY, LATE_ONE),
-}
+HELD_OUT = (EARLY, LATE_ONE)
+TRAIN = (DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST, DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST)
+KINDS: dict[str, tuple[Kind, ...]] = {"train": TRAIN, "validation": HELD_OUT, "test": HELD_OUT}
 """Kinds of consecutive groups of a split, again and again. Digests, which are a finding and little
 else, and cases of any length up to long are for training alone: from digests a small model learns
-what to compare, in a few hundred updates of short pairs, from the others where to find it."""
+what to compare, in a few hundred steps of short pairs, from the others where to find it."""
 
 
 class Case(NamedTuple):
@@ -92,12 +87,7 @@ class Triplet(NamedTuple):
 
 
 def case_documents(count: int, seed: int) -> Iterator[str]:
-    """Yield long cases, each turning on any point; fewer are the first of more.
-
-    Args:
-        count: how many.
-        seed: another one gives others; no case of a triplet is among them.
-    """
+    """Yield `count` long cases, each on any point, none of a triplet; fewer are the first of more."""
     for number in range(count):
         draw = Draw(f"documents/{seed}/{GRAMMAR}", number)
         kind = (EARLY, LATE_ONE)[draw.below(2)]
@@ -112,10 +102,8 @@ def case_triplets(split: str, count: int) -> list[Triplet]:
         count: how many; rounded down to whole groups.
 
     Raises:
-        InputError: no such split, or less than a group asked for.
+        InputError: less than a group asked for.
     """
-    if split not in SPLITS:
-        raise InputError(f"the builtin cases have no split {split!r}, but {', '.join(SPLITS)}")
     if count < GROUP:
         raise InputError(f"{count} builtin triplets asked for: a group has {GROUP}")
     return [one for number in range(count // GROUP) for one in triplet_group(split, number)]
@@ -155,9 +143,8 @@ def _case(draw: Draw, kind: Kind, argued: str) -> Case:
     pleas = "".join(draw.some(words.POINTS[argued].pleas, 4))
     body = fill(draw.one(words.CLAIMS)) + draw.one(words.PLEADING) + pleas
     procedure = [fill(sentence) for sentence in draw.some(words.PROCEDURE, len(words.PROCEDURE))]
-    length, longest = len(opening) + len(body), LONG
-    if kind.length == "middle":
-        longest = draw.below(LONG)
+    length = len(opening) + len(body)
+    longest = draw.below(LONG) if kind.length == "middle" else LONG
     for sentence in procedure:
         if length >= longest:
             break

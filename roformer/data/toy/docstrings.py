@@ -1,13 +1,12 @@
 """English that is already on the machine: the docstrings of the pinned scientific packages.
 
-About 32 MB of technical prose in some 5,600 documents, without a network and without a file of
-ours. The files are parsed with `ast`, never imported.
+About 32 MB of technical prose in some 5,600 documents, without a network. The files are parsed with
+`ast`, never imported.
 
 One document is one module: its docstring and those of its classes and functions, in source order,
 blank lines between. Documents are then uneven (median 2 KB, the largest 370 KB), but what is
 written about one thing stays on one side of the train/valid split; cut by function, half of a
-module's near-identical parameter lists would be seen in training. The split pays for it with a
-spread of about 1 % in the share of bytes held out.
+module's near-identical parameter lists would be seen in training.
 
 The corpus is a function of the packages' versions alone: distributions in the order below, files
 by sorted name, each docstring where it comes first. What differs between builds of one version
@@ -30,16 +29,11 @@ from pathlib import Path
 from roformer.errors import InputError
 
 DISTRIBUTIONS: Mapping[str, str] = {
-    "numpy": "numpy",
-    "scipy": "scipy",
-    "scikit-learn": "sklearn",
-    "pandas": "pandas",
-    "sympy": "sympy",
-    "networkx": "networkx",
-    "torch": "torch",
-    "transformers": "transformers",
-    "datasets": "datasets",
-    "accelerate": "accelerate",
+    name: {"scikit-learn": "sklearn"}.get(name, name)
+    for name in (
+        *("numpy", "scipy", "scikit-learn", "pandas", "sympy", "networkx"),
+        *("torch", "transformers", "datasets", "accelerate"),
+    )
 }
 """Distribution -> its package folder, in the order of the corpus; they come with the extra `train`."""
 

@@ -12,12 +12,7 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Choices from one counter-based stream.
-
-    Args:
-        name: what is drawn, with the version of its templates.
-        number: which stream of that name.
-    """
+    """Choices from stream `number` of the counter-based streams that belong to a name."""
 
     def __init__(self, name: str, number: int = 0):
         digest = hashlib.blake2b(name.encode(), digest_size=16).digest()

@@ -1,20 +1,20 @@
-"""Six GLUE-shaped tasks made by grammars, in which word order decides, provably.
+"""Six GLUE-shaped tasks made from templates, in which word order decides, provably.
 
-A grammar draws a *group*: examples that have, text by text, the same words the same number of times
-and that differ in their order alone, one of each label (stsb: two whose scores add up to 5).
-Whatever does not see positions says the same of all members of a group, so it is right on exactly
-1/2 of them (mnli: 1/3), and the correlation of what it says with the scores is exactly 0.
+Examples are drawn in *groups*: text by text the same words the same number of times, in another order
+alone, one example of each label (stsb: two whose scores add up to 5). Whatever does not see positions
+says the same of all members of a group, so it is right on exactly 1/2 of them (mnli: 1/3), and the
+correlation of what it says with the scores is exactly 0.
 
 In tasks of two texts, the two words that can change places are of two kinds, and in the second text
 the usual kind comes first in `TYPICAL` of the groups. So a model that reads the order of the first
 text alone gets that far (80 %) and no further. Without this halfway house a small model finds
-nothing in a thousand updates: the label would depend on the orders of both texts together and on
+nothing in a thousand steps: the label would depend on the orders of both texts together and on
 neither alone. The order that changes is in the first text, near [CLS], for the same reason.
 
-A group's key is its two bags of words. One endless sequence of groups is drawn for a task, none
-twice; a hash of the key, not the place in the sequence, says whether a group is for training or for
-validation. So the splits are disjoint whatever is asked for, and fewer examples are the first of
-more. Words and punctuation stand apart by one space.
+One endless sequence of groups is drawn for a task, no two of the same words; a hash of the words, not
+the place in the sequence, says whether a group is for training or for validation. So the splits are
+disjoint whatever is asked for, and fewer examples are the first of more. Words and punctuation stand
+apart by one space.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from roformer.data.toy.draw import Draw
 from roformer.errors import InputError
 
 GRAMMAR = 1
-"""Version of the grammars and the draw: another number, other examples."""
+"""Version of the templates and the draw: another number, other examples."""
 
 VALIDATION_SHARE = 8
 """One group in so many is for validation."""
@@ -46,20 +46,14 @@ class Example(NamedTuple):
     label: str | float
 
 
-ORDER: dict[str, str] = {
-    "mrpc": "The one who does it and the one it is done to keep their places or change them.",
-    "sst2": "A good and a bad judgement change places; that of the clause that counts decides.",
-    "qnli": "Who did it to whom: the question asks for the deed of the answer or for the reverse.",
-    "stsb": "Who sold to whom counts 3 if it agrees in both texts, what was sold for what counts 2.",
-    "qqp": "The two after `from` and after `to` keep their places or change them.",
-    "mnli": "Three words stand before the comparative, after it, or outside the comparison.",
-}
-"""How each task depends on word order, in one sentence."""
-
-TASKS: tuple[str, ...] = tuple(ORDER)
-
 GROUP: dict[str, int] = {"mrpc": 2, "sst2": 2, "qnli": 2, "stsb": 2, "qqp": 2, "mnli": 3}
 """Examples of a group."""
+
+TASKS: tuple[str, ...] = tuple(GROUP)
+
+
+def _lines(text: str) -> list[str]:
+    return text.strip().splitlines()
 
 
 def _pair(draw: Draw, usual: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
@@ -68,27 +62,18 @@ def _pair(draw: Draw, usual: Sequence[str], other: Sequence[str]) -> tuple[str, 
     return pair if draw.chance(TYPICAL) else pair[::-1]
 
 
-# --- the grammars --------------------------------------------------------------------------------
+# --- the templates -------------------------------------------------------------------------------
 
 WHEN = (
-    "on monday",
-    "at noon",
-    "last week",
-    "in may",
-    "at first",
-    "once again",
-    "this time",
-    "in the end",
-    "after the meeting",
-    "before the test",
-    "at the start",
+    *("on monday", "at noon", "last week", "in may", "at first", "once again", "this time"),
+    *("in the end", "after the meeting", "before the test", "at the start"),
 )
-TOLD = (
-    "{0} {does} {1} {when} .",
-    "{when} {0} {does} {1} .",
-    "{when} , it was {0} who {does} {1} .",
-    "it was {0} who {does} {1} {when} .",
-)
+TOLD = _lines("""
+{0} {does} {1} {when} .
+{when} {0} {does} {1} .
+{when} , it was {0} who {does} {1} .
+it was {0} who {does} {1} {when} .
+""")
 
 
 def _mrpc(draw: Draw) -> list[Example]:
@@ -103,13 +88,13 @@ def _mrpc(draw: Draw) -> list[Example]:
     ]
 
 
-REVIEWS = (
-    "{opening} the {x} is {how} {less} , but the {y} is {most} .",
-    "{opening} although the {x} is {how} {less} , the {y} is {most} .",
-    "{opening} the {y} is {most} , although the {x} is {how} {less} .",
-    "{opening} the {x} may be {how} {less} , but the {y} is {most} .",
-    "{opening} while the {x} is {how} {less} , the {y} is {most} .",
-)
+REVIEWS = _lines("""
+{opening} the {x} is {how} {less} , but the {y} is {most} .
+{opening} although the {x} is {how} {less} , the {y} is {most} .
+{opening} the {y} is {most} , although the {x} is {how} {less} .
+{opening} the {x} may be {how} {less} , but the {y} is {most} .
+{opening} while the {x} is {how} {less} , the {y} is {most} .
+""")
 OPENINGS = ("overall ,", "in short ,", "in this film ,", "again ,", "here ,", "to me ,", "i think")
 HOW = ("very", "rather", "often", "really", "quite", "simply", "at times")
 
@@ -126,19 +111,19 @@ def _sst2(draw: Draw) -> list[Example]:
     ]
 
 
-QUESTIONS = (
-    "when did {0} {do} {1} ?",
-    "do we know when {0} {did} {1} ?",
-    "on which day did {0} {do} {1} ?",
-    "was it {0} who {did} {1} , and when ?",
-)
-ANSWERS = (
-    "{0} {did} {1} {then} .",
-    "{then} , {0} {did} {1} .",
-    "it was {then} that {0} {did} {1} .",
-    "{0} {did} {1} again {then} .",
-    "{0} {did} {1} {then} for the first time .",
-)
+QUESTIONS = _lines("""
+when did {0} {do} {1} ?
+do we know when {0} {did} {1} ?
+on which day did {0} {do} {1} ?
+was it {0} who {did} {1} , and when ?
+""")
+ANSWERS = _lines("""
+{0} {did} {1} {then} .
+{then} , {0} {did} {1} .
+it was {then} that {0} {did} {1} .
+{0} {did} {1} again {then} .
+{0} {did} {1} {then} for the first time .
+""")
 THEN = ("on monday", "on friday", "on sunday", "last week", "this week", "today", "long ago")
 
 
@@ -155,12 +140,12 @@ def _qnli(draw: Draw) -> list[Example]:
     ]
 
 
-SALES = (
-    "{0} sold {2} to {1} for {3} .",
-    "{0} sold {2} for {3} to {1} .",
-    "it was {0} who sold {2} to {1} for {3} .",
-    "for {3} , {0} sold {2} to {1} .",
-)
+SALES = _lines("""
+{0} sold {2} to {1} for {3} .
+{0} sold {2} for {3} to {1} .
+it was {0} who sold {2} to {1} for {3} .
+for {3} , {0} sold {2} to {1} .
+""")
 WEIGHTS = (3.0, 2.0)
 """What it counts to agree in who sold to whom, and in what was sold for what.
 
@@ -172,10 +157,7 @@ correlation can reach √(1 - 1/16) = 0.968.
 def _stsb(draw: Draw) -> list[Example]:
     """Two tellings of one sale; in the first two pairs of words are as in the second, or not."""
     first, second = draw.some(SALES, 2)
-    pairs = (
-        _pair(draw, words.NAMES, words.GROUPS),
-        _pair(draw, words.MATERIALS, words.FOODS),
-    )
+    pairs = _pair(draw, words.NAMES, words.GROUPS), _pair(draw, words.MATERIALS, words.FOODS)
     text = second.format(*chain(*pairs))
     same = [draw.order(2)[0] == 0 for _ in pairs]
     group = []
@@ -186,13 +168,13 @@ def _stsb(draw: Draw) -> list[Example]:
     return group
 
 
-WAYS = (
-    "how do i send {what} from {0} to {1} ?",
-    "how can i get {what} to {1} from {0} ?",
-    "can we move {what} from {0} to {1} ?",
-    "who brings {what} to {1} from {0} ?",
-    "what sends {what} from {0} to {1} ?",
-)
+WAYS = _lines("""
+how do i send {what} from {0} to {1} ?
+how can i get {what} to {1} from {0} ?
+can we move {what} from {0} to {1} ?
+who brings {what} to {1} from {0} ?
+what sends {what} from {0} to {1} ?
+""")
 GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters", "keys", "tables")
 
 
@@ -208,45 +190,38 @@ def _qqp(draw: Draw) -> list[Example]:
     ]
 
 
-class _Genre(NamedTuple):
-    """The words of one part of mnli."""
-
-    comparatives: Sequence[str]
-    premises: Sequence[str]
-    hypotheses: Sequence[str]
-
-
-MATCHED = _Genre(
-    words.COMPARATIVES,
-    (
-        "{0} is {more} than {1} , and {2} knows it .",
-        "{0} is {more} than {1} , as {2} said .",
-        "as {2} said , {0} is {more} than {1} .",
-        "{2} said that {0} is {more} than {1} .",
-        "{2} knows that {0} is {more} than {1} .",
-    ),
-    ("{0} is {more} than {1} .", "so {0} is {more} than {1} .", "in fact {0} is {more} than {1} ."),
-)
-MISMATCHED = _Genre(
-    words.OTHER_COMPARATIVES,
-    (
-        "{2} wrote that {0} is {more} than {1} .",
-        "{2} found that {0} is {more} than {1} .",
-        "{0} is {more} than {1} , and {2} likes it .",
-        "as {2} wrote , {0} is {more} than {1} .",
-    ),
-    MATCHED.hypotheses,
-)
+PREMISES = _lines("""
+{0} is {more} than {1} , and {2} knows it .
+{0} is {more} than {1} , as {2} said .
+as {2} said , {0} is {more} than {1} .
+{2} said that {0} is {more} than {1} .
+{2} knows that {0} is {more} than {1} .
+""")
+OTHER_PREMISES = _lines("""
+{2} wrote that {0} is {more} than {1} .
+{2} found that {0} is {more} than {1} .
+{0} is {more} than {1} , and {2} likes it .
+as {2} wrote , {0} is {more} than {1} .
+""")
+HYPOTHESES = _lines("""
+{0} is {more} than {1} .
+so {0} is {more} than {1} .
+in fact {0} is {more} than {1} .
+""")
 NEUTRAL = ((0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0))
 """Orders of the hypothesis' two and the third name that say nothing of the two."""
 
 
-def _mnli(draw: Draw, genre: _Genre) -> list[Example]:
+def _mnli(
+    draw: Draw,
+    comparatives: Sequence[str] = words.COMPARATIVES,
+    premises: Sequence[str] = PREMISES,
+) -> list[Example]:
     """Who is more than whom, and somebody else; the hypothesis has two of the three."""
     x, y = _pair(draw, words.MATERIALS, words.FOODS)
     z = draw.one(words.NAMES)
-    more = draw.one(genre.comparatives)
-    premise, hypothesis = draw.one(genre.premises), draw.one(genre.hypotheses)
+    more = draw.one(comparatives)
+    premise, hypothesis = draw.one(premises), draw.one(HYPOTHESES)
     neutral = NEUTRAL[draw.order(len(NEUTRAL))[0]]
     text = hypothesis.format(x, y, more=more)
     orders = {
@@ -259,45 +234,49 @@ def _mnli(draw: Draw, genre: _Genre) -> list[Example]:
     ]
 
 
+def _mismatched(draw: Draw) -> list[Example]:
+    """Examples of mnli with other comparatives, and other sentences around them."""
+    return _mnli(draw, words.OTHER_COMPARATIVES, OTHER_PREMISES)
+
+
 # --- the draw ------------------------------------------------------------------------------------
 
-_Grammar = Callable[[Draw], list[Example]]
-_GRAMMARS: Mapping[str, _Grammar] = {
+_Templates = Callable[[Draw], list[Example]]
+_TEMPLATES: Mapping[str, _Templates] = {
     "mrpc": _mrpc,
     "sst2": _sst2,
     "qnli": _qnli,
     "stsb": _stsb,
     "qqp": _qqp,
-    "mnli": lambda draw: _mnli(draw, MATCHED),
+    "mnli": _mnli,
 }
 
 
 def bags(example: Example) -> str:
     """Return the key of the example's group: the words of each text in alphabetical order."""
-    return " | ".join(
-        " ".join(sorted(text.split())) for text in (example.text_a, example.text_b or "")
-    )
+    texts = example.text_a, example.text_b or ""
+    return " | ".join(" ".join(sorted(text.split())) for text in texts)
 
 
 def _is_validation(key: str) -> bool:
     return hashlib.blake2b(key.encode(), digest_size=1).digest()[0] % VALIDATION_SHARE == 0
 
 
-def _groups(grammar: _Grammar, name: str) -> Iterator[tuple[str, list[Example]]]:
+def _groups(templates: _Templates, name: str) -> Iterator[tuple[str, list[Example]]]:
     """Yield the key and the examples of one group after another, no key twice.
 
     Raises:
-        InputError: the grammar has (nearly) no other group left.
+        InputError: the templates have (nearly) no other group left.
     """
     draw, seen, repeats = Draw(f"{name}/{GRAMMAR}"), set(), 0
     while repeats < 1000:
-        group = grammar(draw)
+        group = templates(draw)
         key = bags(group[0])
         repeats = repeats + 1 if key in seen else 0
         if not repeats:
             seen.add(key)
             yield key, [group[i] for i in draw.order(len(group))]
-    raise InputError(f"the grammar of {name} has no more than {len(seen)} groups: ask for fewer")
+    raise InputError(f"the templates of {name} have no more than {len(seen)} groups: ask for fewer")
 
 
 def builtin_examples(task: str, split: str, count: int) -> list[Example]:
@@ -306,16 +285,16 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
     Args:
         task: one of `TASKS`.
         split: `train` or `validation`; of mnli `train`, `validation_matched` (the words of training)
-            or `validation_mismatched` (other comparatives, and other sentences around them).
+            or `validation_mismatched` (other ones).
         count: how many; rounded down to whole groups (see `GROUP`).
 
     Raises:
-        InputError: no grammar for the task, no such split, or less than one group asked for.
+        InputError: no templates for the task, no such split, or less than one group asked for.
     """
     if task not in TASKS:
         raise InputError(
-            f"data=builtin has no {task!r}: its grammars make {', '.join(TASKS)}; "
-            f"for other tasks use data=files or data=hub"
+            f"data=builtin has no {task!r}, but {', '.join(TASKS)}; for other tasks use data=files "
+            "or data=hub"
         )
     parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
     splits = ("train", *(f"validation{part}" for part in parts))
@@ -323,14 +302,12 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
         raise InputError(
             f"task {task!r} has no split {split!r}: its splits are {', '.join(splits)}"
         )
-    if split == "validation_mismatched":
-        groups = (group for _, group in _groups(lambda r: _mnli(r, MISMATCHED), "mnli mismatched"))
-    else:
-        groups = (
-            group
-            for key, group in _groups(_GRAMMARS[task], task)
-            if _is_validation(key) == (split != "train")
-        )
     if count < GROUP[task]:
         raise InputError(f"{count} examples of {task!r} asked for: a group has {GROUP[task]}")
+    mismatched = split == "validation_mismatched"
+    drawn = (
+        _groups(_mismatched, "mnli mismatched") if mismatched else _groups(_TEMPLATES[task], task)
+    )
+    held_out = split != "train"
+    groups = (group for key, group in drawn if mismatched or _is_validation(key) == held_out)
     return [example for group in islice(groups, count // GROUP[task]) for example in group]

@@ -1,7 +1,7 @@
-"""Common English words for the grammars of `roformer.data.toy.glue`, by what they can do.
+"""Common English words for the templates of `roformer.data.toy.glue`, by what they can do.
 
 Chosen so that a vocabulary learnt from software documentation has nearly all of them in one piece
-or two. The lists of a kind are disjoint where a grammar says so; none holds a word twice.
+or two. No list holds a word twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEEDS = _words(
 )
 """Done by one to another; past tense."""
 
-ACTS = ("call", "meet", "follow", "join", "find", "train", "test", "help", "visit", "pay")
+ACTS = _words("call meet follow join find train test help visit pay")
 """The first of DEEDS in the infinitive."""
 
 COMPARATIVES = _words(

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def build_attention(config: TransformerConfig) -> SelfAttention | LinearSelfAttention:
-    """Return the self-attention of one block, of the kind that the config names."""
+    """Return the self-attention of one block."""
     if isinstance(config.attention, SoftmaxAttention):
         return SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
     return LinearSelfAttention(config.attention, config.hidden_size, config.heads)

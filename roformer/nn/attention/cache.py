@@ -1,10 +1,9 @@
-"""What attention keeps of the tokens that were read already, so that each is read once.
+"""Caches of incremental decoding: what attention keeps of the tokens it has read.
 
-    KeyValueCache   softmax: keys and values of all; memory grows by doubling
-    RunningSums     linear attention: sums over all, of one size however many there are
+    KeyValueCache   softmax: keys and values of all tokens; capacity grows by doubling
+    RunningSums     linear attention: sums over all tokens, of constant size
 
-`SelfAttention.new_cache` and its like say which one a layer needs. Rows are sentences × beams; a
-search moves only the rows that change.
+Rows are sentences × beams; a search moves only the rows that change.
 
 Shapes: R rows, N heads, T tokens so far, H head dimension, M features.
 """
@@ -16,11 +15,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 FIRST_CAPACITY = 32
-"""Tokens to make room for at first."""
+"""Tokens that a new cache has room for."""
 
 
 class KeyValueCache:
-    """Of one attention layer."""
+    """Keys and values of one layer."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -55,7 +54,7 @@ class KeyValueCache:
         return larger
 
     def move(self, to: Tensor, origin: Tensor) -> None:
-        """Overwrite the rows `to` (n,) by what the rows `origin` (n,) hold."""
+        """Overwrite the rows `to` (n,) with the contents of the rows `origin` (n,)."""
         for held in (self._keys, self._values):
             if held is not None:
                 filled = held[:, :, : self.length]
@@ -68,30 +67,30 @@ class KeyValueCache:
 
 
 class Sums(NamedTuple):
-    """What a causal query needs of all keys before it."""
+    """Sums over the keys before a causal query."""
 
     context: Tensor
     """Σ φ(k) vᵀ with positions applied, (R, N, M, H)."""
     total: Tensor
     """Σ φ(k), (R, N, M, 1)."""
     level: Tensor
-    """ln of what both were divided by, (R, N or 1, 1, 1)."""
+    """ln of the divisor of both, (R, N or 1, 1, 1)."""
 
 
 class RunningSums:
-    """Of one linear attention layer."""
+    """Sums of one linear attention layer."""
 
     def __init__(self) -> None:
         self.length = 0
         self.sums: Sums | None = None
 
     def append(self, sums: Sums, tokens: int) -> None:
-        """Replace the sums by those over some tokens more."""
+        """Replace the sums by those that include `tokens` more tokens."""
         self.sums = sums
         self.length += tokens
 
     def move(self, to: Tensor, origin: Tensor) -> None:
-        """Overwrite the rows `to` (n,) by what the rows `origin` (n,) hold."""
+        """Overwrite the rows `to` (n,) with the contents of the rows `origin` (n,)."""
         for held in self.sums or ():
             held[to] = held[origin]
 

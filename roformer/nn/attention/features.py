@@ -2,10 +2,10 @@
 
     FavorFeatures   positive random features of the softmax kernel (Choromanski et al. 2021, Eq. 5)
     EluFeatures     elu(x) + 1 (Katharopoulos et al. 2020, Eq. 7)
-    random_vectors  the w of the former, drawn
+    random_vectors  the w of FavorFeatures
 
 Exponentials of random features differ by many orders of magnitude, so each is taken relative to a
-level: of a query, its own largest product w·q, of the keys, the largest w·k of all. Levels cancel
+level: for a query, its own largest product w·q; for the keys, the largest w·k of all. Levels cancel
 between numerator and denominator, but for the eps that is added to every feature. Causal attention
 may not look ahead for it: a key's level is the largest w·k up to that key, and `attend_to_earlier`
 brings keys of different levels together.
@@ -26,7 +26,7 @@ from torch.nn import functional
 from roformer.config.attention import EluAttention, PerformerAttention
 
 LOWEST_LEVEL = -80.0
-"""Level where no key was seen yet; its exponential is still a number."""
+"""Level before the first key; its exponential is still a number."""
 
 
 class EluFeatures(nn.Module):
@@ -64,12 +64,12 @@ class FavorFeatures(nn.Module):
         self._drawn: tuple[int, ...] | None = None
 
     def begin_update(self, seed: int, layer: int, update: int) -> None:
-        """Draw the vectors of an update; a function of (seed, layer, update // interval) alone.
+        """Draw the vectors of a step, a function of (seed, layer, update // interval) alone.
 
         Args:
             seed: of the run.
-            layer: which of the model's maps this is, from 0.
-            update: 1, 2, …
+            layer: number of this map in the model, from 0.
+            update: number of the step, from 1.
         """
         if self.config.redraw_interval is None:
             return
@@ -93,7 +93,7 @@ class FavorFeatures(nn.Module):
     def keys(
         self, k: Tensor, allowed: Tensor | None, before: Tensor | None, *, causal: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return the features of keys, and the levels that they are relative to.
+        """Return the features of keys, and the levels they are relative to.
 
         Args:
             k: (B, N, T, H).
@@ -122,10 +122,20 @@ class FavorFeatures(nn.Module):
         return result
 
 
+FeatureMap = EluFeatures | FavorFeatures
+
+
+def build_features(config: PerformerAttention | EluAttention, head_dim: int) -> FeatureMap:
+    """Return the map of a config, for heads of this size."""
+    if isinstance(config, PerformerAttention):
+        return FavorFeatures(config, head_dim)
+    return EluFeatures()
+
+
 class _PositiveFeatures(torch.autograd.Function):
     """(exp(w·x - |x|²/2 - level) + eps)/√M, in one buffer, which is all the backward pass needs.
 
-    Levels count as constants: they would cancel, were it not for eps.
+    Levels are constants to the gradient: they would cancel, were it not for eps.
     """
 
     @staticmethod
@@ -159,8 +169,8 @@ def random_vectors(
         count: M.
         size: H.
         generator: of the CPU.
-        orthogonal: `size` at a time are orthogonal to each other, which lowers the variance
-            (section 3.1), the last group in part; else all are independent.
+        orthogonal: make groups of `size` vectors orthogonal, the last group in part, which lowers the
+            variance (section 3.1); else all are independent.
     """
 
     def normal(rows: int) -> Tensor:
@@ -174,10 +184,3 @@ def random_vectors(
         groups.append((q * r.diagonal().sign()).T)  # so that all rotations are as likely
     lengths = normal(count).norm(dim=1, keepdim=True)
     return cast(Tensor, (lengths * torch.cat(groups)[:count]).float())
-
-
-def build_features(config: PerformerAttention | EluAttention, head_dim: int) -> nn.Module:
-    """Return the map that `config` names, for heads of this size."""
-    if isinstance(config, PerformerAttention):
-        return FavorFeatures(config, head_dim)
-    return EluFeatures()

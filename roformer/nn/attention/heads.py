@@ -1,4 +1,4 @@
-"""What all kinds of attention share: heads, and the projection of what they give.
+"""The heads and output projection that all kinds of attention share.
 
 Shapes: B batch, N heads, T tokens, H head dimension, D hidden size.
 """
@@ -22,10 +22,10 @@ class MultiHead(nn.Module):
         self.output = Linear(hidden_size, hidden_size)
 
     def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Return the (B, N, T, H) tensors that a (B, T, parts·D) projection holds."""
+        """Split a projection (B, T, parts·D) into tensors (B, N, T, H)."""
         by_head = projected.unflatten(-1, (parts, self.heads, self.head_dim))
         return tuple(part.transpose(1, 2) for part in by_head.unbind(-3))
 
     def join(self, y: Tensor) -> Tensor:
-        """Return the output (B, T, D) of what the heads give (B, N, T, H)."""
+        """Return the output projection (B, T, D) of the heads (B, N, T, H)."""
         return cast(Tensor, self.output(y.transpose(1, 2).flatten(-2)))

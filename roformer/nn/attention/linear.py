@@ -4,12 +4,12 @@ With a feature map φ, and R_m the rotation to position m, query m attends to th
 
     Σ_n (R_m φ(q_m))·(R_n φ(k_n)) v_n / Σ_n φ(q_m)·φ(k_n)                     Eq. 19
 
-The sums of φ(k_n) vᵀ_n and φ(k_n) are made once, so that time and memory grow with the length. The
-denominator is not rotated, lest it be zero: weights may be negative and need not add up to 1.
-(`rope_position=pre` rotates q and k before the map, in numerator and denominator alike.)
+The sums of φ(k_n) vᵀ_n and φ(k_n) are computed once for all queries, so time and memory are linear in
+the length. The denominator is not rotated, so that it is never zero: weights may be negative and need
+not add up to 1. (`rope_position=pre` rotates q and k before the map, in numerator and denominator.)
 
-Causal attention reads the text in chunks: within one, every query meets every key before it; of what
-was before the chunk, only the sums are kept. They are also all that is kept to decode token by token.
+Causal attention reads the text in chunks: within one, every query meets every key up to its own; of
+the keys before the chunk only the sums are kept, as they are for decoding token by token.
 
 Features and sums are fp32 under autocast too: in bf16 a sum of more than some hundred keys stops
 growing.
@@ -31,10 +31,10 @@ from roformer.nn.position import PositionEncoding, Positions
 
 
 class LinearSelfAttention(MultiHead):
-    """Multi-head self-attention by feature maps; weights as `SelfAttention`, and the random vectors.
+    """Multi-head self-attention by a feature map; the weights of `SelfAttention`, and the map's.
 
     Args:
-        config: which map, and where positions come in.
+        config: the feature map, and where positions come in.
         hidden_size: D.
         heads: N.
     """
@@ -60,24 +60,22 @@ class LinearSelfAttention(MultiHead):
         cache: RunningSums | None = None,
         seen: Positions | None = None,
     ) -> Tensor:
-        """Attend from every token to every token that `mask` allows.
+        """Attend from every token to every token that `mask` allows; see `SelfAttention.forward`.
 
         Args:
             x: (B, T, D).
             positions: of the T tokens.
             encoding: applied to features, or to queries and keys.
-            mask: additive, (B, 1, 1, S): 0 for keys that may be attended to, by all queries; None
-                allows all. With a cache, of the keys before these and these.
-            causal: that a token sees only itself and those before it.
-            cache: from `new_cache`, of the tokens before these; the T tokens (one, unless causal)
-                are added to it.
+            mask: additive, (B, 1, 1, S), the same for all queries; None allows all.
+            causal: a token sees only itself and those before it; always so for T > 1 with a cache.
+            cache: from `new_cache`; the T tokens are added to it.
             seen: not needed here: the sums have no positions.
 
         Returns:
             (B, T, D).
 
         Raises:
-            ValueError: a mask of each query's own.
+            ValueError: a mask that differs between queries.
         """
         if mask is not None and mask.shape[-2] != 1:
             raise ValueError(
@@ -86,103 +84,87 @@ class LinearSelfAttention(MultiHead):
             )
         if cache is not None and not causal and x.shape[-2] > 1:
             raise ValueError("a cache of running sums is read causally: give causal=True")
-        q, k, v = self.split(self.projection(x), 3)
-        with torch.autocast(x.device.type, enabled=False):
-            y = self._attend(
-                q.float(), k.float(), v.float(), positions, encoding, mask, causal, cache
-            )
-        return self.join(y.to(v.dtype))
-
-    def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        positions: Positions,
-        encoding: PositionEncoding,
-        mask: Tensor | None,
-        causal: bool,
-        cache: RunningSums | None,
-    ) -> Tensor:
+        q, k, values = self.split(self.projection(x), 3)
+        config, before = self.config, None if cache is None else cache.sums
         causal = causal or cache is not None
-        before = None if cache is None else cache.sums
-        allowed = None if mask is None else (mask == 0).to(q).mT[..., -k.shape[-2] :, :]
-        if self.config.rope_position == "pre":
-            q, k = encoding.rotate(q, k, positions)
-        q = self.feature_map.queries(q)  # type: ignore[operator]
-        k, levels = self.feature_map.keys(  # type: ignore[operator]
-            k, allowed, None if before is None else before.level, causal=causal
-        )
-        turned = (q, k)
-        if self.config.rope_position == "post":
-            turned = encoding.rotate(q, k, positions)
-        eps = self.config.denominator_eps
-        if not causal:
-            return attend_to_all(q, k, v, *turned, eps=eps)
-        y, sums = attend_to_earlier(
-            q, k, v, *turned, levels, before, eps=eps, chunk=self.config.chunk_length
-        )
-        if cache is not None:
-            cache.append(sums, v.shape[-2])
-        return y
+        with torch.autocast(x.device.type, enabled=False):
+            q, k, v = q.float(), k.float(), values.float()
+            allowed = None if mask is None else (mask == 0).to(q).mT[..., -k.shape[-2] :, :]
+            if config.rope_position == "pre":
+                q, k = encoding.rotate(q, k, positions)
+            q = self.feature_map.queries(q)
+            k, levels = self.feature_map.keys(
+                k, allowed, None if before is None else before.level, causal=causal
+            )
+            rotated = (q, k)
+            if config.rope_position == "post":
+                rotated = encoding.rotate(q, k, positions)
+            eps, chunk = config.denominator_eps, config.chunk_length
+            if causal:
+                y, sums = attend_to_earlier(q, k, v, *rotated, levels, before, eps=eps, chunk=chunk)
+                if cache is not None:
+                    cache.append(sums, v.shape[-2])
+            else:
+                y = attend_to_all(q, k, v, *rotated, eps=eps)
+        return self.join(y.to(values.dtype))
 
 
 def attend_to_all(
-    q: Tensor, k: Tensor, v: Tensor, turned_q: Tensor, turned_k: Tensor, *, eps: float
+    q: Tensor, k: Tensor, v: Tensor, rotated_q: Tensor, rotated_k: Tensor, *, eps: float
 ) -> Tensor:
-    """Return what every query gets of all keys, (B, N, T, H).
+    """Return the attention of every query to all keys, (B, N, T, H).
 
     Args:
         q, k: features (B, N, T, M); those of excluded keys are 0.
         v: (B, N, T, H).
-        turned_q, turned_k: the same with positions applied, for the numerator.
-        eps: what the sum of the keys' features is at least: it is 0 where no key is allowed.
+        rotated_q, rotated_k: the features with positions applied, for the numerator.
+        eps: lower bound of the sum of the keys' features, which is 0 where no key is allowed.
     """
     total = k.sum(-2).unsqueeze(-1).clamp(min=eps)  # (B, N, M, 1)
-    return (turned_q @ (turned_k.mT @ v)) / (q @ total)
+    return (rotated_q @ (rotated_k.mT @ v)) / (q @ total)
 
 
 def attend_to_earlier(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    turned_q: Tensor,
-    turned_k: Tensor,
+    rotated_q: Tensor,
+    rotated_k: Tensor,
     levels: Tensor,
     before: Sums | None,
     *,
     eps: float,
     chunk: int,
 ) -> tuple[Tensor, Sums]:
-    """Return what every query gets of the keys up to its own, (B, N, T, H), and the sums at the end.
+    """Return the attention of every query to the keys up to its own, (B, N, T, H), and the last sums.
 
     Args:
-        q, k, v, turned_q, turned_k: see `attend_to_all`.
-        eps: added to every sum of the keys' features.
-        levels: ln of what the features of each key were divided by, (B, N or 1, T, 1), never falling;
-            a query sees all keys relative to the level of its own place.
+        q, k, v, rotated_q, rotated_k: see `attend_to_all`.
+        levels: ln of the divisor of each key's features, (B, N or 1, T, 1), never falling; a query
+            sees all keys relative to the level of its own place.
         before: sums over the tokens before these.
+        eps: added to every sum of the keys' features.
         chunk: C.
     """
-    same = turned_q is q  # then one matrix of weights serves numerator and denominator
-    tensors = (q, k, v, turned_q, turned_k, levels)
+    same = rotated_q is q  # then one matrix of weights serves numerator and denominator
+    tensors = (q, k, v, rotated_q, rotated_k, levels)
     parts = []
-    for q, k, v, turned_q, turned_k, level in zip(
+    for q, k, v, rotated_q, rotated_k, level in zip(
         *(tensor.split(chunk, -2) for tensor in tensors), strict=True
     ):
         earlier = (level.mT - level).exp().tril()  # (B, N or 1, C, C): of key, over that of query
-        weights = (turned_q @ turned_k.mT) * earlier
+        weights = (rotated_q @ rotated_k.mT) * earlier
         shares = weights if same else (q @ k.mT) * earlier
         y = weights @ v
         total_weight = shares.sum(-1, keepdim=True) + eps * q.sum(-1, keepdim=True)
         end = level[..., -1:, :].clone()
         fading = (level - end).exp()
         k = k * fading
-        turned_k = k if same else turned_k * fading
-        context, total = turned_k.mT @ v, k.sum(-2).unsqueeze(-1)
+        rotated_k = k if same else rotated_k * fading
+        context, total = rotated_k.mT @ v, k.sum(-2).unsqueeze(-1)
         if before is not None:
             since = (before.level - level).exp()
-            y = y + since * (turned_q @ before.context)
+            y = y + since * (rotated_q @ before.context)
             total_weight = total_weight + since * (q @ before.total)
             kept = (before.level - end).exp()
             context, total = context + kept * before.context, total + kept * before.total

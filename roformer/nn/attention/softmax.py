@@ -1,8 +1,8 @@
 """Scaled dot-product attention (Vaswani et al. 2017, Eq. 1) with the position seam.
 
-`SelfAttention` is where rotary position embedding is applied: to queries and keys, before the logits,
-never to the values. `CrossAttention` knows no positions: the distance between a token and one of
-another text means nothing.
+`SelfAttention` applies the position encoding: rotary embedding to queries and keys, before the logits,
+never to the values. `CrossAttention` has no positions: the distance between tokens of two texts means
+nothing.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size.
 """
@@ -22,14 +22,14 @@ from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
 
 LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
-"""On a CPU, tokens up to which two matrix products beat the fused kernel, by type: measured by
-`make bench ARGS=kernels`. Types that are not listed use the fused kernel."""
+"""On a CPU, the length up to which two matrix products beat the fused kernel, by type, measured by
+`make bench ARGS=kernels`. Other types use the fused kernel."""
 
 KeysValues = tuple[Tensor, Tensor]
 
 
 class Attention(MultiHead):
-    """What both kinds share: the softmax of the logits and the dropout of the probabilities."""
+    """Base class: the softmax of the logits and the dropout of the probabilities."""
 
     def __init__(self, hidden_size: int, heads: int, dropout: float):
         super().__init__(hidden_size, heads)
@@ -45,18 +45,18 @@ class Attention(MultiHead):
             k: (B, N, S, H).
             v: (B, N, S, H).
             mask: additive, broadcastable to (B, N, T, S), or None.
-            causal: that a query sees only the keys up to its own place, besides the mask; the last
-                query's place is that of the last key.
+            causal: besides the mask, a query sees only the keys up to its own place; the last query
+                stands at the last key.
         """
         causal = causal and q.shape[-2] > 1  # one query, the last, sees all keys
         if self.fused(q, k):
             dropout = self.dropout.p if self.training else 0.0
-            # The kernel's own causal form lets the first query see the first key alone, also where
-            # keys of a cache come before it.
+            # The kernel's own causal form aligns the first query with the first key, which is wrong
+            # where a cache holds earlier keys.
             if causal and (mask is not None or q.shape[-2] != k.shape[-2]):
                 later = causal_mask(q.shape[-2], k.shape[-2], q.device)
                 mask, causal = later if mask is None else mask + later, False
-            if mask is not None:  # the lowest number must not become infinite in fewer bits
+            if mask is not None:  # the lowest fp32 number must not become infinite in fewer bits
                 mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
             y = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
@@ -77,10 +77,10 @@ class Attention(MultiHead):
         return self.dropout(logits.softmax(-1))
 
     def fused(self, q: Tensor, k: Tensor) -> bool:
-        """Whether to use the fused kernel: chosen by device, type and length."""
+        """Return whether to use the fused kernel, by device, type and length."""
         if q.device.type != "cpu":
             return True
-        # The CPU's flash kernel has no dropout; without it the fused path has no advantage left.
+        # The CPU's flash kernel has no dropout; with dropout the fused path has no advantage.
         dropping = self.training and self.dropout.p > 0
         longest = max(q.shape[-2], k.shape[-2])
         return longest > LONGEST_PLAIN.get(q.dtype, 0) and not dropping
@@ -116,9 +116,9 @@ class SelfAttention(Attention):
             encoding: applied to queries, keys and logits.
             mask: additive, broadcastable to (B, N, T, S): 0 where attention is allowed, the type's
                 lowest number where it is not; None allows all.
-            causal: that a token sees only itself and those before it.
+            causal: a token sees only itself and those before it.
             cache: from `new_cache`, of the tokens before these; the T tokens are added to it.
-            seen: with a cache, the positions of its tokens and these.
+            seen: with a cache, the positions of all its tokens, these included.
 
         Returns:
             (B, T, D).
@@ -140,7 +140,7 @@ class SelfAttention(Attention):
 
 
 class CrossAttention(Attention):
-    """Multi-head attention from one text to the hidden states of another; never rotated."""
+    """Multi-head attention from one text to the hidden states of another, without positions."""
 
     def __init__(self, hidden_size: int, heads: int, dropout: float):
         super().__init__(hidden_size, heads, dropout)

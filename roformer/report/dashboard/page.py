@@ -1,28 +1,30 @@
-"""Run records and tables as one HTML page: styles, scripts, plotly.js and data are all inside it.
+"""Run records and tables as one HTML page: styles, scripts, libraries and data are all inside it.
 
-What comes out of records reaches the page as JSON in an element that is not executed, and from there the
-document as text alone. The policy in the page's head lets its own scripts run, by their hashes, and
-nothing else; it asks no network.
+Text out of records is escaped here, or reaches the document as text alone. The policy in the page's head
+lets its own scripts run, by their hashes, and nothing else; it asks no network.
 """
 
 from __future__ import annotations
 
 import base64
 import datetime
+import gzip
 import hashlib
-import html
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
-from itertools import pairwise
+from string import Template
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
-from roformer.report.dashboard.records import Point, records_of
 from roformer.report.reproduction import LEGEND, Row
 from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.sections import HERE
@@ -32,179 +34,248 @@ LONGEST_CURVE = 500
 """Points of a curve that are drawn."""
 POLL_SECONDS = 10
 """How often a live page asks for the records."""
-SCRIPTS = ("page.js", "results.js", "runs.js", "curves.js", "compare.js", "start.js")
-"""In the order in which they are run, as one script."""
+SHOWN = (
+    *("run", "folder", "study", "status", "reason", "pipeline", "model", "position", "recipe"),
+    *("task", "label", "seed", "headline", "score", "steps", "tokens", "wall_seconds"),
+    *("tokens_per_second", "parameters"),
+)
+"""Columns of the frame that the page has as they are."""
+FIRST = "valid/mlm_loss"
+"""What is drawn first."""
+AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
+FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
+"""Config keys that names of runs leave out."""
+VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "bad"}
+"""First word of a cell → its class in the style sheet."""
+Sections = Mapping[str, Sequence[Table]]
 
 
-def build_page(
-    records: Runs,
-    sections: Mapping[str, Sequence[Table]],
-    *,
-    rows: Sequence[Row] = (),
-    live: bool = False,
-) -> str:
-    """Return the page.
-
-    Args:
-        records: of all runs; see `roformer.report.dashboard.records.read_runs`.
-        sections: heading → its tables, in the order of the page.
-        rows: the first table; see `roformer.report.reproduction.reproduction`.
-        live: whether the page is served, and asks for `records.json` again and again.
-    """
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    theme, plotly = _asset("theme.js"), _plotly()
-    parts = {
-        "policy": html.escape(policy([theme, plotly, script], live=live)),
-        "style": _asset("page.css"),
-        "theme": theme,
-        "plotly": plotly,
-        "data": data_json(records, sections, rows=rows, live=live),
-        "script": script,
-    }
-    text = _asset("page.html")
-    before = ""
-    for name, part in parts.items():  # in the order of the page; a part may hold any braces
-        head, found, text = text.partition(f"{{{{ {name} }}}}")
-        assert found, f"page.html has no {name}"
-        before += head + part
-    return before + text
-
-
-def policy(scripts: Iterable[str], *, live: bool) -> str:
-    """Return the content security policy under which these scripts, and no others, are executed."""
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    connect = "'self'" if live else "'none'"
-    # plotly.js sets styles by itself, and makes pictures of plots in blobs.
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+def build_page(data: str, *, live: bool = False) -> str:
+    """Return the page of what `data_json` returned; a live one asks for `records.json` again and again."""
+    libraries, script = [_datatables("js"), get_plotlyjs()], _asset("page.js")
+    digests = [hashlib.sha256(one.encode()).digest() for one in (*libraries, script)]
+    library = '<script type="text/gzip" class="library">{}</script>'
+    return Template(_asset("page.html")).substitute(
+        hashes=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
+        connect="'self'" if live else "'none'",
+        poll=POLL_SECONDS if live else 0,
+        style=_datatables("css") + _asset("page.css"),
+        libraries="\n".join(library.format(_packed(one)) for one in libraries),
+        data=_packed(data),
+        script=script,
     )
 
 
-def data_json(
-    records: Runs,
-    sections: Mapping[str, Sequence[Table]],
-    *,
-    rows: Sequence[Row] = (),
-    live: bool = False,
-) -> str:
-    """Return what the page shows, as JSON that no HTML parser sees an end of a script in."""
-    runs = sorted(records_of(records), key=lambda run: (run.study != YOURS, run.study, run.name))
+def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
+    """Return what the page shows: of each run its facts and curves, of its other parts the markup.
+
+    Args:
+        runs: the frames, read with `strict=False`.
+        sections: heading → its tables, in the order of the page.
+        rows: of `roformer.report.reproduction`, the first table.
+    """
+    frame = runs.runs.reset_index(drop=True).sort_values(["study", "run"])
+    yours = frame["study"] == YOURS
+    frame = pd.concat([frame[yours], frame[~yours]])
+    curves, names = _curves(runs.metrics), _names(frame)
+    link = '<li><a href="#section-{}">{}</a></li>'
+    losses = runs.metrics.loc[runs.metrics["metric"] == FIRST, "study"]
     content = {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
-        "poll": POLL_SECONDS if live else None,
-        "statuses": STATUSES,
-        "yours": YOURS,
-        "legend": LEGEND,
-        "rows": [
-            {key: one_line(v) if isinstance(v, str) else v for key, v in row._asdict().items()}
-            for row in rows
+        "first": YOURS if yours.any() else next(iter(losses.mode()), ""),
+        "runs": [
+            _run(run)
+            | curves.get((run["study"], run["run"]), {"axes": [], "curves": {}})
+            | {"name": names[run["study"], run["configuration"]]}
+            for run in frame.to_dict("records")
         ],
-        "runs": [_run(run) for run in runs],
-        "sections": [
-            {
-                "heading": heading,
-                "yours": heading.startswith(HERE),
-                "tables": [_table(table) for table in tables],
-            }
-            for heading, tables in sections.items()
-        ],
+        "parts": {
+            "counts": _counts(frame),
+            "results": _results(rows) if rows else "",
+            "links": "".join(
+                link.format(n, _text(h.partition(":")[0])) for n, h in enumerate(sections)
+            ),
+            "sections": "".join(_section(n, *one) for n, one in enumerate(sections.items())),
+        },
     }
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))  # all but ASCII is escaped
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
-def thinned(points: Sequence[Point], longest: int = LONGEST_CURVE) -> list[Point]:
-    """Return at most this many points of a curve, in order.
+def thinned(values: np.ndarray, longest: int = LONGEST_CURVE) -> np.ndarray:
+    """Return which points of a curve are drawn, at most this many.
 
     Of each of equally long stretches the first, the last, the lowest, the highest and one that is not
-    finite are kept: so the curve keeps its ends and extremes, and every spike. All are the record's
-    points, none is a mean.
+    finite are kept: so the curve keeps its ends and extremes, and every spike.
     """
-    if len(points) <= longest:
-        return list(points)
+    if len(values) <= longest:
+        return np.arange(len(values))
     kept: set[int] = set()
-    stretches = longest // 5
-    bounds = [len(points) * number // stretches for number in range(stretches + 1)]
-    for start, end in pairwise(bounds):
-        finite = [i for i in range(start, end) if math.isfinite(points[i].value)]
-        kept |= {start, end - 1, *[i for i in range(start, end) if i not in finite][:1]}
-        if finite:
-            kept.add(min(finite, key=lambda i: points[i].value))
-            kept.add(max(finite, key=lambda i: points[i].value))
-    return [points[i] for i in sorted(kept)]
+    for part in np.array_split(np.arange(len(values)), longest // 5):
+        finite = part[np.isfinite(values[part])]
+        kept |= {part[0], part[-1], *np.setdiff1d(part, finite)[:1]}
+        if len(finite):
+            kept |= {finite[values[finite].argmin()], finite[values[finite].argmax()]}
+    return np.array(sorted(kept))
 
 
-def _run(run: Any) -> dict[str, Any]:
-    return {
-        "id": run.folder,
-        "key": hashlib.sha256(run.folder.encode()).hexdigest()[:12],
-        "name": run.name,
-        "study": run.study,
-        "pipeline": run.pipeline,
-        "model": run.model,
-        "position": run.position,
-        "label": run.label,
-        "task": run.task,
-        # A recorded run and one of this machine are no seeds of each other.
-        "arm": f"{run.arm}-here" if run.study == YOURS else run.arm,
-        "recipe": run.recipe,
-        "seed": run.seed,
-        "status": run.status,
-        "reason": run.reason,
-        "headline": [[metric, _null(value)] for metric, value in run.headline_metrics.items()],
-        "steps": run.steps,
-        "tokens": run.tokens,
-        "seconds": run.wall_seconds,
-        "speed": run.tokens_per_second,
-        "parameters": run.parameters,
-        "config": run.config,
-        "environment": run.environment | ({"command": run.command} if run.command else {}),
-        **_curves(run.curves),
+def _run(run: dict[str, Any]) -> dict[str, Any]:
+    whose = "yours" if run["study"] == YOURS else "recorded"  # these are no seeds of each other
+    command = {"command": run["command"]} if run["command"] else {}
+    scores = run["summary"].get("metrics", {})
+    return {name: _plain(run[name]) for name in SHOWN} | {
+        "key": hashlib.sha256(run["folder"].encode()).hexdigest()[:12],
+        "configuration": f"{run['configuration']}-{whose}",
+        "scores": {name: _plain(value) for name, value in scores.items()},
+        "config": _texts(run["config"]),
+        "environment": _texts(run["environment"] | command),
     }
 
 
-def _curves(curves: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """Return of each metric its values and which of the axes they stand on; metrics share axes."""
-    axes: dict[tuple[tuple[int, int | None, int | None], ...], int] = {}
-    columns = {}
-    for metric, points in curves.items():
-        kept = thinned(points)
-        axis = tuple((point.step, point.sequences, point.tokens) for point in kept)
-        columns[metric] = [axes.setdefault(axis, len(axes)), [_null(p.value) for p in kept]]
-    names = ("updates", "sequences", "tokens")
+def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Name configurations by label, task and the keys that tell those of a study apart; else by run id."""
+    found = {}
+    ones = frame.drop_duplicates(["study", "configuration"])
+    for (study, label, task), alike in ones.groupby(["study", "label", "task"]):
+        keys = sorted(
+            {key for config in alike["config"] for key in config if not FREE.fullmatch(key)}
+        )
+        keys = [
+            key for key in keys if len({str(config.get(key)) for config in alike["config"]}) > 1
+        ]
+        for run in alike.itertuples():
+            words = [f"{key.rpartition('.')[2]}={run.config.get(key)}" for key in keys]
+            short = ", ".join(filter(None, (label, task, *words)))
+            found[study, run.configuration] = short if len(keys) < 4 else run.run
+    return found
+
+
+def _curves(metrics: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return of each run the values of its metrics, and which of its axes they stand on."""
+    values = metrics["value"].to_numpy(dtype=float)
+    columns = {axis: metrics[name].to_numpy() for axis, name in AXES.items()}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    groups = metrics.groupby(["study", "run", "metric"], sort=False).indices
+    for (study, run, metric), points in groups.items():
+        kept = points[thinned(values[points])]
+        axes = {axis: [_plain(value) for value in column[kept]] for axis, column in columns.items()}
+        entry = found.setdefault((study, run), {"axes": [], "curves": {}})
+        if axes not in entry["axes"]:
+            entry["axes"].append(axes)
+        drawn = [_plain(float(f"{value:.7g}")) for value in values[kept]]  # more than a plot shows
+        entry["curves"][metric] = [entry["axes"].index(axes), drawn]
+    return found
+
+
+def _counts(frame: pd.DataFrame) -> str:
+    """Return how many runs have which status: yours, or all where none is."""
+    yours = frame[frame["study"] == YOURS]
+    shown = frame if yours.empty else yours
+    found = shown["status"].value_counts()
+    parts = [(len(shown), "runs" if yours.empty else "runs of yours")]
+    parts += [(found[s], f'<span class="status {s}">{s}</span>') for s in STATUSES if s in found]
+    parts += [] if yours.empty else [(len(frame) - len(yours), "recorded")]
+    return "".join(f"<li><b>{number:,}</b> {words}</li>" for number, words in parts)
+
+
+def _results(rows: Sequence[Row]) -> str:
+    """Return your runs beside the record and the paper, one line a comparison."""
+    header = [
+        "",
+        "Metric",
+        "Paper",
+        "Record",
+        "Here",
+        "Claim",
+        "Here and the record",
+        "Spread",
+        "Scale",
+    ]
+    lines, notes, seen = [header], [], set()
+    for row in rows:
+        where, scale = "", ""
+        if row.experiment not in seen:
+            seen.add(row.experiment)
+            scales = {"here": row.here_scale, "record": row.record_scale, "paper": row.paper_scale}
+            where = f"{row.where}, {row.models}"
+            scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
+            notes.append(
+                f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
+            )
+        cells = (row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread)
+        lines.append([where, *cells, scale])
+    about = "".join(f'<p class="note">{_text(note)}</p>' for note in notes)
+    title = f"Pairs: the model / its baseline. {LEGEND}"
+    return (
+        f"{_table(Table(title, lines, text_columns=2))}<details data-heading='claims'>"
+        f"<summary>The claims, the scales, and where the spreads are from</summary>{about}</details>"
+    )
+
+
+def _section(number: int, heading: str, tables: Sequence[Table]) -> str:
+    return (
+        f'<details data-heading="{_text(heading)}"{" open" if heading.startswith(HERE) else ""}>'
+        f"<summary><h2>{_text(heading)}</h2></summary>"
+        f'<div id="section-{number}">{"".join(map(_table, tables))}</div></details>'
+    )
+
+
+def _table(table: Table) -> str:
+    header, *lines = ([one_line(cell) for cell in line] for line in table.lines)
+    with pd.option_context("display.max_colwidth", None):
+        markup = pd.DataFrame(lines, columns=header).to_html(
+            index=False, border=0, classes=f"dataTable compact text-{table.text_columns}"
+        )
+    head, _, body = markup.partition("<tbody>")
+    head = head.replace("<th>", '<th scope="col">')
+    head = head.replace("<thead>", f"<caption>{_text(table.title)}</caption><thead>")
+    body = re.sub(r"<tr>\s*<td>(.*?)</td>", r'<tr><th scope="row">\1</th>', body)
+    body = re.sub(
+        r"<td>(?=\(?(\w+))", lambda cell: f'<td class="{VERDICTS.get(cell[1], "")}">', body
+    )
+    notes = [f'<p class="note">{_text(note)}</p>' for note in table.notes]
+    if table.command:
+        command = (
+            f'<code tabindex="0">{_text(table.command)}</code><button type="button">Copy</button>'
+        )
+        notes.append(f'<div class="command">{command}</div>')
+    region = f'class="region" tabindex="0" role="region" aria-label="{_text(table.title)}"'
+    return f'<div class="report"><div {region}>{head}<tbody>{body}</div>{"".join(notes)}</div>'
+
+
+def _text(text: str) -> str:
+    return escape(one_line(text))
+
+
+def _texts(content: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "axes": [dict(zip(names, zip(*axis, strict=True), strict=True)) for axis in axes],
-        "curves": columns,
+        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
+        for k, v in content.items()
     }
 
 
-def _table(table: Table) -> dict[str, Any]:
-    return {
-        "title": one_line(table.title),
-        "lines": [[one_line(cell) for cell in line] for line in table.lines],
-        "textColumns": table.text_columns,
-        "notes": [one_line(note) for note in table.notes],
-        "command": one_line(table.command),
-    }
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of a cell: null where there is no number, a whole one as such."""
+    if isinstance(value, str):
+        return value
+    if pd.isna(value) or math.isinf(value):
+        return None
+    return int(value) if value == int(value) else float(value)
 
 
-def _null(value: float) -> float | None:
-    """Return what JSON can hold of a number."""
-    return value if math.isfinite(value) else None
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 @cache
-def _plotly() -> str:
-    return str(get_plotlyjs())
+def _datatables(kind: str) -> str:
+    """Return DataTables as itables brings it: a script that defines DataTable and Select, or its style."""
+    text = files("itables").joinpath(f"html/dt_bundle.{kind}").read_text(encoding="utf-8")
+    if kind == "css":
+        return text
+    text = re.sub(r"export\s*\{[^}]*?(\w+) as default[^}]*\};?", r";window.DataTable=\1;", text)
+    return f"(() => {{{text}\n}})();"
 
 
 @cache
 def _asset(name: str) -> str:
-    text = files(__package__).joinpath(name).read_text(encoding="utf-8")
-    assert "</script" not in text or name == "page.html", name
-    return text
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

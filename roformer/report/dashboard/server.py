@@ -1,4 +1,4 @@
-"""Serves the dashboard to this machine alone: two paths, read only, made anew at every request.
+"""Serve the dashboard to this machine alone: two paths, read only, made anew at every request.
 
 A page of another site may make a browser ask 127.0.0.1, under a name of its own that it lets point there;
 such a request names another host, and gets nothing.
@@ -20,7 +20,6 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -47,24 +46,16 @@ class DashboardServer(ThreadingHTTPServer):
         for candidate in range(port, min(port + PORTS, 2**16)):
             try:
                 super().__init__((ADDRESS, candidate), Handler)
-                return
+                break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        raise OSError(errno.EADDRINUSE, f"ports {port} to {candidate} are all in use")
-
-    @property
-    def address(self) -> str:
-        """Where a browser finds it."""
-        return f"http://{ADDRESS}:{self.server_port}/"
-
-    @property
-    def hosts(self) -> set[str]:
-        """The names under which this server may be asked."""
-        return {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
+        else:
+            raise OSError(errno.EADDRINUSE, f"ports {port} to {candidate} are all in use")
+        self.address = f"http://{ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away; any other error is a bug, and is told."""
+        """Ignore a browser that went away; any other error is a bug, and is printed."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -78,32 +69,25 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with the page or its data."""
-        self._answer(body=True)
-
-    def do_HEAD(self) -> None:
-        """Answer with the headers that GET has."""
-        self._answer(body=False)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing: a live page asks every few seconds."""
-
-    def _answer(self, *, body: bool) -> None:
-        if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
-            self._send(HTTPStatus.FORBIDDEN, "text/plain; charset=utf-8", "another host\n", body)
-        elif (found := self.server.answers.get(self.path)) is None:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", "not here\n", body)
+        """Answer with the page or its data; a HEAD with the headers alone."""
+        hosts = [[f"{name}:{self.server.server_port}"] for name in (ADDRESS, "localhost")]
+        answer = self.server.answers.get(self.path)
+        if self.headers.get_all("Host", []) not in hosts:
+            status, kind, text = HTTPStatus.FORBIDDEN, "text/plain", "another host\n"
+        elif answer is None:
+            status, kind, text = HTTPStatus.NOT_FOUND, "text/plain", "not here\n"
         else:
-            kind, make = found
-            self._send(HTTPStatus.OK, kind, make(), body)
-
-    def _send(self, status: HTTPStatus, kind: str, text: str, body: bool) -> None:
+            status, kind, text = HTTPStatus.OK, answer[0], answer[1]()
         content = text.encode()
         self.send_response(status)
-        for name, value in HEADERS.items():
+        for name, value in {**HEADERS, "Content-Type": kind}.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if body:
+        if self.command == "GET":
             self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing: a live page asks every few seconds."""

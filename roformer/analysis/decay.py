@@ -1,0 +1,307 @@
+"""Attention by distance: the paper's bound, and the scores of trained models.
+
+The paper (section 3.4.3) bounds the product of a rotated query and key by what depends on their
+distance alone (Eq. 37), draws that bound falling (Fig. 2), and concludes that scores decay. Here the
+bound is recorded for several head sizes, and beside it what trained models do:
+
+    score     s = q·k/√H before the softmax, with the encoding's bias where it has one
+    centred   s minus the mean of s over the keys of its query: a softmax does not see a query's offset
+    weight    softmax(s), the share of the attention
+
+each as the mean over all pairs of a query and a key at one distance, over the heads of every layer with
+both directions together and, averaged over layers too, each by itself. Far pairs are few and
+mostly hold [CLS] or the last [SEP], which are read unlike words: `inner` leaves those two out.
+
+Shapes: S sequences, L layers, N heads, T tokens of a sequence, H head dimension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from roformer.analysis.pretrained import Pretrained, open_pretrained
+from roformer.config.build import arm, plain
+from roformer.data.mlm import validation_batches
+from roformer.errors import InputError
+from roformer.models.encoder import Encoder, MaskedLM
+from roformer.nn.attention import SelfAttention
+from roformer.nn.rotary import decay_bound
+from roformer.tasks.mlm import MaskedLMTask
+from roformer.training import checkpoint
+from roformer.training.records import command_line, environment
+
+HEAD_SIZES = (32, 64, 128, 256)
+FARTHEST = 250
+"""The last distance of the paper's Fig. 2."""
+QUANTITIES = ("score", "centred", "weight")
+PAIRS = ("both", "before", "after", "inner")
+"""Where the key is: on either side of the query, before it, after it; on either side, with neither of
+the two the first or the last token, so that the distances end at T-3."""
+SEQUENCES_A_PASS = 16
+
+Weights = Literal["trained", "initial"]
+Values = NDArray[np.float64]
+
+
+class ObservedAttention(SelfAttention):
+    """A layer's self-attention that also tells its scores and weights; computes what the layer does.
+
+    The layer's own `forward` applies the positions and calls `probabilities`, which is where the
+    scores are; only the fused kernel, which hides them, is never used.
+
+    Args:
+        layer: whose weights are copied.
+        tell: called with scores and weights, each (B, N, T, T), at every forward pass.
+    """
+
+    def __init__(self, layer: SelfAttention, tell: Callable[[Tensor, Tensor], None]):
+        super().__init__(layer.heads * layer.head_dim, layer.heads, dropout=0.0)
+        self.load_state_dict(layer.state_dict())
+        self.tell = tell
+
+    def fused(self, q: Tensor, k: Tensor) -> bool:
+        return False
+
+    def probabilities(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        weights = super().probabilities(q, k, mask, causal=causal)
+        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
+        self.tell(scores if mask is None else scores + mask, weights)
+        return weights
+
+
+def measure(
+    runs: Sequence[Path],
+    *,
+    control: Weights | None = None,
+    sequences: int = 64,
+    length: int | None = None,
+    cache_dir: str | None = None,
+    device: str = "cpu",
+    process: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the record of the bound, and of the scores of pre-training runs by distance.
+
+    Args:
+        runs: folders of finished pre-trainings on one text; their last weights are read.
+        control: `initial` also reads each network with the weights that its training began with.
+        sequences: how many of the frozen validation sequences, without masks; from 2 up.
+        length: tokens of a sequence; None: that of the training, which must then be one for all.
+        cache_dir: where the prepared text is; None: where each run had it.
+        device: where the models go.
+        process: what `tune_process` did, for the record.
+
+    Raises:
+        InputError: a folder is no pre-training, is damaged or not finished, or was trained with
+            isolated documents; texts or lengths differ; the text or a learned table is too short.
+    """
+    opened = list[Pretrained]()
+    for run in runs:
+        if run.resolve() in (one.folder.resolve() for one in opened):
+            raise InputError(f"{run} is given twice: it would count as another seed")
+        one = open_pretrained(run, cache_dir)
+        last, steps = checkpoint.step_of(one.weights[0]), one.config.training.steps
+        if last != steps:
+            raise InputError(
+                f"{run}: its last complete checkpoint is of step {last:,} of {steps:,}: let the run "
+                "end, or train it again"
+            )
+        if opened and one.text.fingerprint != opened[0].text.fingerprint:
+            raise InputError(
+                f"{opened[0].folder} and {run} were trained on different texts: measure them apart"
+            )
+        opened.append(one)
+    if length is None:
+        length, *others = sorted({one.config.training.sequence_length for one in opened})
+        if others:
+            lengths = ", ".join(map(str, [length, *others]))
+            raise InputError(f"trained at {lengths} tokens: give one --length")
+    # First, because it notes the time and the state of the repository.
+    data = opened[0].text.fingerprint
+    env = environment(seed=0, data=data, devices=1, process=process or {})
+    kinds: list[Weights] = ["trained"] if control is None else ["trained", control]
+    entries = []
+    for one in opened:
+        input_ids = validation_sequences(one, sequences, length).to(device)
+        for weights in kinds:
+            print(f"{one.folder.name}, {weights} weights", file=sys.stderr, flush=True)
+            model = one.model(device) if weights == "trained" else initial_model(one).to(device)
+            values = scores_by_distance(model, input_ids)
+            entries.append({**describe(one, weights), **summarised(values)})
+    return {
+        "paper": "RoFormer, section 3.4.3, Eq. 35-37 and Fig. 2",
+        "bound": bound_by_distance(),
+        "sequences": sequences,
+        "length": length,
+        "runs": entries,
+        "command": command_line(),
+        "env": env,
+    }
+
+
+def bound_by_distance() -> dict[str, Any]:
+    """Return the paper's bound (Eq. 37) at distances 0 … 250, by head size."""
+    distances = torch.arange(FARTHEST + 1)
+    return {
+        "base": 10000.0,
+        "distances": distances.tolist(),
+        "head_sizes": {
+            str(d): rounded(decay_bound(distances, d).numpy(), digits=5) for d in HEAD_SIZES
+        },
+    }
+
+
+@torch.no_grad()
+def scores_by_distance(model: MaskedLM, input_ids: Tensor) -> Values:
+    """Return the mean of each quantity at each distance, (S, L, N, 3 quantities, 4 kinds of pairs, T).
+
+    Args:
+        model: in evaluation mode.
+        input_ids: (S, T).
+    """
+    passes = []
+    for batch in input_ids.split(SEQUENCES_A_PASS):
+        with observed(model.encoder) as layers:
+            model.encoder(batch)
+        passes.append(np.stack(layers, axis=1))
+    return np.concatenate(passes)
+
+
+@contextmanager
+def observed(encoder: Encoder) -> Iterator[list[Values]]:
+    """Give a list to which each layer of a forward pass adds its (S, N, 3, 4, T) means."""
+    found: list[Values] = []
+    blocks: list[Any] = list(encoder.blocks)
+    layers = [block.attention for block in blocks]
+
+    def tell(scores: Tensor, weights: Tensor) -> None:
+        scores, weights = scores.cpu().double(), weights.cpu().double()
+        centred = scores - scores.mean(-1, keepdim=True)
+        found.append(by_distance(torch.stack((scores, centred, weights), dim=2)).numpy())
+
+    try:
+        for block, layer in zip(blocks, layers, strict=True):
+            block.attention = ObservedAttention(layer, tell).to(layer.output.weight.device).eval()
+        yield found
+    finally:
+        for block, layer in zip(blocks, layers, strict=True):
+            block.attention = layer
+
+
+def by_distance(matrix: Tensor) -> Tensor:
+    """Return the means over each of `PAIRS` at each distance, (…, 4, T); NaN where there is no pair.
+
+    Args:
+        matrix: (…, T queries, T keys), fp64 on the CPU.
+    """
+    before, after = directions(matrix)
+    # At distance 0 the two are one and the same diagonal.
+    inner = torch.stack(directions(matrix[..., 1:-1, 1:-1])).mean(0)
+    inner = functional.pad(inner, (0, 2), value=math.nan)
+    return torch.stack(((before + after) / 2, before, after, inner), dim=-2)
+
+
+def directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the means over the keys that are 0 … T-1 before the query, and after it, each (…, T)."""
+    length = matrix.shape[-1]
+    place = torch.arange(length)
+    offset = place[None, :] - place[:, None] + length - 1  # key minus query, from 0
+    sums = matrix.new_zeros(*matrix.shape[:-2], 2 * length - 1)
+    sums.index_add_(-1, offset.flatten(), matrix.flatten(-2))
+    count = torch.arange(length, 0, -1)
+    return sums[..., :length].flip(-1) / count, sums[..., length - 1 :] / count
+
+
+def summarised(values: Values) -> dict[str, Any]:
+    """Return what is recorded of the means that `scores_by_distance` gives."""
+
+    def over_sequences(found: Values) -> dict[str, list[float]]:
+        """Return mean and standard error of (S, T), as far as there are pairs."""
+        found = found[:, ~np.isnan(found[0])]
+        error = found.std(axis=0, ddof=1) / math.sqrt(len(found))
+        return {"mean": rounded(found.mean(axis=0)), "standard_error": rounded(error, digits=2)}
+
+    def each_quantity(found: Values) -> dict[str, Any]:
+        """Return `over_sequences` of (S, 3 quantities, T)."""
+        return {name: over_sequences(found[:, i]) for i, name in enumerate(QUANTITIES)}
+
+    everywhere, by_layer = values.mean(axis=(1, 2)), values[..., 0, :].mean(axis=2)
+    return {
+        "mean": {name: each_quantity(everywhere[:, :, i]) for i, name in enumerate(PAIRS)},
+        "by_layer": [each_quantity(by_layer[:, layer]) for layer in range(values.shape[1])],
+    }
+
+
+def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
+    """Return numbers with no more digits than their standard errors leave: half of the file."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
+    """Return validation sequences without masks, (S, T): the first of the frozen sample.
+
+    Raises:
+        InputError: there are not as many, fewer than two are asked for, or a learned table is shorter.
+    """
+    longest = run.config.model.position.longest
+    if longest is not None and length > longest:
+        raise InputError(
+            f"{run.folder} has a learned table of {longest} positions, and {length} "
+            "are asked for: give a shorter --length"
+        )
+    training = dataclasses.replace(run.config.training, sequence_length=length)
+    stream, tokenizer = run.text.valid, run.text.tokenizer
+    sample = validation_batches(stream, tokenizer, run.config.masking, training)
+    if not 2 <= count <= len(sample.blocks):
+        raise InputError(
+            f"{count} sequences of {length} tokens are asked for and the validation text of "
+            f"{run.folder} has {len(sample.blocks)}: give from 2 to as many --sequences"
+        )
+    return torch.from_numpy(np.stack([sample.blocks[sample.block_of(n)] for n in range(count)]))
+
+
+def initial_model(run: Pretrained) -> MaskedLM:
+    """Return the run's model with the weights that its training began with.
+
+    They are drawn from the seed by what the training itself is made of, so they cannot be others.
+
+    Raises:
+        InputError: the run began with another's weights, and those are no longer there.
+    """
+    # The weights alone.
+    task = MaskedLMTask(dataclasses.replace(run.config, keep_moments=False), run.text)
+    task.start()
+    assert isinstance(task.model, MaskedLM)
+    return task.model.eval()
+
+
+def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
+    """Return what tells the network from others."""
+    model = run.config.model
+    folder, checksum = run.weights
+    trained = {"checkpoint": folder.name, "sha256": checksum}
+    return {
+        "run": run.folder.resolve().name,
+        "model": model.name,
+        "position": model.position.kind,
+        "seed": run.config.seed,
+        "weights": weights,
+        "layers": model.layers,
+        "heads": model.heads,
+        "head_dim": model.head_dim,
+        **(trained if weights == "trained" else {}),
+        "settings": arm(type(run.config), plain(run.config)),
+    }

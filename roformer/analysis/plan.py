@@ -1,0 +1,164 @@
+"""What a recipe would cost, from its config alone: no data is read and no weights are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
+from roformer.config.schema import PretrainConfig
+from roformer.data.bpe import SPECIAL_TOKENS
+from roformer.models.cost import (
+    causal_flops_per_token,
+    flops_per_token,
+    memory_bytes,
+    parameter_count,
+    seq2seq_flops_per_token,
+)
+from roformer.training.hardware import GPUS
+
+BERT_VOCABULARY = 30522
+"""Of bert-base-uncased: assumed where the tokenizer is read rather than trained."""
+BYTES = 256
+"""The vocabulary of byte-level models, and what byte-pair encoding starts from."""
+SENTENCE = 30
+"""Tokens, assumed: about a sentence of WMT14. What attention costs depends on it, and that is little."""
+
+CPU_RATE = 4.7e11
+"""FLOP/s of two CPU cores that compute in bf16: experiments/speed, the mini step as shipped without
+dropout, 14,555 tokens/s x 32.3 MFLOP. The base step reaches 6.2e11."""
+
+
+Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
+
+
+class Work(NamedTuple):
+    """A training, as far as its cost goes."""
+
+    tokens: int
+    """Read in all; of translation, of the target."""
+    told: str
+    """What they are made of."""
+    operations: float
+    """FLOP a token, forward and backward."""
+    held: int
+    """Tokens whose activations a device keeps at once."""
+    held_as: str
+    predicted: float = 1.0
+    """Share of the tokens that the head runs on."""
+
+
+def plan_sequences(config: PretrainPlan | CharLMPlan | CausalLMPlan) -> None:
+    """Print what a training on sequences of one length would cost."""
+    _show(config, [_sequences(config, config.devices)])
+
+
+def plan_stages(config: StagesPlan) -> None:
+    """Print what all stages would cost together."""
+    stages, before = [], config.init_from
+    for number in range(1, len(config.stages) + 1):
+        stages.append(_sequences(config.pretraining(number, before), config.devices))
+        before = f"stage {number}"
+    _show(config, stages)
+
+
+def plan_translation(config: WmtPlan) -> None:
+    """Print what a translation model would cost; the search at the end is not counted."""
+    training, budget = config.training, config.training.tokens_per_update
+    buckets = max(config.devices, -(-budget // training.bucket_tokens))
+    held = -(-budget // buckets)
+    if micro := config.runtime.micro_batch_size:
+        held = min(held, micro * (config.data.filter.max_length + 1))
+    work = Work(
+        tokens=training.steps * budget,
+        told=f"{training.steps:,} steps x {budget:,} of the target, padding included",
+        operations=seq2seq_flops_per_token(config.model, _vocabulary(config), SENTENCE),
+        held=held,
+        held_as=f"{held:,} tokens of source and target each",
+    )
+    _show(config, [work])
+
+
+def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int) -> Work:
+    training, vocabulary = config.training, _vocabulary(config)
+    length, share = training.sequence_length, 1.0
+    if isinstance(config, PretrainConfig):
+        share = config.masking.probability
+        operations = flops_per_token(config.model, vocabulary, length, share)
+    else:
+        operations = causal_flops_per_token(config.model, vocabulary, length)
+    a_device = -(-training.batch_size // devices)
+    sequences = min(config.runtime.micro_batch_size or a_device, a_device)
+    return Work(
+        tokens=training.steps * training.batch_size * length,
+        told=f"{training.steps:,} steps x {training.batch_size} sequences x {length}",
+        operations=operations,
+        held=sequences * length,
+        held_as=f"{sequences} sequences",
+        predicted=share,
+    )
+
+
+def _vocabulary(config: Plan | PretrainConfig) -> int:
+    if isinstance(config, CharLMPlan):
+        return BYTES
+    if isinstance(config, WmtPlan):
+        return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
+    tokenizer = config.data.tokenizer
+    return tokenizer.vocab_size if tokenizer.source == "train" else BERT_VOCABULARY
+
+
+def _show(config: Plan, parts: Sequence[Work]) -> None:
+    """Print parameters, tokens, operations, memory a device and the time on named GPUs and a CPU."""
+    model, vocabulary, devices = config.model, _vocabulary(config), config.devices
+    half = config.training.precision != "fp32"
+    checkpointing = config.runtime.gradient_checkpointing
+    estimates = [
+        memory_bytes(
+            model,
+            vocabulary,
+            tokens=part.held,
+            predicted=part.predicted,
+            half=half,
+            checkpointing=checkpointing,
+        )
+        for part in parts
+    ]
+    fixed, activations = max(estimates)
+    largest = parts[estimates.index((fixed, activations))]
+    if config.runtime.fsdp:
+        fixed //= devices
+    total = sum(part.tokens * part.operations for part in parts)
+    attention = "" if model.attention.kind == "softmax" else f", {model.attention.kind}"
+    print(
+        f"{model.name} ({model.position.kind}, {model.size}{attention}), recipe {config.recipe}, "
+        f"data {config.data.kind}"
+    )
+    print(f"parameters      {parameter_count(model, vocabulary):,} (vocabulary {vocabulary:,})")
+    for part in parts:
+        print(f"tokens          {part.tokens:,} = {part.told}")
+    tokens = sum(part.tokens for part in parts)
+    print(f"operations      {total:.3g} FLOP = {total / tokens:.4g} a token, forward and backward")
+    print(
+        f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
+        f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
+    )
+    print(f"time on {devices} device(s), at {config.utilisation:.0%} of the peak (assumed):")
+    for name, gpu in GPUS.items():
+        seconds = total / (devices * gpu.flops * config.utilisation)
+        fits = fixed + activations < gpu.memory
+        advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
+        print(f"  {name:<9} {duration(seconds):>10}{advice}")
+    print(
+        f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  two cores with bf16, at {CPU_RATE:.2g} "
+        "FLOP/s (measured, mini model: experiments/speed)"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it: `42 s`, `7.5 min`, `3.2 h`, `12.1 days`."""
+    for unit, size, limit in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 72 * 3600)):
+        if seconds < limit:
+            count = seconds / size
+            return f"{count:.0f} {unit}" if size == 1 and count >= 10 else f"{count:.1f} {unit}"
+    return f"{seconds / 86400:,.1f} days"

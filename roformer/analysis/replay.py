@@ -1,0 +1,139 @@
+"""One step of a recorded run again: its batch example by example, with the weights it had then."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from roformer.analysis.pretrained import read_config
+from roformer.config.build import plain
+from roformer.errors import InputError
+from roformer.pipelines import registry
+from roformer.pipelines.run import changed, resolve
+from roformer.training import checkpoint
+from roformer.training.loop import Loop
+from roformer.training.process import tune_process
+from roformer.training.ranks import say
+from roformer.training.records import RunFolder
+from roformer.training.sharding import open_accelerator
+from roformer.training.state import restore
+from roformer.training.task import Opened, Settings, Task
+from roformer.training.tracking import NoTracker
+
+
+class Sample(NamedTuple):
+    """One example of the batch."""
+
+    row: int
+    """Its place in the prepared training data."""
+    targets: int
+    loss: float
+    """Mean over its targets, without dropout, before the step."""
+    text: str
+
+
+class Replayed(NamedTuple):
+    """A step, made again."""
+
+    step: int
+    began: int
+    """The step after which the replay began: that of a checkpoint, or 0."""
+    loss: float
+    """Mean over the targets, with dropout: what the run itself saw."""
+    grad_norm: float
+    samples: list[Sample]
+    """The highest loss first."""
+
+
+def replay(folder: Path, step: int) -> Replayed:
+    """Make a step of a run again, from the newest checkpoint before it; nothing is written.
+
+    On one process and a CPU the weights are bitwise those of a run of one process; of several, to
+    the order of the sums and, with dropout, to its draws.
+
+    Args:
+        folder: of the run.
+        step: from 1 to the run's last.
+
+    Raises:
+        InputError: no such run or step, or the data is not what the run was begun on.
+    """
+    opened = open_run(folder)
+    config, data, task = opened.config, opened.data, opened.build()
+    training, runtime = task.training, config.runtime
+    if not 1 <= step <= training.steps:
+        raise InputError(f"{folder} has steps 1 to {training.steps}, not {step}")
+    if data != (begun_on := RunFolder(folder).data()):
+        raise InputError(
+            f"{folder} was begun on other data (fingerprint {str(begun_on)[:8]}, now {data[:8]}): "
+            "restore what data.path and init_from name, or the packages that builtin text is from"
+        )
+    found = newest_before(folder, step)
+    nearer = newest_before(folder, step, moments=False)
+    if nearer != found:
+        say(
+            f"{nearer} has no moments of AdamW, so the replay begins earlier: a finished run keeps them "
+            "with runtime.keep_optimizer=true alone"
+        )
+    moments = task.start() if found is None else None
+    state = restore(task, found)
+    began = state.step
+    if runtime.tune_process:
+        tune_process(threads=runtime.threads)
+    accelerator = open_accelerator(runtime, training.precision, task.model)
+    settings = Settings(config.seed, training, config.optimizer, config.schedule, runtime)
+    with tempfile.TemporaryDirectory() as nowhere:
+        records = RunFolder(Path(nowhere))
+        loop = Loop(task, settings, accelerator, records, NoTracker(), state, found or moments)
+        try:
+            loop.advance(step - 1)
+            samples = losses(task, step, loop.device)
+            loop.advance(step)
+        finally:
+            loop.progress.close()
+    samples.sort(key=lambda sample: -sample.loss if sample.loss == sample.loss else float("-inf"))
+    return Replayed(step, began, float(loop.last_loss), float(loop.norm), samples)
+
+
+def open_run(folder: Path) -> Opened:
+    """Return a run with its data prepared, for one process, which cannot shard.
+
+    Raises:
+        InputError: the folder is no run, or of no pipeline that there is.
+    """
+    summary = RunFolder(folder).summary()
+    name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
+    pipeline = registry.pipelines().get(name)
+    if pipeline is None:
+        raise InputError(f"{folder} is no run of a pipeline: give a folder runs/<pipeline>/…")
+    config = read_config(folder, registry.load(pipeline.config_of_run))
+    config = changed(config, runtime=plain(config)["runtime"] | {"fsdp": False})
+    opened: Opened = registry.load(pipeline.task)(resolve(config))
+    return opened
+
+
+def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | None:
+    """Return the newest checkpoint from before a step, with moments to go on with or of any kind."""
+    for path in reversed(checkpoint.steps_in(folder / "checkpoints")):
+        usable = not moments or (path / checkpoint.OPTIMIZER).is_file()
+        if checkpoint.step_of(path) < step and usable and checkpoint.damage(path) is None:
+            return path
+    return None
+
+
+@torch.no_grad()
+def losses(task: Task, step: int, device: torch.device) -> list[Sample]:
+    """Return the loss of every example of a step, each by itself, with the weights as they are."""
+    task.model.eval()
+    samples = []
+    for key in task.keys(step, 0, 1):
+        batch = {name: tensor.to(device) for name, tensor in task.batches[key].items()}
+        for place, (row, text) in enumerate(zip(task.samples(key), task.texts(batch), strict=True)):
+            one = {name: tensor[place : place + 1] for name, tensor in batch.items()}
+            targets = task.targets(one)
+            loss = float(task.loss(task.model, one)) / max(1, targets)
+            samples.append(Sample(row, targets, loss, text))
+    return samples

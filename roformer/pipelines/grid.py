@@ -1,0 +1,185 @@
+"""Run jobs side by side, each in a process of its own: cells of a grid, runs of a study, stages of the paper.
+
+A job that fails takes no other with it; the caller names it at the end. On Ctrl-C or an error no further
+job starts, and the running ones get SIGTERM, on which a training saves a checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from roformer.errors import one_line_errors
+
+POLL = 0.1
+"""Seconds between looks at what runs."""
+TAIL = 1 << 14
+"""Bytes of a log in which its last lines are looked for."""
+MOST_LINES = 8
+"""Running jobs that a terminal shows."""
+
+
+class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore[misc]  # no stub
+    """A function in a process of its own, with a GPU of its own where there are several.
+
+    Workers are forked from a server that has imported what this process has, and computed nothing: a forked
+    CUDA or thread pool is not usable.
+    """
+
+    def __init__(self, place: int, function: Callable[..., object], *arguments: Any):
+        super().__init__(target=_work, args=(place, function, arguments))
+        self.start()
+
+    @staticmethod
+    def start_server() -> None:
+        """Start the server; Ctrl-C, which a terminal sends to all processes, reaches no worker."""
+        imported = [name for name in sys.modules if name.partition(".")[0] == "roformer"]
+        forkserver.set_forkserver_preload(imported)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        forkserver.ensure_running()
+        signal.signal(signal.SIGINT, before)
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self) -> None:
+        self.join()
+
+
+class Job(NamedTuple):
+    """Something to run."""
+
+    title: str
+    start: Callable[[int], Worker | subprocess.Popen[bytes]]
+    """Start it in one of the places that jobs run in, counted from 0."""
+    log: Path | None = None
+    """The file with what it prints."""
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return the last lines of the log that are not empty, also while it is being written."""
+        if self.log is None:
+            return []
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL))
+            lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
+        return [line.strip() for line in lines if line.strip()][-count:]
+
+
+def command(title: str, words: Sequence[str], folder: Path, log: Path | None = None) -> Job:
+    """Return the job that runs a command in a folder; it prints into the log, or to the terminal."""
+
+    def start(place: int) -> subprocess.Popen[bytes]:
+        if log is None:
+            return subprocess.Popen(words, cwd=folder)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as file:
+            return subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
+
+    return Job(title, start, log)
+
+
+@dataclass
+class Started:
+    """A job that runs or has ended."""
+
+    job: Job
+    process: Worker | subprocess.Popen[bytes]
+    began: float
+    code: int | None = None
+    """0: it succeeded; minus a signal: this killed it; None: it runs."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.began
+
+    def __str__(self) -> str:
+        return f"{self.job.title} … {clock(self.seconds)}  {' '.join(self.job.last_lines(1))}"
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    places: int,
+    ended: Callable[[Started], None],
+    *,
+    starts: Callable[[Job], None] = lambda job: None,
+    progress: bool = False,
+) -> None:
+    """Run jobs in their order, up to `places` of them side by side.
+
+    Args:
+        jobs: what to run.
+        places: at least 1.
+        ended: called with each job that has ended; what it raises stops all others.
+        starts: called with each job before it starts.
+        progress: whether a terminal shows a bar over all jobs and a line for each that runs.
+    """
+    off = not (progress and sys.stderr.isatty())
+    total = tqdm(total=len(jobs), unit="run", dynamic_ncols=True, disable=off)
+    lines = [
+        tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
+        for n in range(min(places, len(jobs), MOST_LINES))
+    ]
+    waiting, running = list(jobs), dict[int, Started]()
+    try:
+        while waiting or running:
+            for place in range(places):
+                if waiting and place not in running:
+                    starts(job := waiting.pop(0))
+                    running[place] = Started(job, job.start(place), time.monotonic())
+            time.sleep(POLL)
+            for place, one in list(running.items()):
+                if (code := one.process.poll()) is not None:
+                    running.pop(place).code = code
+                    total.update()
+                    ended(one)
+            for place, line in enumerate(lines if not off else ()):
+                line.set_description_str(str(running.get(place, "")))
+    except BaseException:
+        for one in running.values():
+            one.process.terminate()
+        for one in running.values():
+            one.process.wait()
+        raise
+    finally:
+        for bar in (*lines, total):
+            bar.close()
+
+
+def clock(seconds: float) -> str:
+    """Return a time as `m:ss`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _work(place: int, function: Callable[..., object], arguments: Sequence[Any]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the parent sends SIGTERM
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    if (count := torch.cuda.device_count()) > 1:  # CUDA is not in use yet, so the choice counts
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        devices = visible.split(",") if visible else [str(device) for device in range(count)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[place % count]
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), one_line_errors():
+        function(*arguments)
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is gone; then end this process, which saves a checkpoint if it trains."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,194 @@
+"""The driver of `make reproduce`: every stage of the registry is a command, and the last one reports.
+
+Stages of one pipeline run side by side, pipelines one after another; finished runs are kept. Output goes
+to a log a stage, the terminal gets one line with its headline metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from roformer.config.build import build, run_id
+from roformer.config.composing import CONF, compose
+from roformer.pipelines import registry
+from roformer.pipelines.grid import Job, Started, clock, command, run_jobs
+from roformer.pipelines.run import resolve
+from roformer.training.process import usable_cores
+
+LAST_LINES = 12
+"""Of a failed stage's output, shown on the terminal."""
+REPORT_MINUTES = 0.5
+
+
+class Stage(NamedTuple):
+    """A command that fills run folders."""
+
+    pipeline: registry.Pipeline
+    minutes: float
+    overrides: tuple[str, ...]
+    """What tells it from other stages of its pipeline, and the recipe."""
+    folders: list[Path]
+
+    @property
+    def name(self) -> str:
+        """As its log is called: `glue-bert`."""
+        return "-".join([self.pipeline.name, *(w.partition("=")[2] for w in self.overrides[:-1])])
+
+
+def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = False) -> list[Stage]:
+    """Return the stages of the registry, with `everything` also those of the whole paper, which are last.
+
+    Raises:
+        InputError: the overrides that all share do not fit one of them.
+    """
+    found = [
+        (stage.only_all, one, stage)
+        for one in registry.pipelines().values()
+        for stage in one.stages
+    ]
+    stages = []
+    for only_all, pipeline, stage in sorted(found, key=lambda triple: triple[0]):
+        if everything or not only_all:
+            overrides = (*stage.overrides, f"recipe={recipe}")
+            folders = folders_of(pipeline, [*overrides, *shared])
+            stages.append(Stage(pipeline, stage.minutes, overrides, folders))
+    return stages
+
+
+def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Path]:
+    """Return the run folders that a command of a pipeline fills.
+
+    Raises:
+        InputError: the overrides do not fit.
+    """
+    config = build(registry.load(pipeline.config), compose(pipeline.name, overrides))
+    if pipeline.folders:
+        return list(registry.load(pipeline.folders)(config))
+    return [Path(config.runtime.runs_dir) / pipeline.name / run_id(resolve(config))]
+
+
+def reproduce(
+    overrides: Sequence[str], launcher: Sequence[str], jobs: int | None, *, everything: bool
+) -> None:
+    """Run all stages and the report, and print its results.
+
+    Args:
+        overrides: `recipe=…`, and Hydra overrides of all stages.
+        launcher: the words that start a script.
+        jobs: stages side by side; None: see `default_jobs`.
+        everything: the whole paper, not its first half alone.
+
+    Raises:
+        InputError: the overrides do not fit; nothing was run.
+        SystemExit: stages failed, with the code of the first; the others are done.
+    """
+    recipes = [word for word in overrides if word.startswith("recipe=")]
+    recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
+    shared = [word for word in overrides if word not in recipes]
+    stages = stages_of(recipe, shared, everything=everything)
+    jobs = jobs or default_jobs(launcher)
+    runs = stages[0].folders[0].parents[1]
+    logs = runs / "reproduce"
+    print(f"{plan(recipe, stages, jobs)}; their output: {logs}", flush=True)
+    began, total = time.monotonic(), len(stages) + 1
+    failed: list[Started] = []
+    for pipeline, group in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
+        numbered = list(group)
+        beside, share = side_by_side(pipeline, len(numbered), jobs)
+        outcomes = {}
+        for number, stage in numbered:
+            words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
+            title = f"[{number}/{total}] {pipeline.name} {' '.join(stage.overrides)}"
+            job = command(title, words, CONF.parent, logs / f"{number}-{stage.name}.log")
+            outcomes[job] = partial(outcome, pipeline, stage.folders)
+        failed += run_stages(outcomes, beside)
+    words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
+    title = f"[{total}/{total}] report --runs {runs}"
+    report = command(title, words, CONF.parent, logs / f"{total}-report.log")
+    failed += run_stages({report: lambda: "tables, figures"}, 1)
+    if failed:
+        titles = "; ".join(one.job.title for one in failed)
+        print(f"error: {len(failed)} of {total} stages failed: {titles}", file=sys.stderr)
+        raise SystemExit(max(failed[0].code or 0, 1))
+    print(f"all stages done in {clock(time.monotonic() - began)}\n", flush=True)
+    print((CONF.parent / runs / "report" / "results.txt").read_text(), end="")
+
+
+def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
+    """Return what will be done and how long it should take."""
+    left = [s for s in stages if not all((run / "summary.json").is_file() for run in s.folders)]
+    minutes = sum(stage.minutes for stage in left) + REPORT_MINUTES
+    expected = f"about {minutes:.0f} minutes on two slow CPU cores, fewer on faster ones"
+    if recipe != "mini":
+        expected = "how long was not measured for this recipe: see make plan"
+    done = len(stages) - len(left)
+    kept = f", {done} of them done" if done else ""
+    beside = f", up to {jobs} side by side" if jobs > 1 else ""
+    return f"{len(stages) + 1} stages at recipe {recipe}{kept}{beside}; {expected}"
+
+
+def default_jobs(launcher: Sequence[str]) -> int:
+    """Return how many stages run side by side: two on a CPU, where small models gain little from a core
+    more; one on accelerators or over several processes, which a stage fills alone."""
+    alone = len(launcher) > 1 or torch.accelerator.is_available() or len(usable_cores()) == 1
+    return 1 if alone else 2
+
+
+def side_by_side(pipeline: registry.Pipeline, stages: int, jobs: int) -> tuple[int, list[str]]:
+    """Return how many of a pipeline's stages run at once, and the override that shares the cores."""
+    beside = 1 if pipeline.grid else min(jobs, stages)
+    threads = max(1, len(usable_cores()) // beside)
+    return beside, [f"runtime.threads={threads}"] if beside > 1 else []
+
+
+def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[Started]:
+    """Run jobs and print a line about each; return those that failed, whose last lines are shown.
+
+    Args:
+        outcomes: job → function that returns its headline metrics once it has ended.
+        places: how many run side by side.
+    """
+    failed = []
+
+    def ended(one: Started) -> None:
+        file, lines = sys.stdout, [f"{one.job.title} … {clock(one.seconds)}: "]
+        if one.code == 0:
+            lines[0] += outcomes[one.job]()
+        else:
+            failed.append(one)
+            code = f"ended with code {one.code} after {clock(one.seconds)}"
+            where = f"its output is in {one.job.log}; the same command goes on"
+            lines = ["", *one.job.last_lines(LAST_LINES), f"error: {one.job.title} {code}: {where}"]
+            file = sys.stderr
+        tqdm.write("\n".join(lines), file)
+        file.flush()
+
+    try:
+        run_jobs(list(outcomes), places, ended, progress=True)
+    except BaseException:
+        logs = ", ".join(str(job.log) for job in outcomes)
+        print(f"stopped; output so far: {logs}", file=sys.stderr)
+        raise
+    return failed
+
+
+def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
+    """Return the headline metrics of a stage's runs, and what is wrong with them."""
+    words = []
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text())
+        name = pipeline.headline.name if pipeline.headline else summary.get("headline")
+        value = summary["metrics"].get(name)
+        status = "" if summary["status"] == "done" else f" [{summary['status']}]"
+        words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}{status}")
+    return ", ".join(words)

@@ -1,0 +1,341 @@
+"""Causal language modelling: predict every token of packed blocks, or every byte (RoFormer, section 4.4).
+
+Shapes: B batch, T sequence, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config.build import plain
+from roformer.config.lm import CausalLMConfig, CharLMConfig, LanguageModelConfig
+from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
+from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.text import PreparedBytes, PreparedText, prepare_bytes
+from roformer.data.tokens import TokenStream
+from roformer.models.causal import CausalLM
+from roformer.models.cost import causal_flops_per_token
+from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.tasks.mlm import BlockTask, prepare
+from roformer.training import checkpoint
+from roformer.training.ranks import check_share, first_process, say
+from roformer.training.records import write_atomically
+from roformer.training.task import Batch, Opened
+from roformer.training.updates import share_of
+
+POSITIONS = "positions.json"
+"""File of a run: the loss by the number of tokens that are seen, at every length that was read."""
+TOKENS_A_PASS = 8192
+"""Of a scoring pass on one device."""
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class CausalTask(BlockTask):
+    """Predict every token of packed blocks; the loss is summed over them.
+
+    Args:
+        config: of the pipeline.
+        text: prepared; its training part is learnt from.
+        vocabulary: of the text.
+    """
+
+    config: LanguageModelConfig
+    reads: str
+    """What the ids are, `bytes` or `tokens`; a checkpoint says it of its model."""
+
+    def __init__(
+        self, config: LanguageModelConfig, text: PreparedText | PreparedBytes, vocabulary: Any
+    ):
+        self.config, self.training = config, config.training
+        self.valid, self.source = text.valid, text.manifest["source"]
+        training, size, length = config.training, vocabulary.size, config.training.sequence_length
+        torch.manual_seed(config.seed)
+        self.model = CausalLM(
+            config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
+        )
+        self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
+        self.validation = CausalBlocks(text.valid, length)
+        self.sample = validation_sample(
+            text.valid, length, training.valid_sequences, training.longest
+        )
+        self.entropy = unigram_entropy(np.stack([self.validation[i][1] for i in self.sample]))
+        self.description = {
+            "kind": "causal",
+            "model": plain(config.model),
+            "vocab_size": size,
+            "tokenizer": vocabulary.fingerprint,
+            "reads": self.reads,
+            "length": length,
+        }
+        self.flops_per_token = causal_flops_per_token(config.model, size, length)
+
+    @abstractmethod
+    def measured(self, split: str, nats: float) -> dict[str, float]:
+        """Return the metrics that a mean loss is reported as."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        logits, labels = model(batch["input_ids"]).flatten(0, 1), batch["labels"].flatten()
+        if "kept" in batch:
+            kept = batch["kept"].flatten()
+            logits, labels = logits[kept], labels[kept]
+        return smoothed_cross_entropy(logits, labels, 0.0)
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return the metrics of the frozen sample, and what frequencies alone are worth."""
+        micro = self.config.runtime.micro_batch_size or self.config.training.batch_size
+        share = share_of(
+            range(len(self.sample)), accelerator.process_index, accelerator.num_processes, micro
+        )
+        batches = [[self.sample[place] for place in places] for places in share]
+        found = losses_by_position(model, self.validation, batches, accelerator.device)
+        sums: Tensor = accelerator.reduce(found, "sum")
+        loss, count = sums.sum(1).tolist()
+        return self.measured("valid", loss / count) | self.baseline()
+
+    def baseline(self) -> dict[str, float]:
+        """Return the unigram entropy in the unit of the monitored metric."""
+        name = "valid/unigram_" + self.monitor.removeprefix("valid/").replace("loss", "entropy")
+        return {name: self.measured("valid", self.entropy)[self.monitor]}
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        return not metrics[self.monitor] < self.measured("valid", self.entropy)[self.monitor]
+
+    def introduction(self) -> list[str]:
+        return self.introduce(self.reads, len(self.sample))
+
+    def facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"attention": self.config.model.attention.kind}
+        # The config may leave a revision of the Hub open; the record says which was read.
+        return facts | (
+            {"source": self.source} if self.source["kind"] in ("hub", "download") else {}
+        )
+
+    def scores(self, metrics: dict[str, float]) -> str:
+        names = (*self.told, *self.baseline())
+        return ", ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
+
+    told: tuple[str, ...]
+    """Metrics that are printed at the end."""
+
+
+class TokenTask(CausalTask):
+    """Predict every token of packed documents, each with its end; reported in nats."""
+
+    monitor, reads = "valid/loss", "tokens"
+    told = ("valid/loss", "valid/perplexity")
+
+    def __init__(self, config: CausalLMConfig, text: PreparedText):
+        self.tokenizer = text.tokenizer
+        super().__init__(config, text, text.tokenizer)
+
+    def measured(self, split: str, nats: float) -> dict[str, float]:
+        return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
+
+    def texts(self, batch: Batch) -> list[str]:
+        return [self.tokenizer.decode(row) for row in batch["input_ids"].tolist()]
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Read the validation sample at the training's length and at multiples. Beyond the paper.
+
+        The same tokens are predicted at every length; a longer block's lie further from its start.
+        Writes positions.json; the metrics are `valid/loss_at_<length>`.
+        """
+        say("reading the validation sample by position, and longer (beyond the paper)")
+        scorer, trained = Scorer(self, run), self.config.training.sequence_length
+        found, left_out = [], []
+        for multiple in sorted({1, *self.config.training.longer}):
+            length = multiple * trained
+            if self.config.model.position.longest is not None and multiple > 1:
+                reason = f"no learned position beyond {trained} was trained"
+                left_out.append({"length": length, "reason": reason})
+                continue
+            # A window of the sample is `longest` blocks in a row, from a multiple of that on.
+            numbers = sorted({block // multiple for block in self.sample})
+            found.append(scorer.read(CausalBlocks(self.valid, length), numbers))
+        write_positions(run, "the validation sample", found, trained, left_out)
+        longer = [losses for losses in found if losses.length > trained]
+        return {"metrics": {f"valid/loss_at_{losses.length}": losses.mean for losses in longer}}
+
+
+class ByteTask(CausalTask):
+    """Predict every byte; reported in bits."""
+
+    monitor, reads = "valid/bits_per_byte", "bytes"
+    told = ("valid/bits_per_byte_whole", "test/bits_per_byte")
+
+    def __init__(self, config: CharLMConfig, text: PreparedBytes):
+        self.test = text.test
+        super().__init__(config, text, text.vocabulary)
+
+    def measured(self, split: str, nats: float) -> dict[str, float]:
+        return {f"{split}/bits_per_byte": nats / math.log(2)}
+
+    def texts(self, batch: Batch) -> list[str]:
+        return [bytes(row).decode(errors="replace") for row in batch["input_ids"].tolist()]
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Score the whole validation text (`valid/bits_per_byte_whole`) and the test text.
+
+        Every byte but the first is predicted once, in blocks of `training.sequence_length` one after
+        the other: the first prediction of a block sees one byte, the last one `sequence_length`.
+        """
+        say(f"scoring {len(self.valid):,} validation and {len(self.test):,} test bytes")
+        scorer, length = Scorer(self, run), self.config.training.sequence_length
+        valid, test = (scorer.whole(stream, length) for stream in (self.valid, self.test))
+        write_positions(run, "the whole validation text", [valid], length)
+        whole = self.measured("valid", valid.mean)[self.monitor]
+        return {"metrics": {"valid/bits_per_byte_whole": whole, **self.measured("test", test.mean)}}
+
+
+# --- scoring -------------------------------------------------------------------------------------
+
+
+class Losses(NamedTuple):
+    """Losses of one stretch of text, read in blocks of one length."""
+
+    length: int
+    by_position: Tensor
+    """(2, T) on the host: sums of the losses in nats, and how many."""
+
+    @property
+    def mean(self) -> float:
+        total, count = self.by_position.sum(1).tolist()
+        return float(total / count)
+
+    def record(self) -> dict[str, Any]:
+        """Return the mean loss for 1, 2, 3-4, 5-8, … tokens seen, as positions.json has it."""
+        total, count = self.by_position
+        rows, first = [], 0
+        while first < self.length:
+            last = min(self.length, max(1, 2 * first))
+            if tokens := float(count[first:last].sum()):
+                loss = float(total[first:last].sum()) / tokens
+                rows.append({"seen": [first + 1, last], "tokens": int(tokens), "loss": loss})
+            first = last
+        return {"length": self.length, "tokens": int(count.sum()), "loss": self.mean, "rows": rows}
+
+
+@torch.no_grad()
+def losses_by_position(
+    model: nn.Module, blocks: CausalBlocks, batches: Iterable[Sequence[int]], device: torch.device
+) -> Tensor:
+    """Return the sums of the losses in nats at each place of a block, and how many: (2, T).
+
+    Args:
+        model: in evaluation mode.
+        blocks: of the text.
+        batches: numbers of blocks that are read together.
+        device: of the model.
+    """
+    wide = torch.float32 if device.type == "mps" else torch.float64
+    sums = torch.zeros(2, blocks.length, dtype=wide, device=device)
+    for indices in batches:
+        batch = {k: v.to(device) for k, v in batch_of(blocks, indices).items()}
+        logits, labels = model(batch["input_ids"]), batch["labels"]
+        losses = functional.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        sums[0] += losses.view_as(labels).to(wide).sum(0)
+        sums[1] += (labels != IGNORED).sum(0)
+    return sums
+
+
+class Scorer:
+    """The last checkpoint of a run, read as the training's evaluation reads it, on one device."""
+
+    def __init__(self, task: CausalTask, run: Path):
+        self.device = next(task.model.parameters()).device
+        self.half = AUTOCAST.get(task.config.training.precision)
+        # Another copy: what was trained may be compiled, or cut over several processes.
+        self.model = CausalLM(task.config.model, task.description["vocab_size"])
+        checkpoint.load_model(checkpoint.resolve(run), self.model, task.description)
+        self.model.to(self.device).eval()
+
+    def whole(self, stream: TokenStream, length: int) -> Losses:
+        """Read a whole split in blocks of `length`: every token but its first is predicted once."""
+        blocks = CausalBlocks(stream, length)
+        return self.read(blocks, range(len(blocks)))
+
+    def read(self, blocks: CausalBlocks, numbers: Sequence[int]) -> Losses:
+        """Read some blocks."""
+        together = max(1, TOKENS_A_PASS // blocks.length)
+        batches = [numbers[i : i + together] for i in range(0, len(numbers), together)]
+        with torch.autocast(self.device.type, self.half, enabled=self.half is not None):
+            found = losses_by_position(self.model, blocks, batches, self.device)
+        return Losses(blocks.length, found.cpu())
+
+
+def write_positions(
+    run: Path, text: str, losses: Sequence[Losses], trained: int, left_out: Sequence[Any] = ()
+) -> None:
+    """Write positions.json, see `Losses.record`.
+
+    Args:
+        run: the run's folder.
+        text: what was read.
+        losses: at every length.
+        trained: the length of the training.
+        left_out: of lengths that could not be read, which and why.
+    """
+    rows = [{**found.record(), "beyond_the_paper": found.length > trained} for found in losses]
+    content = {"text": text, "trained_length": trained, "lengths": rows, "left_out": list(left_out)}
+    write_atomically(run / POSITIONS, json.dumps(content, indent=1) + "\n")
+
+
+def perplexity(nats: float) -> float:
+    """Return e to the mean loss; ∞ where that is no number that a float holds."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
+    """Read the text into files of bytes, unless that is done; return it."""
+    return prepare_bytes(
+        config.data,
+        config.runtime.cache_dir,
+        workers=config.runtime.prepare_workers,
+        progress=config.runtime.progress and first_process(),
+    )
+
+
+def open_tokens(config: CausalLMConfig) -> Opened:
+    """Return a run on the text of pre-training.
+
+    Raises:
+        InputError: see `prepare_text`; a step has fewer blocks than there are processes.
+    """
+    _check_share(config)
+    text = prepare(config)
+    return Opened(config, text.fingerprint, text.tokenizer, lambda: TokenTask(config, text))
+
+
+def open_bytes(config: CharLMConfig) -> Opened:
+    """Return a run on bytes.
+
+    Raises:
+        InputError: see `prepare_bytes`; a step has fewer blocks than there are processes.
+    """
+    _check_share(config)
+    text = prepare_text_of_bytes(config)
+    return Opened(config, text.fingerprint, text.vocabulary, lambda: ByteTask(config, text))
+
+
+def _check_share(config: LanguageModelConfig) -> None:
+    batch_size = config.training.batch_size
+    check_share(batch_size, f"training.batch_size={batch_size} is")

@@ -1,0 +1,624 @@
+"""Classification: of a text or a pair (section 4.3), or of triplets ranked by a score (section 4.5).
+
+weights   ← init_from, a trained model or `scratch`
+examples  tokenized once, as the weights read them
+train     epochs of batches of similar lengths; evaluation at the end of every epoch
+conclude  with the weights of the best evaluation: predictions of all that is held out
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config.build import build, plain
+from roformer.config.glue import FinetuneConfig, TaskConfig
+from roformer.config.schema import LoopConfig
+from roformer.config.scm import Order, ScmConfig
+from roformer.data.classification import (
+    Inputs,
+    TripletInputs,
+    epoch_batches,
+    evaluation_batches,
+)
+from roformer.data.examples import (
+    ExampleSplit,
+    PreparedExamples,
+    prepare_task,
+    prepare_triplets,
+    task_texts,
+    training_texts,
+)
+from roformer.data.sources.triplets import LABELS, PLACES
+from roformer.errors import InputError, naming
+from roformer.evaluation.ranking import is_chance, ranking_accuracy
+from roformer.inference.start import SCRATCH, Start, find_start, load_start
+from roformer.models.classifier import Classifier
+from roformer.models.cost import flops_per_token
+from roformer.models.scorer import PairScorer
+from roformer.training import checkpoint
+from roformer.training.ranks import check_share, first_process
+from roformer.training.task import Batch, Opened, Task, tokens_in
+
+Labels = NDArray[np.number]
+Scores = NDArray[np.float32]
+
+
+class Epochs:
+    """Which rows a step reads: a function of the seed and the step.
+
+    Args:
+        lengths: of the rows, (N,).
+        batch_size: rows of a step.
+        seed: of the order.
+        order: `short_first`: the first epoch begins with the batches of short rows.
+    """
+
+    def __init__(
+        self, lengths: NDArray[Any], batch_size: int, seed: int, order: Order = "shuffled"
+    ):
+        self.lengths, self.batch_size, self.seed, self.order = lengths, batch_size, seed, order
+        self.steps = -(-len(lengths) // batch_size)
+        """Of one epoch."""
+        self._epoch: tuple[int, list[Any]] = (-1, [])
+
+    def share(self, step: int, rank: int, world_size: int) -> Any:
+        """Return the rows of step 1, 2, … that a rank reads."""
+        epoch, place = divmod(step - 1, self.steps)
+        if self._epoch[0] != epoch:
+            batches = epoch_batches(self.lengths, self.batch_size, self.seed, epoch)
+            if epoch == 0 and self.order == "short_first":
+                # By powers of two: inside, the order stays random, for length may tell kinds apart.
+                batches.sort(key=lambda batch: int(self.lengths[batch].max()).bit_length())
+            self._epoch = (epoch, batches)
+        batch = self._epoch[1][place]
+        return batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]
+
+
+class HeldOut:
+    """A split that is read and not learnt from; `name` is that of its metrics and predictions."""
+
+    def __init__(self, name: str, split: ExampleSplit, inputs: Any, batch_size: int):
+        self.name, self.split, self.inputs = name, split, inputs
+        self.batches = evaluation_batches(inputs.lengths, batch_size)
+
+
+class ExamplesTask(Task):
+    """Learn labelled examples in epochs, from given weights.
+
+    Args:
+        config: of the run.
+        data: prepared with the start's tokenizer.
+        start: gives the weights; the rest is drawn from the seed.
+    """
+
+    higher_is_better = True
+    rows: str
+    """What an example is called."""
+    evaluation_batch: int
+    """Examples of a forward pass that is only read."""
+    logs_an_epoch: int
+    most_unsaved: int
+    """Steps between two checkpoints, or an epoch where that is shorter."""
+    columns: tuple[str, ...]
+    """Names of the outputs in the files of predictions."""
+
+    def __init__(self, config: Any, data: PreparedExamples, start: Start):
+        self.config, self.data, self.tokenizer = config, data, start.tokenizer
+        training = config.training
+        train = data.split("train")
+        self.batches: Any = self.inputs(train)
+        self.held_out = [
+            HeldOut(split, rows := data.split(split), self.inputs(rows), self.evaluation_batch)
+            for split in data.splits
+            if split != "train"
+        ]
+        order: Order = getattr(training, "order", "shuffled")
+        self.epochs = Epochs(self.batches.lengths, training.batch_size, config.seed, order)
+        steps = self.epochs.steps
+        smallest = len(self.batches) // steps
+        check_share(smallest, f"batches of {smallest} {self.rows} are")
+        self.training = LoopConfig(
+            steps=self.epoch_count() * steps,
+            precision=training.precision,
+            log_every=-(-steps // self.logs_an_epoch),
+            evaluate_every=steps,
+            checkpoint_every=min(steps, self.most_unsaved),
+        )
+        torch.manual_seed(config.seed)
+        self.model = self.build_model(start.vocab_size)
+        self.loaded = load_start(start, self.model)
+        self.description = {
+            "model": plain(config.model),
+            "vocab_size": start.vocab_size,
+            "tokenizer": start.tokenizer.fingerprint,
+            "max_length": self.max_length,
+            "head_dropout": training.head_dropout,
+        }
+        mean = float(self.batches.lengths.mean())
+        self.flops_per_token = flops_per_token(config.model, 0, round(mean), 0.0)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that an example may have."""
+        return int(self.config.training.max_length)
+
+    def epoch_count(self) -> int:
+        """Return how many epochs the training has."""
+        return int(self.config.training.epochs)
+
+    @abstractmethod
+    def inputs(self, split: ExampleSplit) -> Any:
+        """Return the examples of a split as the model reads them."""
+
+    @abstractmethod
+    def build_model(self, vocab_size: int) -> nn.Module:
+        """Return the model with weights drawn from the generator of torch."""
+
+    @abstractmethod
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return what the loss is of, (n, C) fp32; the batch may have labels."""
+
+    @abstractmethod
+    def summed_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of outputs, (n, C), summed over its targets."""
+
+    @abstractmethod
+    def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
+        """Return what a file of predictions says of each example between its index and outputs."""
+
+    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
+        share = self.epochs.share(update, rank, world_size)
+        micro = self.micro_batch() or len(share)
+        return [share[i : i + micro] for i in range(0, len(share), micro)]
+
+    def micro_batch(self) -> int | None:
+        """Return how many examples a forward pass has; None: the whole share."""
+        size: int | None = self.config.runtime.micro_batch_size
+        return size
+
+    def samples(self, key: Any) -> list[int]:
+        return [int(number) for number in key]
+
+    def targets(self, batch: Batch) -> int:
+        return len(batch["labels"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self.summed_loss(self.outputs(model, batch), batch["labels"])
+
+    def held_out_outputs(
+        self, model: nn.Module, part: HeldOut, accelerator: Accelerator | None = None
+    ) -> Scores:
+        """Return the outputs (N, C) of all rows of a part, made once each by some rank."""
+        rank, world_size = 0, 1
+        if accelerator is not None:
+            rank, world_size = accelerator.process_index, accelerator.num_processes
+        device = next(model.parameters()).device
+        # The last column counts how often a row was made.
+        outputs = torch.zeros(len(part.split), len(self.columns) + 1, device=device)
+        for numbers in part.batches[rank::world_size]:
+            batch = {name: t.to(device) for name, t in part.inputs[numbers].items()}
+            rows = functional.pad(self.outputs(model, batch), (0, 1), value=1.0)
+            outputs[torch.from_numpy(numbers).to(device)] += rows
+        if accelerator is not None and world_size > 1:
+            outputs = accelerator.reduce(outputs, "sum")
+        if not bool((outputs[:, -1] == 1).all()):
+            made = int((outputs[:, -1] == 1).sum())
+            raise AssertionError(f"outputs of {made} of {len(part.split)} rows")
+        scores: Scores = outputs[:, :-1].cpu().numpy()
+        return scores
+
+    @torch.no_grad()
+    def write_predictions(self, run: Path) -> dict[str, Scores]:
+        """Write `predictions/<split>.tsv` with the best weights; return the outputs of each split."""
+        best, folder = run / "checkpoints" / "best", run / "predictions"
+        if best.exists():  # there is none where no evaluation had a defined metric
+            checkpoint.load_model(best.resolve(), self.model, self.description)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.eval()
+        found = {}
+        for part in self.held_out:
+            found[part.name] = outputs = self.held_out_outputs(self.model, part)
+            rows = [["index", *self.told_columns, *self.columns]]
+            for index, told, row in zip(
+                part.split.index, self.prediction_columns(part, outputs), outputs, strict=True
+            ):
+                rows.append([str(index), *told, *(f"{value:.9g}" for value in row)])
+            file = folder / f"{part.name}.tsv"
+            with naming(file):
+                file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+        return found
+
+    told_columns: tuple[str, ...]
+    """Names of `prediction_columns`."""
+
+
+class ClassificationTask(ExamplesTask):
+    """Predict the class of a text or pair, or its score; the loss is summed over the examples."""
+
+    rows, evaluation_batch, logs_an_epoch, most_unsaved = "examples", 128, 10, 2000
+    told_columns = ("label", "prediction")
+    config: FinetuneConfig
+
+    def __init__(self, config: FinetuneConfig, data: PreparedExamples, start: Start):
+        self.name, self.task = config.task_name, config.task[config.task_name]
+        self.columns = tuple(self.task.labels or ("score",))
+        super().__init__(config, data, start)
+        self.constant = constant_prediction(self.task, data.split("train").labels)
+        self.monitor = f"{self.name}/{self.task.metrics[0]}{suffix(self.held_out[0])}"
+        self.description |= {
+            "kind": "classifier",
+            "task": self.name,
+            "labels": self.task.labels,
+            "scores": plain(self.task)["scores"],
+            "texts": self.task.texts,
+        }
+
+    @property
+    def max_length(self) -> int:
+        """What is asked for, or what the model can read."""
+        wanted = self.config.training.max_length
+        return min(wanted, self.config.model.position.longest or wanted)
+
+    def epoch_count(self) -> int:
+        training = self.config.training
+        small = len(self.batches) < training.small_task_examples
+        return (training.small_task_epochs if small else None) or training.epochs
+
+    def inputs(self, split: ExampleSplit) -> Inputs:
+        return Inputs(split.ids_a, split.ids_b, split.labels, self.tokenizer, self.max_length)
+
+    def build_model(self, vocab_size: int) -> nn.Module:
+        return Classifier(
+            self.config.model,
+            vocab_size,
+            len(self.columns),
+            dropout=self.config.training.head_dropout,
+            gradient_checkpointing=self.config.runtime.gradient_checkpointing,
+        )
+
+    def texts(self, batch: Batch) -> list[str]:
+        ends = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum(1)
+        return [
+            self.tokenizer.decode(ids[:end].tolist())
+            for ids, end in zip(batch["input_ids"], ends.tolist(), strict=True)
+        ]
+
+    def tokens(self, batch: Batch) -> int:
+        return tokens_in(batch)
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+        outputs: Tensor = model(**inputs).float()
+        return outputs
+
+    def summed_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        if self.task.labels is None:
+            return functional.mse_loss(outputs.squeeze(-1), labels, reduction="sum")
+        return functional.cross_entropy(outputs, labels, reduction="sum")
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return the loss, the task's metrics of each validation part, and `<task>/constant`.
+
+        `constant` is 1 where a part's predictions are all the same: what a model that ignores its
+        input predicts, and metrics may still look well (F1 0.81 on MRPC).
+        """
+        loss, examples, constant = 0.0, 0, False
+        metrics: dict[str, float] = {}
+        for part in self.held_out:
+            outputs = self.held_out_outputs(model, part, accelerator)
+            labels = part.split.labels
+            loss += float(self.summed_loss(torch.from_numpy(outputs), torch.from_numpy(labels)))
+            examples += len(labels)
+            predictions = predicted(self.task, outputs)
+            constant |= is_constant(predictions)
+            metrics |= self.metrics(part, predictions)
+        return {"valid/loss": loss / examples, **metrics, f"{self.name}/constant": float(constant)}
+
+    def metrics(self, part: HeldOut, predictions: Any) -> dict[str, float]:
+        """Return the task's metrics of predictions for a part's labels."""
+        from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
+
+        return {
+            f"{self.name}/{metric}{suffix(part)}": glue_metric(
+                metric, predictions, part.split.labels
+            )
+            for metric in self.task.metrics
+        }
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        return metrics[f"{self.name}/constant"] == 1.0
+
+    def majority(self) -> dict[str, float]:
+        """Return the metrics of `constant_prediction`, the baseline that knows no text."""
+        metrics: dict[str, float] = {}
+        for part in self.held_out:
+            metrics |= self.metrics(part, np.full_like(part.split.labels, self.constant))
+        return metrics
+
+    def introduction(self) -> list[str]:
+        splits = [("train", self.batches), *((part.name, part.inputs) for part in self.held_out)]
+        return [self.loaded] + [
+            f"{self.name}: {cut:,} of {len(inputs):,} {split} examples are longer than "
+            f"{self.max_length} tokens and were cut"
+            for split, inputs in splits
+            if (cut := int(inputs.too_long.sum()))
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "task": self.name,
+            "learning_rate": self.config.optimizer.learning_rate,
+            "init_from": self.config.init_from,
+            "headline": self.monitor,
+            "majority": self.majority(),
+            "train_examples": len(self.batches),
+        }
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        self.write_predictions(run)
+        return {}
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        return []  # the grid tells
+
+    def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
+        pairs = zip(part.split.labels, predicted(self.task, outputs), strict=True)
+        if (names := self.task.labels) is None:
+            return [[f"{value:.9g}" for value in pair] for pair in pairs]
+        return [[names[int(value)] for value in pair] for pair in pairs]
+
+
+def suffix(part: HeldOut) -> str:
+    """Return what the metrics of a validation part end in."""
+    return part.name.removeprefix("validation")
+
+
+def predicted(task: TaskConfig, scores: Scores) -> Labels:
+    """Return class numbers, int64, or scores, float32: (N,)."""
+    return scores[:, 0] if task.labels is None else scores.argmax(1)
+
+
+def constant_prediction(task: TaskConfig, labels: Labels) -> float:
+    """Return what a model that ignores the input would say: the commonest class, or the mean score.
+
+    Of classes that are equally common it is the last one: that of F1, which is 0 for the other.
+    """
+    if task.labels is None:
+        return float(labels.mean())
+    counts = np.bincount(labels, minlength=len(task.labels))
+    return float(np.flatnonzero(counts == counts.max())[-1])
+
+
+def is_constant(predictions: Labels) -> bool:
+    """Return whether all predictions are the same, scores to a thousandth."""
+    return bool(np.ptp(predictions) < 1e-3)
+
+
+class TripletTask(ExamplesTask):
+    """Is A closer to B or to C? Both pairs are scored; the loss is summed over triplets, or pairs (`bce`)."""
+
+    rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 16, 20, 500
+    monitor = "valid/accuracy"
+    told_columns, columns = ("label",), ("score_b", "score_c")
+    config: ScmConfig
+
+    def __init__(self, config: ScmConfig, data: PreparedExamples, start: Start):
+        super().__init__(config, data, start)
+        parts = {part.name: part for part in self.held_out}
+        self.valid, self.test = parts["validation"], parts.get("test")
+        self.description |= {"kind": "scorer", "pair": plain(config.pair)}
+
+    def inputs(self, split: ExampleSplit) -> TripletInputs:
+        return TripletInputs(split, self.tokenizer, self.max_length, self.config.pair)
+
+    def build_model(self, vocab_size: int) -> nn.Module:
+        return PairScorer(
+            self.config.model,
+            vocab_size,
+            self.config.pair,
+            dropout=self.config.training.head_dropout,
+            gradient_checkpointing=self.config.runtime.gradient_checkpointing,
+        )
+
+    def micro_batch(self) -> int | None:
+        # A triplet is two sequences, and is not divided.
+        size = self.config.runtime.micro_batch_size
+        return max(1, size // 2) if size else None
+
+    def texts(self, batch: Batch) -> list[str]:
+        ids = batch["input_ids"]
+        ends = batch.get("attention_mask", torch.ones_like(ids)).sum(-1)
+        return [
+            " | ".join(
+                self.tokenizer.decode(row[:end]) for row, end in zip(pairs, lengths, strict=True)
+            )
+            for pairs, lengths in zip(ids.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def targets(self, batch: Batch) -> int:
+        return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
+
+    def tokens(self, batch: Batch) -> int:
+        return int(batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum())
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the scores of n triplets, (n, 2) fp32: of the pair with B, of the pair with C."""
+        flat = {name: tensor.flatten(0, 1) for name, tensor in batch.items() if name != "labels"}
+        scores: Tensor = model(**flat).float()
+        return scores.unflatten(0, (-1, 2))
+
+    def summed_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        if self.config.training.loss == "ranking":
+            return functional.cross_entropy(outputs, labels, reduction="sum")
+        closer = functional.one_hot(labels, 2).to(outputs)
+        return functional.binary_cross_entropy_with_logits(outputs, closer, reduction="sum")
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return loss and accuracy on the validation triplets; of builtin ones early and late too."""
+        return self.metrics(
+            "valid", self.valid.split, self.held_out_outputs(model, self.valid, accelerator)
+        )
+
+    def metrics(self, name: str, split: ExampleSplit, scores: Scores) -> dict[str, float]:
+        """Return loss and accuracies of a split's scores, (N, 2)."""
+        labels = split.labels.astype(np.int64)
+        loss = float(self.summed_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
+        targets = len(labels) * (2 if self.config.training.loss == "bce" else 1)
+        found = {
+            f"{name}/loss": loss / targets,
+            f"{name}/accuracy": ranking_accuracy(scores, labels),
+        }
+        for number, place in enumerate(PLACES):
+            if (here := split.places == number).any():
+                found[f"{name}/accuracy_{place}"] = ranking_accuracy(scores[here], labels[here])
+        return found
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        """Return whether the validation accuracy is not above a coin's by two standard errors."""
+        return is_chance(metrics[self.monitor], len(self.valid.split))
+
+    def introduction(self) -> list[str]:
+        facts, lines = self.facts(), [self.loaded]
+        for split, labels in facts["labels"].items():
+            balance = ", ".join(f"{label} {count:,}" for label, count in labels.items())
+            lines.append(
+                f"{split}: {facts['triplets'][split]:,} triplets (closer: {balance}), "
+                f"{facts['cut'][split]:.0%} of the pairs cut to {self.max_length} tokens"
+            )
+        return lines + [
+            f"{split}: {count:,} of {facts['triplets'][split]:,} triplets have a document of the "
+            "training triplets, which a model can know without comparing"
+            for split, count in facts["shared"].items()
+            if count
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        inputs = {"train": self.batches} | {part.name: part.inputs for part in self.held_out}
+        manifest = self.data.manifest
+        return {
+            "headline": self.monitor,
+            "init_from": self.config.init_from,
+            "max_length": self.max_length,
+            "triplets": manifest["rows"],
+            "labels": manifest["labels"],
+            "shared": manifest["shared"],
+            "cut": {split: float(one.too_long.mean()) for split, one in inputs.items()},
+            "source": manifest["source"],
+        }
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Return the metrics of the test triplets, where there are some."""
+        scores = self.write_predictions(run)
+        if self.test is None:
+            return {}
+        return {"metrics": self.metrics("test", self.test.split, scores["test"])}
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        metrics = summary["best"]["metrics"] | {
+            name: value for name, value in summary["metrics"].items() if name.startswith("test/")
+        }
+        told = [f"{name} {value:.1%}" for name, value in metrics.items() if "/accuracy" in name]
+        return [
+            f"{', '.join(told)} after {summary['steps']:,} steps, {summary['tokens']:,} tokens, "
+            f"{summary['wall_seconds']:.0f} s [{summary['status']}]",
+            f"run: {run}",
+        ]
+
+    def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
+        return [[LABELS[label]] for label in part.split.labels]
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+def start_of(config: FinetuneConfig | ScmConfig) -> Start:
+    """Load the weights that a run begins with.
+
+    Raises:
+        InputError: see `find_start`; or the weights of triplets read words where characters are
+            wanted, or the other way round.
+    """
+    wanted = config.tokenizer
+    if isinstance(config, FinetuneConfig):
+        name, task, data = config.task_name, config.task[config.task_name], config.data
+        return _find(config, wanted, lambda: task_texts(name, task, data))
+    # Of weights that are read it says the level of the tokens; which ones they are is the weights'.
+    level_alone = config.init_from != SCRATCH and wanted is not None and wanted.source == "train"
+    triplets = config.data
+    start = _find(config, None if level_alone else wanted, lambda: training_texts(triplets))
+    if wanted is not None and start.tokenizer.words != wanted.words:
+        raise InputError(
+            f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
+            f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
+        )
+    return start
+
+
+def _find(config: FinetuneConfig | ScmConfig, tokenizer: Any, texts: Any) -> Start:
+    return find_start(
+        config.init_from,
+        config.init_revision,
+        config.model,
+        tokenizer,
+        config.runtime.runs_dir,
+        texts,
+    )
+
+
+def open_finetuning(config: FinetuneConfig) -> Opened:
+    """Return a run of one task, one learning rate and one seed.
+
+    Raises:
+        InputError: see `start_of` and `prepare_task`.
+    """
+    start, runtime = start_of(config), config.runtime
+    data = prepare_task(
+        config.task_name,
+        config.task[config.task_name],
+        config.data,
+        start.tokenizer,
+        runtime.cache_dir,
+        progress=runtime.progress and first_process(),
+    )
+    return Opened(
+        config,
+        begun_on(data, start),
+        start.tokenizer,
+        lambda: ClassificationTask(config, data, start),
+        keep_only_best=True,
+    )
+
+
+def open_triplets(config: ScmConfig) -> Opened:
+    """Return a run on triplets; its config names the weights that were found and has their model.
+
+    Raises:
+        InputError: see `start_of` and `prepare_triplets`.
+    """
+    start, runtime = start_of(config), config.runtime
+    begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
+    # Here the length is checked against the table of the weights, in place of the config's.
+    changed = build(ScmConfig, plain(config) | begun | {"model": plain(start.model)})
+    shown = runtime.progress and first_process()
+    data = prepare_triplets(config.data, start.tokenizer, runtime.cache_dir, progress=shown)
+    return Opened(
+        changed,
+        begun_on(data, start),
+        start.tokenizer,
+        lambda: TripletTask(changed, data, start),
+    )
+
+
+def begun_on(data: PreparedExamples, start: Start) -> str:
+    """Return the fingerprint of what a result depends on besides its config."""
+    return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()

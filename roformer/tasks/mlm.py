@@ -1,0 +1,205 @@
+"""Masked language modelling: predict the masked tokens of packed blocks (RoFormer, section 4.2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config.build import plain
+from roformer.config.lm import LanguageModelConfig
+from roformer.config.schema import PretrainConfig
+from roformer.data.mlm import MaskedBatches, training_batches, validation_batches
+from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.text import PreparedText, prepare_text
+from roformer.inference.names import find
+from roformer.models.cost import flops_per_token
+from roformer.models.encoder import MaskedLM
+from roformer.training import checkpoint
+from roformer.training.ranks import check_share, first_process
+from roformer.training.task import Batch, Opened, Task, cost, not_learnt, tokens_in
+from roformer.training.updates import share_of
+
+
+class BlockTask(Task):
+    """A language model that reads blocks of one length, a fixed number in each step.
+
+    Its block datasets map a number of the whole training to a block (`block_of`).
+    """
+
+    config: PretrainConfig | LanguageModelConfig
+    batches: Any
+    entropy: float
+    """In nats, of the validation sample: what knowing frequencies alone is worth."""
+
+    def keys(self, update: int, rank: int, world_size: int) -> list[range]:
+        size = self.config.training.batch_size
+        return self._share(range((update - 1) * size, update * size), rank, world_size)
+
+    def _share(self, numbers: range, rank: int, world_size: int) -> list[range]:
+        return share_of(numbers, rank, world_size, self.config.runtime.micro_batch_size)
+
+    def samples(self, key: range) -> list[int]:
+        return [self.batches.block_of(number) for number in key]
+
+    def targets(self, batch: Batch) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def introduce(self, read: str, validation_blocks: int) -> list[str]:
+        """Return the line on the sizes of the model and of its data."""
+        return [
+            f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
+            f"{len(self.batches.blocks):,} training blocks of "
+            f"{self.config.training.sequence_length} {read}, {validation_blocks} validation blocks"
+        ]
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        too_high = not_learnt(summary, "the loss is not below the unigram entropy")
+        return [
+            f"{self.scores(summary['metrics'])} after {cost(summary)}",
+            *too_high,
+            f"run: {run}",
+        ]
+
+    def scores(self, metrics: dict[str, float]) -> str:
+        """Return the final metrics in words."""
+        raise NotImplementedError
+
+
+class MaskedLMTask(BlockTask):
+    """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens."""
+
+    config: PretrainConfig
+    monitor = "valid/mlm_loss"
+
+    def __init__(self, config: PretrainConfig, text: PreparedText):
+        self.config, self.training, self.source = config, config.training, text.manifest["source"]
+        size, length = text.tokenizer.size, config.training.sequence_length
+        torch.manual_seed(config.seed)
+        self.model = MaskedLM(
+            config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
+        )
+        self.batches: MaskedBatches = training_batches(
+            text.train, text.tokenizer, config.masking, config.training, config.seed
+        )
+        self.validation = validation_batches(
+            text.valid, text.tokenizer, config.masking, config.training
+        )
+        self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
+        self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
+        self.description = {
+            "kind": "mlm",
+            "model": plain(config.model),
+            "vocab_size": size,
+            "tokenizer": text.tokenizer.fingerprint,
+        }
+        self.flops_per_token = flops_per_token(
+            config.model, size, length, self.batches.masker.count / length
+        )
+
+    def start(self) -> Path | None:
+        """See `Task.start`.
+
+        Raises:
+            InputError: nothing complete is there, it is of another model, or without the moments.
+        """
+        if self.config.init_from is None:
+            return None
+        source = checkpoint.resolve(find(self.config.init_from, self.config.runtime.runs_dir))
+        checkpoint.load_model(source, self.model, self.description, warm_start=True)
+        if not self.config.keep_moments:
+            return None
+        checkpoint.check_moments(source)
+        return source
+
+    def texts(self, batch: Batch) -> list[str]:
+        """Return the blocks with the masked tokens in brackets."""
+        vocabulary, lines = self.batches.blocks.tokenizer.vocabulary, []
+        for ids, predict, labels in zip(
+            batch["input_ids"], batch["predict"], batch["labels"], strict=True
+        ):
+            pieces = [vocabulary[i] for i in ids.tolist()]
+            for place, label in zip(predict.tolist(), labels.tolist(), strict=True):
+                if label != IGNORED:
+                    pieces[place] = f"[{vocabulary[label]}]"
+            lines.append(" ".join(pieces[1:-1]).replace(" ##", ""))
+        return lines
+
+    def tokens(self, batch: Batch) -> int:
+        return tokens_in(batch)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self._logits_and_loss(model, batch)[1]
+
+    def _logits_and_loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
+        return logits, functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            batch["labels"].flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+        )
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
+        device = accelerator.device
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        sums = torch.zeros(3, dtype=wide, device=device)
+        batch_size = self.config.training.batch_size
+        for first in range(0, self.valid_count, batch_size):
+            numbers = range(first, min(first + batch_size, self.valid_count))
+            for key in self._share(numbers, accelerator.process_index, accelerator.num_processes):
+                batch = {k: v.to(device) for k, v in self.validation[key].items()}
+                logits, loss = self._logits_and_loss(model, batch)
+                sums[0] += loss
+                sums[1] += (logits.argmax(-1) == batch["labels"]).sum()
+                sums[2] += (batch["labels"] != IGNORED).sum()
+        loss_sum, correct, count = accelerator.reduce(sums, "sum").tolist()
+        return {
+            "valid/mlm_loss": loss_sum / count,
+            "valid/mlm_accuracy": correct / count,
+            "valid/unigram_entropy": self.entropy,
+        }
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        return not metrics["valid/mlm_loss"] < self.entropy
+
+    def introduction(self) -> list[str]:
+        return self.introduce("tokens", self.valid_count)
+
+    def facts(self) -> dict[str, Any]:
+        # The config may leave a revision of the Hub open; the record says which was read.
+        return {"source": self.source} if self.source["kind"] == "hub" else {}
+
+    def scores(self, metrics: dict[str, float]) -> str:
+        return (
+            f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
+            f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
+            f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
+        )
+
+
+def prepare(config: Any) -> PreparedText:
+    """Tokenize the corpus of a config with `data` and `runtime`, unless that is done; return it."""
+    return prepare_text(
+        config.data,
+        config.runtime.cache_dir,
+        workers=config.runtime.prepare_workers,
+        progress=config.runtime.progress and first_process(),
+    )
+
+
+def open_run(config: PretrainConfig) -> Opened:
+    """Return a run with its data prepared.
+
+    Raises:
+        InputError: see `prepare_text`; a step has fewer sequences than there are processes.
+    """
+    batch_size = config.training.batch_size
+    check_share(batch_size, f"training.batch_size={batch_size} is")
+    text = prepare(config)
+    return Opened(config, text.fingerprint, text.tokenizer, lambda: MaskedLMTask(config, text))

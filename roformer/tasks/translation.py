@@ -1,0 +1,281 @@
+"""Translation: train, average the last checkpoints, search, score (RoFormer, section 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from roformer.config.build import plain
+from roformer.config.wmt import (
+    BuiltinParallel,
+    FilesParallel,
+    Parallel,
+    SearchConfig,
+    WmtConfig,
+)
+from roformer.data.parallel import PreparedPairs, prepare_parallel
+from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.translation_batches import (
+    TranslationBatches,
+    Updates,
+    evaluation_buckets,
+    share,
+)
+from roformer.errors import naming
+from roformer.evaluation.bleu import STATISTICS, bleu_statistics, sacrebleu, translation_scores
+from roformer.inference.translate import Translator
+from roformer.models.cost import seq2seq_flops_per_token
+from roformer.models.seq2seq import Seq2Seq
+from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.training import checkpoint, records
+from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
+from roformer.training.ranks import first_process, process_count, say
+from roformer.training.task import Batch, Opened, Task
+
+GREEDY = SearchConfig(beam=1)
+STATISTICS_FILE = "bleu_statistics.json"
+"""File of a run: with its counts, BLEU is compared and resampled without the texts."""
+
+
+class TranslationTask(Task):
+    """Predict each token of the translation; the loss is summed over the target tokens."""
+
+    monitor = "valid/loss"
+
+    def __init__(self, config: WmtConfig, text: PreparedPairs):
+        self.config, self.text, self.training = config, text, config.training
+        self.keep_checkpoints = config.training.average
+        tokenizer, training = text.tokenizer, config.training
+        torch.manual_seed(config.seed)
+        self.model = Seq2Seq(
+            config.model,
+            tokenizer.size,
+            gradient_checkpointing=config.runtime.gradient_checkpointing,
+        )
+        ids = (tokenizer.pad_id, tokenizer.end_id)
+        self.batches: TranslationBatches = TranslationBatches(text.train, *ids)
+        self.updates = Updates(
+            text.train, training.tokens_per_update, training.bucket_tokens, config.seed
+        )
+        self.validation = TranslationBatches(text.valid, *ids)
+        self.buckets = evaluation_buckets(
+            text.valid.source.lengths, text.valid.target.lengths, training.bucket_tokens
+        )
+        self.entropy = unigram_entropy(text.valid.target.tokens)
+        self.description = {
+            "kind": "translation",
+            "model": plain(config.model),
+            "vocab_size": tokenizer.size,
+            "tokenizer": tokenizer.fingerprint,
+            "languages": [text.tokenizer.source_language, text.tokenizer.target_language],
+            "search": plain(config.search),
+            "max_length": config.data.filter.max_length,
+        }
+        self.keys(1, 0, process_count())  # a rank without a share would wait for ever
+        mean = float(text.train.target.lengths.mean())
+        self.flops_per_token = seq2seq_flops_per_token(config.model, tokenizer.size, round(mean))
+
+    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
+        micro = self.config.runtime.micro_batch_size
+        keys = []
+        for bucket in share(self.updates.update(update), rank, world_size):
+            size = micro or len(bucket)
+            keys += [bucket[i : i + size] for i in range(0, len(bucket), size)]
+        return keys
+
+    def samples(self, key: Any) -> list[int]:
+        return [int(number) for number in key]
+
+    def texts(self, batch: Batch) -> list[str]:
+        tokenizer = self.text.tokenizer
+        source = tokenizer.decode_batch(batch["input_ids"].tolist(), tokenizer.source_language)
+        target = tokenizer.decode_batch(batch["labels"].tolist(), tokenizer.target_language)
+        return [f"{ours} → {theirs}" for ours, theirs in zip(source, target, strict=True)]
+
+    def targets(self, batch: Batch) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self._loss(model, batch, self.config.training.label_smoothing)[0]
+
+    def _loss(self, model: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, int]:
+        """Return the summed loss over the real target tokens, and how many they are."""
+        labels = batch["labels"].flatten()
+        (predict,) = (labels != IGNORED).nonzero(as_tuple=True)
+        logits = model(
+            batch["input_ids"],
+            batch["decoder_input_ids"],
+            attention_mask=batch.get("attention_mask"),
+            predict=predict,
+        )
+        return smoothed_cross_entropy(logits, labels[predict], smoothing), len(predict)
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return loss without smoothing, its entropy bound, and greedy BLEU of the first sentences."""
+        device = accelerator.device
+        rank, ranks = accelerator.process_index, accelerator.num_processes
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        sums = torch.zeros(2, dtype=wide, device=device)
+        for bucket in self.buckets[rank::ranks]:
+            batch = {k: v.to(device) for k, v in self.validation[bucket].items()}
+            loss, count = self._loss(model, batch, 0.0)
+            sums += torch.stack([loss.to(wide), torch.tensor(count, dtype=wide, device=device)])
+        loss_sum, count_sum = accelerator.reduce(sums, "sum").tolist()
+        metrics = {"valid/loss": loss_sum / count_sum, "valid/unigram_entropy": self.entropy}
+        references = self.text.texts("valid")[1][: self.config.training.valid_bleu_sentences]
+        if references:
+            plain_model = accelerator.unwrap_model(model)
+            translator = Translator(plain_model, self.text.tokenizer, GREEDY)
+            mine = range(len(references))[rank::ranks]
+            sources = [self.text.valid.source[i] for i in mine]
+            lines = [n_best[0].text for n_best in translator.translate_ids(sources)]
+            pairs = gather_object(list(zip(mine, lines, strict=True)))
+            hypotheses = [line for _, line in sorted(pairs)]
+            metrics["valid/sacrebleu_greedy"] = sacrebleu(hypotheses, references).value
+        return metrics
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        return not metrics["valid/loss"] < self.entropy
+
+    def introduction(self) -> list[str]:
+        return [
+            f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
+            f"{len(self.text.train.source):,} training pairs, vocabulary "
+            f"{self.text.tokenizer.size:,}"
+        ]
+
+    def conclude(self, run: Path) -> dict[str, Any]:
+        """Translate the test set with the last checkpoint and with the mean of the last; score both.
+
+        `test/sacrebleu` is that of the mean. Writes `checkpoints/averaged`, bleu_statistics.json and
+        `translations/test.{source,reference,single,averaged}.txt`, a sentence a line.
+
+        Returns:
+            Metrics, their signatures, the test set, what was averaged.
+        """
+        config, text, training = self.config, self.text, self.config.training
+        tokenizer = text.tokenizer
+        last = last_checkpoints(run, training.average, training.checkpoint_every)
+        averaged = save_average(last, run / "checkpoints" / AVERAGED)
+        source, reference = text.texts("test")
+        sources = [text.test.source[i] for i in range(len(source))]
+        say(f"translating {len(source):,} test lines with a beam of {config.search.beam}")
+        systems: dict[str, list[str]] = {}
+        metrics: dict[str, float] = {}
+        signatures: dict[str, str] = {}
+        model = Seq2Seq(config.model, tokenizer.size)
+        device = next(self.model.parameters()).device
+        for name, folder in (("single", last[-1]), ("averaged", averaged)):
+            checkpoint.load_model(folder, model, self.description)
+            found = Translator(model.to(device), tokenizer, config.search).translate_ids(
+                sources, progress=config.runtime.progress and sys.stderr.isatty()
+            )
+            systems[name] = [best[0].text for best in found]
+            scores = translation_scores(systems[name], reference, tokenizer.target_language)
+            for metric, score in scores._asdict().items():
+                metrics[f"test/{metric}{'' if name == 'averaged' else '_single'}"] = score.value
+                signatures[metric] = score.signature
+        test_set = {
+            "name": test_set_name(config.data),
+            "lines": len(reference),
+            "fingerprint": fingerprint(reference),
+        }
+        write_lines(run / "translations", {"source": source, "reference": reference, **systems})
+        write_bleu_statistics(run, systems, reference, test_set, signatures["sacrebleu"])
+        return {
+            "metrics": metrics,
+            "signatures": signatures,
+            "averaged": [path.name for path in last],
+            "test_set": test_set,
+        }
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        metrics = summary["metrics"]
+        return [
+            f"test/sacrebleu {metrics['test/sacrebleu']:.2f} (mean of the last "
+            f"{len(summary['averaged'])} checkpoints; the last one "
+            f"{metrics['test/sacrebleu_single']:.2f}), chrF {metrics['test/chrf']:.1f}, "
+            f"compound-split tokenised BLEU {metrics['test/bleu_compound']:.2f}; "
+            f"valid/loss {metrics['valid/loss']:.3f}; {summary['steps']} steps, "
+            f"{summary['tokens']:,} target tokens, {summary['wall_seconds']:.0f} s",
+            f"sacreBLEU {summary['signatures']['sacrebleu']}, "
+            f"{summary['test_set']['lines']:,} lines",
+            f"run: {run}",
+        ]
+
+
+def prepare(config: WmtConfig) -> PreparedPairs:
+    """Read, cut and encode the parallel text, unless that is done; return it."""
+    return prepare_parallel(
+        config.data,
+        config.runtime.cache_dir,
+        workers=config.runtime.prepare_workers,
+        progress=config.runtime.progress and first_process(),
+    )
+
+
+def open_run(config: WmtConfig) -> Opened:
+    """Return a run with its text prepared.
+
+    Raises:
+        InputError: see `prepare_parallel`.
+    """
+    text = prepare(config)
+    return Opened(config, text.fingerprint, text.tokenizer, lambda: TranslationTask(config, text))
+
+
+def test_set_name(data: Parallel) -> str:
+    """Return what the test set is called in tables."""
+    if isinstance(data, FilesParallel):
+        return data.test
+    return "builtin" if isinstance(data, BuiltinParallel) else f"{data.path} {data.name} test"
+
+
+def fingerprint(references: Sequence[str]) -> str:
+    """Return what tells test sets apart."""
+    return hashlib.sha256("\n".join(references).encode()).hexdigest()
+
+
+def write_bleu_statistics(
+    run: Path,
+    systems: dict[str, list[str]],
+    references: list[str],
+    test_set: dict[str, Any],
+    signature: str,
+) -> None:
+    """Write bleu_statistics.json: of each system the `STATISTICS` of every test line.
+
+    Args:
+        run: folder of the run.
+        systems: `averaged` and `single` → translations of the references.
+        references: one for each translation.
+        test_set: what the summary says of it.
+        signature: of the sacreBLEU that they are the statistics of.
+    """
+    content = {
+        "test_set": test_set,
+        "signature": signature,
+        "columns": list(STATISTICS),
+        "systems": {
+            name: bleu_statistics(systems[name], references) for name in ("averaged", "single")
+        },
+    }
+    records.write_atomically(run / STATISTICS_FILE, json.dumps(content) + "\n")
+
+
+def write_lines(folder: Path, texts: dict[str, list[str]]) -> None:
+    """Write `<folder>/test.<name>.txt`, a sentence a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in texts.items():
+        file = folder / f"test.{name}.txt"
+        with naming(file):
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,223 @@
+"""A tiny run read at other lengths: the same tokens at each, and a record that the tables repeat."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from roformer.analysis.extension import (
+    KINDS,
+    SEGMENTS,
+    Windows,
+    by_segment,
+    paired_difference,
+    read_at_lengths,
+    score,
+    with_scaling,
+)
+from roformer.config.build import from_yaml, to_yaml
+from roformer.config.schema import PretrainConfig
+from roformer.data.mlm import validation_batches
+from roformer.data.random import IGNORED
+from roformer.errors import InputError
+from roformer.inference.load import load_model
+from roformer.models.encoder import MaskedLM
+from roformer.report.results import extension_tables, verdict
+from roformer.tasks.mlm import prepare
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import SMALL, small_run
+
+TRAINED = 32
+BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"]
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """Return the folder of a run of two updates on 32 tokens: nearly random weights."""
+    runs = tmp_path_factory.mktemp("extension") / "runs"
+    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *BRIEF)[1]
+
+
+@pytest.fixture(scope="module")
+def text(run):
+    config = from_yaml(PretrainConfig, (run / "config.yaml").read_text())
+    return config, prepare(config)
+
+
+def windows(text, *lengths, count=5) -> Windows:
+    return Windows(*text, lengths, count)
+
+
+def flat(windows: Windows, length: int, name: str) -> np.ndarray:
+    """Return one field of all batches, one row a piece."""
+    return np.concatenate([batch[name].numpy() for batch in windows.batches(length)])
+
+
+def test_at_the_trained_length_pieces_are_the_frozen_validation_blocks(text):
+    config, shards = text
+    found = windows(text, TRAINED, 4 * TRAINED)
+    frozen = validation_batches(shards.valid, shards.tokenizer, config.masking, config.training)
+    numbers = {frozen.block_of(number): number for number in range(len(frozen.blocks))}
+    expected = frozen[[numbers[4 * n + chunk] for n in found.numbers for chunk in range(4)]]
+    for field in ("input_ids", "predict", "labels"):
+        assert np.array_equal(flat(found, TRAINED, field), expected[field].numpy()), field
+
+
+@pytest.mark.parametrize("whole_word", ["false", "true"])
+def test_every_length_has_the_same_masked_text(text, whole_word):
+    config, shards = text
+    yaml = to_yaml(config).replace("whole_word: false", f"whole_word: {whole_word}")
+    found = windows((from_yaml(PretrainConfig, yaml), shards), TRAINED, 64, 128)
+    body = TRAINED - 2
+    stream = np.concatenate(
+        [shards.valid[n * 4 * body : (n + 1) * 4 * body] for n in found.numbers]
+    )
+    seen = {}
+    for length in (TRAINED, 64, 128):
+        step = length // TRAINED * body
+        ids, predict, labels = (
+            flat(found, length, field) for field in ("input_ids", "predict", "labels")
+        )
+        assert ids.shape == (5 * 128 // length, length)
+        assert (ids[:, 0] == shards.tokenizer.cls_id).all()
+        assert (ids[:, -1] == shards.tokenizer.sep_id).all()
+        kept = labels != IGNORED
+        assert (predict[kept] >= 1).all() and (predict[kept] <= step).all()
+        place = (np.arange(len(ids)) * step)[:, None] + predict - 1
+        assert np.array_equal(stream[place[kept]], labels[kept])
+        seen[length] = (ids[:, 1 : 1 + step].ravel(), place[kept], labels[kept])
+        # What makes the length exact is where the next piece of the window begins.
+        per_window = 128 // length
+        for piece in range(len(ids) - 1):
+            if (piece + 1) % per_window:
+                after = ids[piece, 1 + step : -1]
+                assert np.array_equal(after, ids[piece + 1, 1 : 1 + len(after)])
+    for length in (64, 128):
+        assert all(map(np.array_equal, seen[length], seen[TRAINED]))
+    window, place = found.places()
+    assert np.array_equal(window * 4 * body + place, seen[TRAINED][1])
+
+
+def test_the_record_has_a_row_of_every_scaling_and_length(run):
+    record = read_at_lengths(run, [64, TRAINED], windows=4)
+    rows = {(row["kind"], row["length"]): row for row in record["rows"]}
+    assert list(rows) == [(kind, length) for kind in KINDS for length in (TRAINED, 64)]
+    control = rows["none", TRAINED]
+    for kind in KINDS:
+        assert rows[kind, TRAINED]["loss"] == control["loss"]
+        assert rows[kind, 64]["factor"] == (1.0 if kind == "none" else 2.0)
+        assert rows[kind, TRAINED]["against_none"] == {"difference": 0.0, "standard_error": 0.0}
+    assert len({rows[kind, 64]["loss"] for kind in KINDS}) == len(KINDS)
+    for row in record["rows"]:
+        for name, other in (("control", control), ("none", rows["none", row["length"]])):
+            gap = row["loss"] - other["loss"]
+            assert row[f"against_{name}"]["difference"] == pytest.approx(gap, abs=1e-12)
+        assert len(row["segments"]) == SEGMENTS
+    assert record["tokens"] == 4 * 2 * (TRAINED - 2)
+    assert not any(str(value).startswith("/") for value in record.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_the_model_that_the_config_with_its_scaling_builds(run, text, kind):
+    config, _ = text
+    record = read_at_lengths(run, [TRAINED, 128], windows=4)
+    scaled = with_scaling(config.model, kind, 128, TRAINED)
+    assert (kind == "none") == (scaled == config.model)
+    trained = load_model(run)
+    model = MaskedLM(scaled, trained.tokenizer.size).eval()
+    model.load_state_dict(trained.model.state_dict())
+    found = score(model, windows(text, TRAINED, 128, count=4).batches(128), "cpu", "fp32")
+    (row,) = (row for row in record["rows"] if (row["kind"], row["length"]) == (kind, 128))
+    assert row["loss"] == found.loss.mean() and row["accuracy"] == found.correct.mean()
+
+
+@pytest.mark.slow
+def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
+    def script(*words: str) -> str:
+        return subprocess.run(
+            [sys.executable, REPOSITORY / "scripts" / "extension.py", *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        ).stdout
+
+    lengths = ("--lengths", TRAINED, 64, "--windows", 2, "--threads", 1)
+    printed = script(run, *lengths, "--output", tmp_path)
+    (file,) = tmp_path.glob("*.json")
+    record = json.loads(file.read_text())
+    assert (record["run"], file.stem) == (run.name, run.name)
+    assert extension_tables(record) in printed
+    assert script(file, "--table").strip() == extension_tables(record)
+    assert (tmp_path / "plots" / f"{run.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_learned_table_is_read_up_to_its_end_and_without_scaling(corpus, tmp_path):
+    table = ["model/position=learned", "model.position.max_positions=64"]
+    arguments = [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+    record = read_at_lengths(small_run(arguments, *BRIEF, *table)[1], [TRAINED, 64, 128], windows=2)
+    assert [(row["kind"], row["length"]) for row in record["rows"]] == [
+        ("none", TRAINED),
+        ("none", 64),
+    ]
+    assert "| none | " in extension_tables(record) and " | – |" in extension_tables(record)
+
+
+@pytest.mark.parametrize(
+    ("message", "lengths", "windows"),
+    [
+        ("each must be a multiple of the shortest", (32, 48), 4),
+        ("each must be a multiple of the shortest", (32, 64, 96), 4),
+        ("the longest may be 4 times the shortest", (8, 64), 4),
+        ("two are needed", (32, 64), 1),
+        ("two are needed", (1024, 2048), 4),
+    ],
+)
+def test_lengths_that_do_not_fit_are_one_line(text, message, lengths, windows):
+    with pytest.raises(InputError, match=message) as refusal:
+        Windows(*text, lengths, windows)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_run_with_scaling_is_no_control(run, tmp_path):
+    file = shutil.copytree(run, tmp_path / "scaled", symlinks=True) / "config.yaml"
+    linear = "scaling:\n      kind: linear\n      factor: 2.0"
+    file.write_text(file.read_text().replace("scaling:\n      kind: none", linear))
+    with pytest.raises(InputError, match=r"trained with position.scaling.kind=linear"):
+        read_at_lengths(tmp_path / "scaled", (TRAINED, 64))
+
+
+def test_standard_error_is_that_of_the_window_means():
+    generator = np.random.default_rng(0)
+    by_window = generator.normal(size=(20, 1)) + generator.normal(size=(20, 50))
+    found = paired_difference(by_window.ravel(), np.repeat(np.arange(20), 50))
+    means = by_window.mean(1)
+    assert found["difference"] == pytest.approx(means.mean())
+    assert found["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(20))
+
+
+def test_segments_are_equal_parts_of_the_window():
+    place = np.arange(64)
+    assert by_segment(place.astype(float), place, 64) == [3.5 + 8 * n for n in range(SEGMENTS)]
+
+
+@pytest.mark.parametrize(
+    ("control", "none", "expected"),
+    [
+        ((0.05, 0.03), (0.0, 0.0), "keeps"),
+        ((0.07, 0.03), (-0.07, 0.03), "helps"),
+        ((-0.1, 0.03), (-0.1, 0.03), "keeps, helps"),
+        ((0.07, 0.03), (-0.05, 0.03), ""),
+    ],
+)
+def test_verdicts_are_by_two_standard_errors(control, none, expected):
+    names = ("difference", "standard_error")
+    row = {
+        "against_control": dict(zip(names, control, strict=True)),
+        "against_none": dict(zip(names, none, strict=True)),
+    }
+    assert verdict(row) == expected

@@ -1,0 +1,221 @@
+"""What a plan tells: held to what the models do when they run."""
+
+import re
+import runpy
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from roformer.analysis.plan import duration, plan_sequences, plan_stages, plan_translation
+from roformer.cli import compose
+from roformer.config.build import build
+from roformer.config.lm import CausalLMConfig, CharLMConfig
+from roformer.config.plan import PretrainPlan, StagesPlan, WmtPlan
+from roformer.config.schema import PretrainConfig
+from roformer.config.wmt import WmtConfig
+from roformer.models.causal import CausalLM
+from roformer.models.cost import (
+    causal_flops_per_token,
+    flops_per_token,
+    memory_bytes,
+    parameter_count,
+    seq2seq_flops_per_token,
+)
+from roformer.models.encoder import MaskedLM
+from roformer.models.seq2seq import Seq2Seq
+from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.training.hardware import GPUS
+from tests.conftest import REPOSITORY
+
+VOCABULARY, ROWS, LENGTH, PREDICTED = 400, 4, 128, 32
+
+
+def outputs_of(pipeline, *overrides, rows=ROWS):
+    """Return a config, its model, and a function of its logits and labels on random tokens."""
+    ids = torch.randint(VOCABULARY, (rows, LENGTH), generator=torch.Generator().manual_seed(0))
+    if pipeline == "pretrain":
+        config = build(PretrainConfig, compose("pretrain", overrides)).model
+        model = MaskedLM(config, VOCABULARY)
+        places = torch.arange(PREDICTED).expand(rows, -1)
+        return config, model, lambda: (model(ids, predict=places), ids[:, :PREDICTED])
+    if pipeline == "wmt":
+        config = build(WmtConfig, compose("wmt", overrides)).model
+        model = Seq2Seq(config, VOCABULARY)
+        return config, model, lambda: (model(ids, ids), ids)
+    cls = CharLMConfig if pipeline == "charlm" else CausalLMConfig
+    config = build(cls, compose(pipeline, overrides)).model
+    model = CausalLM(config, VOCABULARY)
+    return config, model, lambda: (model(ids), ids)
+
+
+def run(outputs):
+    logits, labels = outputs()
+    return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), 0.0)
+
+
+MODELS = {
+    "encoder": ("pretrain",),
+    "translation": ("wmt", "model.decoder_layers=2"),
+    "causal": ("clm",),
+    "performer": ("pretrain", "model/attention=performer", "model.attention.features=32"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_are_those_of_an_update(name):
+    """By torch's own count of a forward and backward pass; catches a part that is left out."""
+    pipeline, *overrides = MODELS[name]
+    config, _, outputs = outputs_of(pipeline, *overrides)
+    with FlopCounterMode(display=False) as counter:
+        run(outputs).backward()
+    told = {
+        "pretrain": lambda: flops_per_token(config, VOCABULARY, LENGTH, PREDICTED / LENGTH),
+        "wmt": lambda: seq2seq_flops_per_token(config, VOCABULARY, LENGTH),
+        "clm": lambda: causal_flops_per_token(config, VOCABULARY, LENGTH),
+    }[pipeline]()
+    assert counter.get_total_flops() / (ROWS * LENGTH) == pytest.approx(told, rel=0.1)
+
+
+def kept_bytes(model, outputs, half):
+    """Return what autograd saves, each piece of memory once; weights are not counted."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with (
+        torch.autocast("cpu", torch.bfloat16, enabled=half),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
+        run(outputs)
+    return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in weights)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_are_about_what_the_backward_pass_keeps(name, half):
+    """What more tokens add, within a fifth; the rest are autocast's copies of the weights."""
+    pipeline, *overrides = MODELS[name]
+    found = []
+    for rows in (ROWS, 2 * ROWS):
+        config, model, outputs = outputs_of(pipeline, *overrides, rows=rows)
+        found.append(kept_bytes(model, outputs, half))
+    settings = {
+        "tokens": ROWS * LENGTH,
+        "predicted": PREDICTED / LENGTH if pipeline == "pretrain" else 1.0,
+        "half": half,
+    }
+    fixed, told = memory_bytes(config, VOCABULARY, **settings, checkpointing=False)
+    assert told == pytest.approx(found[1] - found[0], rel=0.2)
+    copies = (2 * found[0] - found[1]) / sum(p.numel() for p in model.parameters())
+    assert fixed == (16 + round(copies)) * sum(p.numel() for p in model.parameters())
+    assert memory_bytes(config, VOCABULARY, **settings, checkpointing=True)[1] < told / 2
+
+
+def told(capsys):
+    """Return the printed lines by their first words."""
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:16].strip(): line[16:].strip() for line in lines}, lines
+
+
+def test_a_pretraining_is_added_up(capsys):
+    config = build(PretrainPlan, compose("pretrain", ["recipe=paper", "devices=8"]))
+    plan_sequences(config)
+    found, lines = told(capsys)
+    assert lines[0] == "roformer (rotary, base), recipe paper, data builtin"
+    count = parameter_count(config.model, 8192)
+    assert found["parameters"] == f"{count:,} (vocabulary 8,192)"
+    assert found["tokens"] == "3,276,800,000 = 100,000 steps x 64 sequences x 512"
+    operations = flops_per_token(config.model, 8192, 512, 0.15) * 100_000 * 64 * 512
+    assert found["operations"].startswith(f"{operations:.3g} FLOP")
+    assert found["memory a device"].endswith("activations of 8 sequences (estimate)")
+    minutes = operations / (8 * GPUS["A100"].flops * 0.4) / 60
+    (line,) = (line for line in lines if line.strip().startswith("A100"))
+    assert line.split() == ["A100", f"{minutes:.1f}", "min"]
+
+
+def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(capsys):
+    plan_translation(build(WmtPlan, compose("wmt", ["recipe=smoke"])))
+    _, lines = told(capsys)
+    times = [line.split()[1:3] for line in lines if line.startswith("  ") and "3090" not in line]
+    assert "h" not in {unit for _, unit in times}
+    assert lines[-1].split()[0] == "CPU" and "measured" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (42, "42 s"), (450, "7.5 min"), (11520, "3.2 h"), (1045440, "12.1 days")],
+)
+def test_a_duration_has_the_unit_that_suits_it(seconds, shown):
+    assert duration(seconds) == shown
+
+
+def test_what_does_not_fit_is_told(capsys):
+    plan_sequences(build(PretrainPlan, compose("pretrain", ["recipe=paper"])))
+    _, lines = told(capsys)
+    assert not any("does not fit" in line for line in lines)
+    overrides = ["recipe=paper", "training.batch_size=512"]
+    plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
+    _, lines = told(capsys)
+    small = [line.split()[0] for line in lines if line.endswith("lower runtime.micro_batch_size")]
+    assert "T4" in small and "H200" not in small
+    plan_sequences(
+        build(PretrainPlan, compose("pretrain", [*overrides, "runtime.micro_batch_size=8"]))
+    )
+    _, lines = told(capsys)
+    assert not any("does not fit" in line for line in lines)
+
+
+def test_fsdp_cuts_weights_and_moments(capsys):
+    shares = []
+    for fsdp in ("false", "true"):
+        overrides = ["model/size=large", "devices=4", f"runtime.fsdp={fsdp}"]
+        plan_sequences(build(PretrainPlan, compose("pretrain", overrides)))
+        found, _ = told(capsys)
+        shares.append(float(re.search(r"= ([\d.]+) weights", found["memory a device"])[1]))
+    assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
+
+
+@pytest.mark.parametrize(("devices", "held"), [(1, "3,572"), (2, "3,572"), (8, "3,125")])
+def test_buckets_are_cut_where_there_are_more_devices(devices, held, capsys):
+    """25,000 tokens in buckets of at most 3,584 are seven."""
+    overrides = ["recipe=paper", f"devices={devices}"]
+    plan_translation(build(WmtPlan, compose("wmt", overrides)))
+    found, _ = told(capsys)
+    assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
+    assert f"activations of {held} tokens of source and target" in found["memory a device"]
+
+
+def test_stages_are_added_up_and_the_largest_must_fit(capsys):
+    config = build(StagesPlan, compose("stages", ["recipe=paper"]))
+    plan_stages(config)
+    _, lines = told(capsys)
+    tokens = [stage.steps * stage.batch_size * stage.sequence_length for stage in config.stages]
+    listed = [int(re.match(r"tokens +([\d,]+)", one)[1].replace(",", "")) for one in lines[2:8]]
+    assert listed == tokens
+    memory = next(line for line in lines if line.startswith("memory"))
+    longest = max(config.stages, key=lambda stage: stage.batch_size * stage.sequence_length)
+    assert f"activations of {longest.batch_size} sequences" in memory
+
+
+SCRIPT = str(REPOSITORY / "scripts" / "plan.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pipeline=glue"], "pipeline=glue has no plan: choose of pretrain, stages, wmt"),
+        (["--multirun", "seed=0,1"], "leave --multirun out"),
+        (["device=3"], "device: unknown key"),
+    ],
+)
+def test_what_has_no_plan_is_told_in_a_line(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [SCRIPT, *arguments])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    error = capsys.readouterr().err
+    assert left.value.code == 2 and message in error and error.count("\n") == 1

@@ -1,0 +1,88 @@
+"""Jobs side by side: each in a process of its own, a failing one alone, all of them stopped in order."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from roformer.pipelines.grid import Job, Worker, command, run_jobs
+
+
+def shell(tmp_path, *commands):
+    """Return a job of each shell command, with a log."""
+    return [
+        command(text, ["sh", "-c", text], tmp_path, tmp_path / f"{number}.log")
+        for number, text in enumerate(commands)
+    ]
+
+
+def test_a_failing_job_ends_no_other(tmp_path):
+    ended = []
+    jobs = shell(tmp_path, "exit 3", "kill -9 $$", "echo done > out")
+    run_jobs(jobs, 2, ended.append)
+    assert {one.job: one.code for one in ended} == dict(zip(jobs, (3, -9, 0), strict=True))
+    assert (tmp_path / "out").is_file()
+
+
+def test_as_many_run_at_once_as_there_are_places(tmp_path):
+    meet = "touch {0}; until test -e {1}; do sleep 0.05; done"
+    run_jobs(shell(tmp_path, meet.format("a", "b"), meet.format("b", "a")), 2, lambda one: None)
+    order = []
+    jobs = shell(tmp_path, "sleep 0.3", "true")
+    run_jobs(jobs, 1, order.append, starts=order.append)
+    assert [getattr(one, "job", one) for one in order] == [jobs[0], jobs[0], jobs[1], jobs[1]]
+
+
+def test_ctrl_c_starts_no_more_and_lets_the_running_save(tmp_path):
+    wait = "trap 'sleep 0.5; touch saved; exit' TERM; touch begun; while :; do sleep 0.05; done"
+
+    def interrupt():
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(shell(tmp_path, wait, "touch late"), 1, lambda one: None)
+    assert (tmp_path / "saved").exists() and not (tmp_path / "late").exists()
+
+
+def test_the_last_lines_of_a_log_are_shown_on_a_terminal(tmp_path, monkeypatch, capsys):
+    (tmp_path / "0.log").write_text("a\n\n bar 1%\r bar 2%\n\n")
+    (job,) = shell(tmp_path, "echo step 1; sleep 0.5; echo step 2; sleep 0.5")
+    assert job.last_lines(2) == ["bar 1%", "bar 2%"]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    run_jobs([job], 1, lambda one: None, progress=True)
+    shown = capsys.readouterr().err
+    assert "… 0:00  step 1" in shown and "step 2" in shown and "1/1" in shown
+
+
+def work(file, code):
+    file.write_text(str(os.getpid()))
+    if code == "wait":
+        time.sleep(99)
+    raise SystemExit(code)
+
+
+def test_workers_are_processes_of_their_own(tmp_path):
+    Worker.start_server()
+    jobs = [
+        Job(str(code), lambda place, code=code: Worker(place, work, tmp_path / str(code), code))
+        for code in (0, 5)
+    ]
+    ended = []
+    run_jobs(jobs, 2, ended.append)
+    assert {one.job.title: one.code for one in ended} == {"0": 0, "5": 5}
+    waiting = Worker(0, work, file := tmp_path / "wait", "wait")
+    while not file.exists() or not file.read_text():
+        time.sleep(0.05)
+    assert waiting.poll() is None and int(file.read_text()) != os.getpid()
+    os.kill(int(file.read_text()), signal.SIGINT)  # Ctrl-C reaches all; the parent decides
+    time.sleep(0.2)
+    assert waiting.poll() is None
+    waiting.terminate()
+    waiting.wait()
+    assert waiting.poll() == -signal.SIGTERM

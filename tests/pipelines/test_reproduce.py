@@ -1,0 +1,128 @@
+"""The driver of `make reproduce`: which runs it will make, and what it prints of each stage."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from roformer.pipelines import grid, registry, reproduce
+from tests.conftest import REPOSITORY
+from tests.recorded_runs import recorded
+
+
+def test_its_runs_are_the_recorded_ones():
+    """Recipe mini is what was recorded, on a CPU with bf16."""
+    names = set()
+    for stage in reproduce.stages_of("mini"):
+        words = [*stage.overrides, "training.precision=bf16"]
+        if stage.pipeline.name == "glue":
+            words.append("pretraining=['recipe=mini','training.precision=bf16']")
+        names |= {folder.name for folder in reproduce.folders_of(stage.pipeline, words)}
+    assert len(names) == 16 and names == {run.name for run in recorded("reproduce")}
+
+
+@pytest.mark.parametrize("recipe", ["smoke", "mini"])
+def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
+    half, stages = reproduce.stages_of(recipe), reproduce.stages_of(recipe, everything=True)
+    assert stages[: len(half)] == half and len({stage.name for stage in stages}) == len(stages)
+    found = [folder for stage in stages[len(half) :] for folder in stage.folders]
+    assert len(set(found)) == len(found)
+    kinds = [folder.parent.name for folder in found]
+    assert [kinds.count(kind) for kind in ("charlm", "clm", "scm")] == [3, 6, 4]
+    assert kinds.count("pretrain") >= 2  # a run a stage
+
+
+def run(tmp_path, *commands, places=1):
+    """Run shell commands as stages; return those that failed."""
+    outcomes = {}
+    for number, command in enumerate(commands, 1):
+        words, log = ["sh", "-c", command], tmp_path / f"{number}.log"
+        job = grid.command(f"[{number}/2] x", words, tmp_path, log)
+        outcomes[job] = lambda number=number: f"loss {number}.0"
+    return reproduce.run_stages(outcomes, places)
+
+
+def test_a_stage_is_one_line_and_its_output_a_file(tmp_path, capsys):
+    assert run(tmp_path, "echo a lot", "echo more") == []
+    out = re.sub(r"0:0\d", "0:00", capsys.readouterr().out)
+    assert out == "[1/2] x … 0:00: loss 1.0\n[2/2] x … 0:00: loss 2.0\n"
+    assert (tmp_path / "1.log").read_text() == "a lot\n"
+
+
+def test_a_failed_stage_shows_its_last_lines_and_the_others_go_on(tmp_path, capsys):
+    failed = run(tmp_path, "seq 30; echo 'error: no such data' >&2; exit 3", "true")
+    out, error = capsys.readouterr()
+    assert [one.code for one in failed] == [3] and "[2/2] x" in out and "[1/2]" not in out
+    assert "error: no such data" in error and "\n20\n" in error and "\n10\n" not in error
+    assert str(tmp_path / "1.log") in error and "ended with code 3" in error
+
+
+def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
+    monkeypatch.setattr(reproduce, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(reproduce.torch.accelerator, "is_available", lambda: False)
+    assert reproduce.default_jobs(["python"]) == 2
+    assert reproduce.default_jobs(["torchrun", "--nproc-per-node=2"]) == 1
+    monkeypatch.setattr(reproduce.torch.accelerator, "is_available", lambda: True)
+    assert reproduce.default_jobs(["python"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "stages", "jobs", "expected"),
+    [
+        ("pretrain", 2, 2, (2, ["runtime.threads=2"])),
+        ("stages", 1, 2, (1, [])),
+        ("glue", 2, 2, (1, [])),
+        ("clm", 6, 6, (6, ["runtime.threads=1"])),
+        ("wmt", 2, 1, (1, [])),
+    ],
+)
+def test_a_stage_alone_has_all_cores(monkeypatch, pipeline, stages, jobs, expected):
+    """Also one of a pipeline whose tasks run side by side; more stages than cores have one each."""
+    monkeypatch.setattr(reproduce, "usable_cores", lambda: [0, 1, 2, 3])
+    assert reproduce.side_by_side(registry.get(pipeline), stages, jobs) == expected
+
+
+def test_a_mistake_is_told_before_anything_runs(tmp_path):
+    words = [f"runtime.runs_dir={tmp_path}", "sed=1"]
+    done = subprocess.run(
+        [sys.executable, "scripts/reproduce.py", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and not list(tmp_path.iterdir())
+    assert re.fullmatch("error: .*sed.*\n", done.stderr)
+
+
+@pytest.mark.slow
+def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
+    """Stopped in the third stage: the first two are kept, and the end has tables and a dashboard."""
+    command = [sys.executable, "scripts/reproduce.py", "--jobs", "2"]
+    command += ["recipe=smoke", "tracker=none"]
+    command += [f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    log = tmp_path / "runs" / "reproduce" / "3-glue-roformer.log"
+    while not log.is_file():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert (
+        out.startswith("7 stages at recipe smoke, up to 2 side by side; ")
+        and "valid/mlm_loss" in out
+    )
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("7 stages at recipe smoke, 2 of them done, up to 2 side by side; ")
+    assert sorted(line[:6] for line in lines[1:8]) == [f"[{number}/7] " for number in range(1, 8)]
+    end = lines[lines.index("") + 1 :]
+    assert len(end) <= 24 and max(map(len, end[:-2])) <= 100
+    assert any(line.startswith("  masked-LM loss") and "other recipe" in line for line in end)
+    for name, line in zip(("dashboard.html", "statistics.md"), end[-2:], strict=True):
+        file = tmp_path / "runs" / "report" / name
+        assert file.is_file() and line.endswith(str(file))

@@ -1,0 +1,58 @@
+"""The driver of studies: which commands, and what becomes of runs that fail."""
+
+import subprocess
+import sys
+
+import pytest
+
+from roformer.report.runs import RecordError
+from roformer.report.studies import read_study
+from scripts.sweep import commands_of, sweep
+from tests.conftest import REPOSITORY
+
+CONVERGENCE = REPOSITORY / "experiments" / "convergence"
+
+
+def test_seeds_go_outermost_so_that_a_cut_study_is_balanced():
+    words = commands_of(read_study(CONVERGENCE), [])
+    assert [command[-1] for command in words] == [f"seed={s}" for s in (0, 1, 2) for _ in range(4)]
+    assert all(command[:2] == ["python", "scripts/pretrain.py"] for command in words)
+
+
+def test_a_grid_takes_all_seeds_in_one_command():
+    words = commands_of(read_study(CONVERGENCE.with_name("glue_real")), ["learned"])
+    assert len(words) == 1 and words[0][-1] == "seed=[0,1,2,3,4]" and "model=bert" in words[0]
+
+
+@pytest.mark.parametrize(
+    ("study", "names", "message"),
+    [
+        ("convergence", ["x"], "no configuration x: choose of rotary"),
+        ("decay", [], "has no runs of its own"),
+    ],
+)
+def test_what_is_not_there_is_one_line(study, names, message):
+    with pytest.raises(RecordError, match=message):
+        commands_of(read_study(CONVERGENCE.with_name(study)), names)
+
+
+@pytest.mark.parametrize(("codes", "left_with"), [([3, 0], None), ([0, 2, 3], 2)])
+def test_failed_runs_are_named_at_the_end_and_diverged_ones_counted(codes, left_with, capsys):
+    commands = [["python", "-c", f"raise SystemExit({code})"] for code in codes]
+    if left_with is None:
+        assert sweep(commands, jobs=1) == 1
+    else:
+        with pytest.raises(SystemExit) as raised:
+            sweep(commands, jobs=2)
+        assert raised.value.code == left_with
+    told = capsys.readouterr()
+    assert told.out.count("python -c ") == len(codes) and told.out.startswith("[1/")
+    assert told.err.count("error: ") == told.err.count("with code 2\n") == codes.count(2)
+
+
+def test_a_dry_run_prints_what_can_be_run():
+    words = ["scripts/sweep.py", str(CONVERGENCE), "--dry-run", "--arm", "rotary", "seed=9"]
+    shown = subprocess.run(
+        [sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True
+    ).stdout
+    assert shown.count("\n") == 3 and all(line.endswith("seed=9") for line in shown.splitlines())

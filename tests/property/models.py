@@ -1,0 +1,72 @@
+"""Small models of every family with every position encoding, for the laws."""
+
+import torch
+
+from roformer.config import position as encodings
+from roformer.config.attention import EluAttention, PerformerAttention, SoftmaxAttention
+from roformer.config.lm import CausalConfig
+from roformer.config.schema import EncoderConfig
+from roformer.config.wmt import Seq2SeqConfig
+from roformer.models.causal import CausalLM
+from roformer.models.encoder import MaskedLM
+from roformer.models.seq2seq import Seq2Seq
+
+VOCABULARY = 40
+POSITIONS = {
+    "rotary": encodings.Rotary(),
+    "rotary half": encodings.Rotary(layout="half"),
+    "rotary partial": encodings.Rotary(fraction=0.5),
+    "learned": encodings.Learned(max_positions=160),
+    "sinusoidal": encodings.Sinusoidal(),
+    "shaw": encodings.Shaw(clip=3),
+    "shaw keys only": encodings.Shaw(clip=3, values=False),
+    "t5": encodings.T5Bias(buckets=8, max_distance=12),
+    "alibi": encodings.Alibi(),
+    "none": encodings.NoPosition(),
+}
+LINEAR = {
+    "performer": PerformerAttention(features=32, feature_eps=1e-6, chunk_length=7),
+    "elu": EluAttention(chunk_length=7),
+    "elu rotated before": EluAttention(chunk_length=7, rope_position="pre"),
+}
+"""Linear attention with rotary positions."""
+SOFTMAX, NAMES = list(POSITIONS), [*POSITIONS, *LINEAR]
+FAMILIES = {
+    "encoder": (MaskedLM, EncoderConfig, {"init_std": 0.3}),
+    "causal": (CausalLM, CausalConfig, {}),
+    "translation": (Seq2Seq, Seq2SeqConfig, {"decoder_layers": 3}),
+}
+
+
+def settings(name, **changes):
+    """Return the arguments of a model's config class."""
+    return {
+        "name": "test",
+        "size": "test",
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "intermediate_size": 48,
+        "position": POSITIONS.get(name, encodings.Rotary()),
+        "attention": LINEAR.get(name, SoftmaxAttention()),
+        "attention_dropout": 0.0,
+        **changes,
+    }
+
+
+def build(family, name, *, recompute=False, **changes):
+    """Return a model in evaluation mode, drawn from seed 0."""
+    model, config, defaults = FAMILIES[family]
+    torch.manual_seed(0)
+    chosen = config(**settings(name, **(defaults | changes)))
+    return model(chosen, VOCABULARY, gradient_checkpointing=recompute).eval()
+
+
+def tokens(rows=3, length=12):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(3, VOCABULARY, (rows, length), generator=generator)
+
+
+def read(model, ids):
+    """Return the logits of a model; a translation model reads `ids` on both sides."""
+    return model(ids, ids) if isinstance(model, Seq2Seq) else model(ids)

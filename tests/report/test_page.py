@@ -1,0 +1,90 @@
+"""The dashboard's data: what of the records it has, and that nothing in it is markup by accident."""
+
+import base64
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roformer.report.dashboard.page import build_page, data_json, thinned
+from roformer.report.runs import YOURS, read_runs, write_recorded
+from roformer.report.tables import Table
+from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
+from tests.property.hostile import fuzz
+
+LOSSES = {10: 5.0, 20: 4.5}
+
+
+def shown(*roots, sections=None):
+    """Return the page's data."""
+    return json.loads(data_json(read_runs(roots, strict=False), sections or {}))
+
+
+@given(st.randoms(use_true_random=True), st.integers(1, 1500), st.sampled_from([500, 50, 10]))
+@fuzz(60)
+def test_a_thinned_curve_keeps_ends_and_extremes(random, length, longest):
+    values = [np.nan if random.random() < 0.01 else random.gauss(0, 1) for _ in range(length)]
+    values = np.array(values)
+    kept = thinned(values, longest)
+    assert len(kept) <= longest or len(kept) == length <= longest
+    assert list(kept) == sorted({*kept, 0, length - 1})
+    if np.isfinite(values).any():
+        assert np.nanmin(values[kept]) == np.nanmin(values)
+        assert np.nanmax(values[kept]) == np.nanmax(values)
+    assert np.isnan(values).any() == np.isnan(values[kept]).any()
+
+
+def test_markup_in_records_is_escaped(tmp_path):
+    write_hostile_run(tmp_path)
+    sections = {HOSTILE: [Table(HOSTILE, [["\u2028", HOSTILE], ["a", HOSTILE]], notes=[HOSTILE])]}
+    data = shown(tmp_path, sections=sections)
+    (run,) = data["runs"]
+    assert run["curves"].keys() == {HOSTILE, "__proto__", "constructor", "<b>bold</b>"}
+    assert "<script" not in json.dumps(data["parts"]) and "&lt;script" in data["parts"]["sections"]
+    page = build_page(data_json(read_runs([tmp_path]), sections))
+    assert page.count("</script>") == page.count("<script") == 4 and "alert(1)" not in page
+    packed = re.search(r'id="data">(.*?)</script>', page)[1]
+    assert "alert(1)" in gzip.decompress(base64.b64decode(packed)).decode()
+
+
+def test_a_page_without_runs_or_sections_is_one(tmp_path):
+    data = shown(tmp_path)
+    assert data["runs"] == [] and data["first"] == ""
+    assert "connect-src 'none'" in build_page(json.dumps(data))
+
+
+def test_your_run_and_its_record_are_not_seeds_of_each_other(tmp_path):
+    local = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES)
+    write_run(tmp_path / "runs/pretrain/same-s1", losses=LOSSES, seed=1)
+    write_recorded(tmp_path / "experiments/study", [local])
+    first, second, record = shown(tmp_path / "experiments", tmp_path / "runs")["runs"]
+    assert [run["study"] for run in (first, second, record)] == [YOURS, YOURS, "study"]
+    assert first["configuration"] == second["configuration"] != record["configuration"]
+    assert len({run["key"] for run in (first, second, record)}) == 3
+
+
+def test_a_running_run_has_its_elapsed_time_and_last_values(tmp_path):
+    folder = write_run(tmp_path / "runs/pretrain/a-s0", losses=LOSSES, status=None)
+    environment = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(
+        json.dumps(environment | {"started": "2026-01-01T00:00:00+00:00"})
+    )
+    data = shown(tmp_path / "runs")
+    (run,) = data["runs"]
+    assert (run["status"], run["steps"], run["score"]) == ("running", 20, 4.5)
+    assert run["wall_seconds"] > 0 and data["first"] == YOURS
+    assert "1</b> runs of yours" in data["parts"]["counts"]
+
+
+@pytest.mark.parametrize("rates", [[0.001, 0.002], [0.001, 0.001]], ids=["other rates", "seeds"])
+def test_configurations_are_named_by_what_tells_them_apart(tmp_path, rates):
+    for seed, rate in enumerate(rates):
+        write_run(tmp_path / f"runs/pretrain/a-s{seed}", losses=LOSSES, rate=rate, seed=seed)
+    names = [run["name"] for run in shown(tmp_path / "runs")["runs"]]
+    differ = len(set(rates)) > 1
+    ends = [f", learning_rate={rate}" if differ else "" for rate in rates]
+    assert names == [f"roformer (rotary){end}" for end in ends]
