@@ -27,6 +27,8 @@ QUANTITIES = {
     "weight": "attention weight",
 }
 """As in the record → as in titles."""
+PAIRS = ("both", "before", "after", "inner")
+"""By where the key is; `inner` are pairs of neither the first nor the last token."""
 Record = dict[str, Any]
 
 
@@ -175,15 +177,17 @@ def read_decay(file: Path) -> Record:
 
 def _check_lengths(record: Record) -> None:
     distances = len(record["bound"]["distances"])
-    expected = {f"bound of {k}": (v, distances) for k, v in record["bound"]["head_sizes"].items()}
+    expected = [(f"bound of {k}", v, distances) for k, v in record["bound"]["head_sizes"].items()]
     for run in record["runs"]:
-        expected[f"layers of {run['run']}"] = (run["by_layer"], run["layers"])
+        expected.append((f"layers of {run['run']}", run["by_layer"], run["layers"]))
         parts = {f"layer {layer}": part for layer, part in enumerate(run["by_layer"])}
-        for name, part in (run["mean"] | parts).items():
+        whole = {pairs: run["mean"][pairs] for pairs in PAIRS}
+        for name, part in (whole | parts).items():
             length = record["length"] - 2 if name == "inner" else record["length"]
             for quantity in QUANTITIES:
-                expected[f"{quantity} of {run['run']}, {name}"] = (part[quantity]["mean"], length)
-    for what, (found, length) in expected.items():
+                what = f"{quantity} of {run['run']}, {name}"
+                expected.append((what, part[quantity]["mean"], length))
+    for what, found, length in expected:
         if len(found) != length:
             raise ValueError(f"{what}: {len(found)}, not {length}")
 

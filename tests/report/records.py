@@ -29,7 +29,7 @@ def record(folder, *, rows=(), config=None, files=None, text="d", **summary):
     texts = {
         "summary.json": json.dumps(WHOLE | about),
         "config.yaml": json.dumps(settings),
-        "env.json": json.dumps({"commit": "0" * 40, "dirty": False, "data": text}),
+        "env.json": json.dumps({"commit": "0" * 40, "dirty": False, "data": text, "resumed": []}),
         "command.txt": "python scripts/x.py\n",
         "metrics.jsonl": "".join(json.dumps(row) + "\n" for row in rows or [{"step": 20}]),
     }

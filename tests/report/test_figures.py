@@ -176,7 +176,7 @@ def test_convergence_shows_the_mean_and_the_seeds_against_updates_and_tokens(fig
         pretraining(tmp_path / "r1", 1, [5.4, 4.2, 3.2]),
         pretraining(tmp_path / "b0", 0, [6.0, 5.5, 5.2], model="bert", position="learned"),
     ]
-    caption = draw_convergence(runs, tmp_path / "figure.png")
+    caption = draw_convergence(read_runs(runs), tmp_path / "figure.png")
     assert "Seeds: roformer (rotary) 2, bert (learned) 1." in caption
     left, right = figures[0].axes
     for axes, places in ((left, [100, 200, 300]), (right, [0.8192, 1.6384, 2.4576])):

@@ -67,7 +67,7 @@ def test_scores_of_different_test_sets_have_tables_of_their_own(tmp_path):
     for study in ("wmt_builtin", "wmt_multi30k", "pretraining_builtin"):
         for run in recorded(study):
             write_folder(run, tmp_path / study / run.name)
-    builtin, *multi30k = run_tables(read_runs(tmp_path.glob("wmt*/*")))
+    builtin, *multi30k = run_tables(read_runs(sorted(tmp_path.glob("wmt*/*"))))
     lines, seeds = multi30k  # the builtin runs have one seed, so no table over seeds
     assert "500 lines" in builtin.notes[0] and "1,000 lines" in lines.notes[0]
     assert seeds.title.startswith("sacreBLEU: paired differences") and len(seeds.lines) == 3
