@@ -23,13 +23,17 @@ def commands_of(study: Study, names: list[str]) -> list[list[str]]:
     Raises:
         RecordError: the study has no runs, or no such configuration.
     """
-    known = [arm.name for arm in study.arms]
+    known = [configuration.name for configuration in study.configurations]
     if not known:
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
         raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
-    return [words for arm, _, words in study.commands() if arm.name in (names or known)]
+    return [
+        words
+        for configuration, _, words in study.commands()
+        if configuration.name in (names or known)
+    ]
 
 
 def sweep(commands: list[list[str]], jobs: int) -> int:
@@ -57,7 +61,7 @@ def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("study", type=Path, help="folder under experiments/ with a study.yaml")
     parser.add_argument(
-        *("--configuration", "--arm"),
+        "--configuration",
         action="append",
         default=[],
         help="this one alone; may be repeated",

@@ -16,7 +16,7 @@ RUNS: dict[str, type] = {
 """Pipeline → config class of its runs."""
 
 
-def arm_settings(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def settings_but_seed(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recorded config without its seed and the keys that change no result.
 
     Args:

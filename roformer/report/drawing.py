@@ -38,7 +38,7 @@ NEUTRAL = "#333333"
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 HATCHES = ("", "///", "...", "xxx")
 MARKERS = "osD^"
-"""What tells arms of one encoding apart, in this order."""
+"""What tells configurations of one encoding apart, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
 """What a caption says of `curves_of_seeds`."""
 DRAWN = 1
@@ -66,7 +66,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Look(NamedTuple):
-    """How an arm looks wherever it is drawn."""
+    """How a configuration looks wherever it is drawn."""
 
     colour: str
     dash: Any
@@ -121,21 +121,21 @@ def recorded(path: Path) -> str | None:
         return None
 
 
-def looks(arms: Mapping[str, str]) -> dict[str, Look]:
-    """Return the look of each arm, in the order in which they are drawn.
+def looks(configurations: Mapping[str, str]) -> dict[str, Look]:
+    """Return the look of each configuration, in the order in which they are drawn.
 
     Args:
-        arms: name → position encoding.
+        configurations: name → position encoding.
     """
-    unknown = sorted(set(arms.values()) - COLOURS.keys())
+    unknown = sorted(set(configurations.values()) - COLOURS.keys())
     colours = COLOURS | {kind: SPARE[i % len(SPARE)] for i, kind in enumerate(unknown)}
     order = list(colours)
     found: dict[str, Look] = {}
     drawn: dict[str, int] = {}
-    for name in sorted(arms, key=lambda name: (order.index(arms[name]), name)):
-        which = drawn.get(arms[name], 0) % len(DASHES)
-        drawn[arms[name]] = which + 1
-        colour = colours[arms[name]]
+    for name in sorted(configurations, key=lambda name: (order.index(configurations[name]), name)):
+        which = drawn.get(configurations[name], 0) % len(DASHES)
+        drawn[configurations[name]] = which + 1
+        colour = colours[configurations[name]]
         found[name] = Look(colour, DASHES[which], HATCHES[which], MARKERS[which])
     return found
 
@@ -143,7 +143,7 @@ def looks(arms: Mapping[str, str]) -> dict[str, Look]:
 def shown(name: str, width: int = 34, lines: int = 3) -> str:
     """Return a name out of a record as it is drawn: one line a `width`, and not more than `lines`.
 
-    The middle is left out of what is longer: names of arms differ at their ends.
+    The middle is left out of what is longer: names of configurations differ at their ends.
     """
     text = one_line(name)
     longest = width * lines
@@ -153,12 +153,12 @@ def shown(name: str, width: int = 34, lines: int = 3) -> str:
 
 
 def line_of(look: Look) -> Line2D:
-    """Return the sample of an arm's line, for a legend."""
+    """Return the sample of a configuration's line, for a legend."""
     return Line2D([], [], color=look.colour, linestyle=look.dash)
 
 
 def bar_of(look: Look) -> Patch:
-    """Return the sample of an arm's bar, for a legend."""
+    """Return the sample of a configuration's bar, for a legend."""
     return Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
 
 

@@ -99,8 +99,8 @@ def facts_block(folder: Path, words: list[str]) -> str:
     dirty = sum(bool(environment["dirty"]) for environment in runs.environment)
     processors = dict.fromkeys(escaped(e.get("processor", "not said")) for e in runs.environment)
     planned = ", ".join(
-        f"{arm.name} ({'seeds' if len(arm.seeds) > 1 else 'seed'} {', '.join(map(str, arm.seeds))})"
-        for arm in study.arms
+        f"{one.name} ({'seeds' if len(one.seeds) > 1 else 'seed'} {', '.join(map(str, one.seeds))})"
+        for one in study.configurations
     )
     differ = ", ".join(map(code, study.differ))
     lines = [

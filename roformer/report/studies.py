@@ -19,7 +19,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
 
 @with_config(ConfigDict(extra="forbid"))
-class _Arm(TypedDict):
+class _Configuration(TypedDict):
     overrides: list[str]
     seeds: NotRequired[list[int]]
     pipeline: NotRequired[str]
@@ -27,7 +27,7 @@ class _Arm(TypedDict):
 
 @with_config(ConfigDict(extra="forbid"))
 class _Study(TypedDict):
-    """A study.yaml; `arms` are its configurations."""
+    """A study.yaml; `configurations` are its configurations."""
 
     title: str
     claim: Name
@@ -37,12 +37,12 @@ class _Study(TypedDict):
     baseline: NotRequired[str]
     pipeline: NotRequired[str]
     common: NotRequired[list[str]]
-    arms: NotRequired[dict[Name, _Arm]]
+    configurations: NotRequired[dict[Name, _Configuration]]
     seeds: NotRequired[list[int]]
     differ: NotRequired[list[str]]
 
 
-class Arm(NamedTuple):
+class Configuration(NamedTuple):
     """A configuration that a study runs."""
 
     name: str
@@ -64,7 +64,7 @@ class Study(NamedTuple):
     title: str
     claim: str
     """Which part of the paper it is about: a key of paper.yaml, or `none`."""
-    arms: tuple[Arm, ...]
+    configurations: tuple[Configuration, ...]
     """None where the study measures finished runs of others."""
     differ: tuple[str, ...]
     """The test keys: config keys in which configurations may differ; all others are the control."""
@@ -82,20 +82,33 @@ class Study(NamedTuple):
         """Whether any run is recorded."""
         return (self.folder / RUNS).is_file()
 
-    def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
+    def commands(self) -> list[tuple[Configuration, int | None, list[str]]]:
         """Return (configuration, seed, words of the command line) of every run, seeds outermost.
 
         So that a study that is cut short has the same seeds for all configurations. A grid takes all
         seeds in one command, with seed None.
         """
-        grids = [arm for arm in self.arms if registry.get(arm.pipeline).grid]
-        single = [arm for arm in self.arms if arm not in grids]
-        found: list[tuple[Arm, int | None, list[str]]] = [
-            (arm, None, [*arm.command, f"seed=[{','.join(map(str, arm.seeds))}]"]) for arm in grids
+        grids = [
+            configuration
+            for configuration in self.configurations
+            if registry.get(configuration.pipeline).grid
         ]
-        for seed in sorted({seed for arm in single for seed in arm.seeds}):
+        single = [
+            configuration for configuration in self.configurations if configuration not in grids
+        ]
+        found: list[tuple[Configuration, int | None, list[str]]] = [
+            (
+                configuration,
+                None,
+                [*configuration.command, f"seed=[{','.join(map(str, configuration.seeds))}]"],
+            )
+            for configuration in grids
+        ]
+        for seed in sorted({seed for configuration in single for seed in configuration.seeds}):
             found += [
-                (arm, seed, [*arm.command, f"seed={seed}"]) for arm in single if seed in arm.seeds
+                (configuration, seed, [*configuration.command, f"seed={seed}"])
+                for configuration in single
+                if seed in configuration.seeds
             ]
         return found
 
@@ -110,11 +123,20 @@ def read_study(folder: Path) -> Study:
     content = read_yaml_file(file, what="the plan of a study")
     try:
         check(_Study, content)
-        arms = tuple(_arm(name, arm, content) for name, arm in content.get("arms", {}).items())
+        configurations = tuple(
+            _configuration(name, configuration, content)
+            for name, configuration in content.get("configurations", {}).items()
+        )
     except ValueError as error:
         raise RecordError(f"{file} is not the plan of a study: {error}") from error
-    told = {key: content[key] for key in Study._fields if key in content and key != "arms"}
-    return Study(folder, arms=arms, **(told | {"differ": tuple(content.get("differ", ()))}))
+    told = {
+        key: content[key] for key in Study._fields if key in content and key != "configurations"
+    }
+    return Study(
+        folder,
+        configurations=configurations,
+        **(told | {"differ": tuple(content.get("differ", ()))}),
+    )
 
 
 def read_studies(experiments: Path) -> list[Study]:
@@ -122,11 +144,19 @@ def read_studies(experiments: Path) -> list[Study]:
     return [read_study(file.parent) for file in sorted(experiments.glob("*/study.yaml"))]
 
 
-def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:
-    pipeline = arm.get("pipeline", study.get("pipeline"))
-    seeds = arm.get("seeds", study.get("seeds"))
+def _configuration(
+    name: str, configuration: dict[str, Any], study: dict[str, Any]
+) -> Configuration:
+    pipeline = configuration.get("pipeline", study.get("pipeline"))
+    seeds = configuration.get("seeds", study.get("seeds"))
     if pipeline is None or not seeds:
-        raise ValueError(f"arms.{name}: needs a pipeline and seeds, its own or the study's")
+        raise ValueError(
+            f"configurations.{name}: needs a pipeline and seeds, its own or the study's"
+        )
     if pipeline not in (known := registry.pipelines()):
-        raise ValueError(f"arms.{name}.pipeline: {pipeline} is none of {', '.join(known)}")
-    return Arm(name, pipeline, (*study.get("common", ()), *arm["overrides"]), tuple(seeds))
+        raise ValueError(
+            f"configurations.{name}.pipeline: {pipeline} is none of {', '.join(known)}"
+        )
+    return Configuration(
+        name, pipeline, (*study.get("common", ()), *configuration["overrides"]), tuple(seeds)
+    )

@@ -202,7 +202,7 @@ def test_a_study_starts_it(toy):
     folder, call = toy
     (folder / "study").mkdir()
     plan = {"title": "Toy", "claim": "none", "scale": "tiny", "outcome": "none", "seeds": [0, 1]}
-    plan |= {"pipeline": "backwards", "arms": {"a": {"overrides": ["chunk=3"]}}}
+    plan |= {"pipeline": "backwards", "configurations": {"a": {"overrides": ["chunk=3"]}}}
     (folder / "study" / "study.yaml").write_text(json.dumps(plan))
     shown = call(REPOSITORY / "scripts" / "sweep.py", "study", "--dry-run")
     assert shown.splitlines() == [f"python toy/train.py chunk=3 seed={seed}" for seed in (0, 1)]

@@ -51,7 +51,14 @@ def test_failed_runs_are_named_at_the_end_and_diverged_ones_counted(codes, left_
 
 
 def test_a_dry_run_prints_what_can_be_run():
-    words = ["scripts/sweep.py", str(CONVERGENCE), "--dry-run", "--arm", "rotary", "seed=9"]
+    words = [
+        "scripts/sweep.py",
+        str(CONVERGENCE),
+        "--dry-run",
+        "--configuration",
+        "rotary",
+        "seed=9",
+    ]
     shown = subprocess.run(
         [sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True
     ).stdout

@@ -243,8 +243,11 @@ def test_the_readme_tells_longer_budgets_as_recorded():
 
     metrics = ["mrpc/f1", "mnli/accuracy_matched", "mnli/accuracy_mismatched"]
     bert, roformer = (
-        [measured("glue_builtin", f"{name.split('/')[0]}-{arm}-*", name) for name in metrics]
-        for arm in ("bert-learned", "roformer-rotary")
+        [
+            measured("glue_builtin", f"{name.split('/')[0]}-{configuration}-*", name)
+            for name in metrics
+        ]
+        for configuration in ("bert-learned", "roformer-rotary")
     )
     said = f"BERT gets {bert[0]:.1%} on MRPC and {bert[1]:.1%} on MNLI's matched part"
     behind = max(ours - theirs for ours, theirs in zip(roformer[:2], bert[:2], strict=True))
@@ -257,12 +260,12 @@ def test_solved_tasks_are_counted_once():
     """Headline metric at least 95, of the recorded runs: one number in README, index and report."""
     headlines = [f"{task}/{metric}" for task, metric in HEADLINES.items()]
     solved = {}
-    for arm in ("roformer-rotary", "bert-learned", "roformer-none"):
-        runs = recorded("glue_builtin", f"*-{arm}-*")
+    for configuration in ("roformer-rotary", "bert-learned", "roformer-none"):
+        runs = recorded("glue_builtin", f"*-{configuration}-*")
         found = [run.files["summary.json"]["metrics"] for run in runs]
         values = [one[name] for one in found for name in headlines if name in one]
         assert len(values) == 6
-        solved[arm] = sum(value is not None and value >= 0.95 for value in values)
+        solved[configuration] = sum(value is not None and value >= 0.95 for value in values)
     assert solved == {"roformer-rotary": 6, "bert-learned": 3, "roformer-none": 0}
     said = "Rotary solves all six (headline metric at least 95); learned solves three;"
     for page in ("README.md", "experiments/README.md"):

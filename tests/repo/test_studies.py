@@ -1,4 +1,4 @@
-"""Studies: plans that compose, arms that differ in what they claim alone, runs that were planned."""
+"""Plans of studies compose, their configurations differ in the claimed keys alone, runs were planned."""
 
 import dataclasses
 import functools
@@ -28,17 +28,17 @@ def composed(pipeline, overrides):
 
 @functools.cache
 def planned(name):
-    """Return arm → its runs' configs, composed as the study's commands say, as on the CPU with bf16."""
+    """Return configuration → configs of its runs, composed from its commands, as on a CPU with bf16."""
     found = {}
-    for arm, _, words in BY_NAME[name].commands():
-        config = composed(arm.pipeline, tuple(words[2:-1]))
+    for configuration, _, words in BY_NAME[name].commands():
+        config = composed(configuration.pipeline, tuple(words[2:-1]))
         seed = words[-1].removeprefix("seed=")
         config = dataclasses.replace(config, seed=json.loads(seed))
-        for cell in cells_of(config) if arm.pipeline == "glue" else [config]:
+        for cell in cells_of(config) if configuration.pipeline == "glue" else [config]:
             content = plain(cell)
             if content["training"]["precision"] == "auto":
                 content["training"]["precision"] = "bf16"
-            found.setdefault(arm, []).append(build(type(cell), content))
+            found.setdefault(configuration, []).append(build(type(cell), content))
     return found
 
 
@@ -62,13 +62,15 @@ def cell_of(config):
 
 @studies
 def test_arms_differ_in_the_claimed_keys_alone(study):
-    """Also that each key claimed is one in which some arms do differ."""
+    """Also that each key claimed is one in which some configurations do differ."""
     found = set()
-    for (arm, ones), (_, others) in itertools.combinations(planned(study.folder.name).items(), 2):
+    for (configuration, ones), (_, others) in itertools.combinations(
+        planned(study.folder.name).items(), 2
+    ):
         for one, other in itertools.product(ones, others):
             if type(one) is not type(other) or one.seed != other.seed:
                 continue
-            if arm.pipeline == "glue" and cell_of(one) != cell_of(other):
+            if configuration.pipeline == "glue" and cell_of(one) != cell_of(other):
                 continue
             keys = differing(one, other)
             claimed = {c for c in study.differ for key in keys if f"{key}.".startswith(f"{c}.")}
@@ -96,7 +98,7 @@ def test_recorded_runs_were_planned(study):
 def test_studies_are_whole(study):
     """A plan always; a report where anything is recorded, and then an outcome in a sentence."""
     assert (study.folder / "PLAN.md").is_file() or study.folder.name == "speed"
-    if study.has_runs or not study.arms:
+    if study.has_runs or not study.configurations:
         assert study.outcome.endswith(".") == (study.folder / "REPORT.md").is_file()
 
 
@@ -117,10 +119,13 @@ def test_every_record_is_of_a_study():
     ("change", "message"),
     [
         ({"title": None}, "title"),
-        ({"arms": {"Rotary": {"overrides": []}}}, "arms"),
-        ({"arms": {"a": {"overrides": [], "lr": 1}}}, "arms.a.lr: Extra inputs"),
+        ({"configurations": {"Rotary": {"overrides": []}}}, "configurations"),
+        (
+            {"configurations": {"a": {"overrides": [], "lr": 1}}},
+            "configurations.a.lr: Extra inputs",
+        ),
         ({"seed": [0]}, "seed: Extra inputs"),
-        ({"arms": {"a": {"overrides": []}}, "seeds": []}, "needs a pipeline and seeds"),
+        ({"configurations": {"a": {"overrides": []}}, "seeds": []}, "needs a pipeline and seeds"),
     ],
 )
 def test_a_mistake_in_a_plan_is_one_line(tmp_path, change, message):
