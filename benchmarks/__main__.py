@@ -42,7 +42,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "decoding": measure_decoding,
     "linear": measure_linear,
 }
-"""What a child process can measure."""
+"""Measurements of a child process."""
 
 
 def main() -> None:

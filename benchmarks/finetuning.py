@@ -150,8 +150,8 @@ class Epoch(Task):
         )
         self.model: nn.Module = Classifier(config, VOCABULARY, 2, dropout=0.1)
 
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        return [self.order[update - 1]]
+    def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
+        return [self.order[step - 1]]
 
     def samples(self, key: Any) -> list[int]:
         return [int(number) for number in key]

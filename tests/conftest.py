@@ -1,23 +1,27 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 import os
 import signal
 from pathlib import Path
 
-# A shell starts jobs in its background deaf to Ctrl-C, and what tests start would inherit that.
+# A shell's background jobs ignore Ctrl-C, which the processes that tests start would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Test processes side by side share the cores: with a pool of threads in each they wait for one another.
+# Test processes share the cores: with a pool of threads in each they would wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 import torch
 
 REPOSITORY = Path(__file__).parents[1]
 REAL_DATA = Path(os.environ.get("ROFORMER_TEST_DATA", REPOSITORY / "data"))
 """Real text that some tests use; they are skipped where it is absent."""
+
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=30)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

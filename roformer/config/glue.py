@@ -1,12 +1,12 @@
-"""What a fine-tuning can be told; see `roformer.config.schema` for the three classes of key.
+"""The keys of fine-tuning on GLUE; see `roformer.config.schema` for the three classes of key.
 
-`make glue` is given a grid (`GlueConfig`): tasks, learning rates and seeds, each one or several.
-What runs is one cell of it (`FinetuneConfig`), and a cell's config stands in its record.
+`make glue` takes a grid (`GlueConfig`): tasks, learning rates and seeds, each one or several. A cell of
+it is a run (`FinetuneConfig`), whose config stands in its record.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -18,15 +18,16 @@ from pydantic import (
 )
 
 from roformer.config.schema import (
-    CommandConfig,
-    EncoderConfig,
+    Commit,
+    EpochsTraining,
+    FinetuningConfig,
     Label,
+    LocalFiles,
     Name,
     OptimizerConfig,
-    Resume,
+    Repository,
     RunConfig,
     Seed,
-    TokenizerConfig,
 )
 from roformer.config.typed import schema
 
@@ -39,7 +40,7 @@ Column = str | NonNegativeInt
 
 @schema
 class TaskFiles:
-    """Where a task stands in the official GLUE folder."""
+    """The files of a task in the official GLUE folder."""
 
     folder: Name
     texts: Annotated[list[Column], Field(min_length=1, max_length=2)]
@@ -68,7 +69,7 @@ class TaskConfig:
     """How the GLUE server wants a prediction written."""
 
     @model_validator(mode="after")
-    def _one_kind(self) -> TaskConfig:
+    def _one_kind(self) -> Self:
         if (self.labels is None) == (self.scores is None):
             raise ValueError("give labels (classification) or scores (regression), one of the two")
         correlations = {"pearson", "spearman"}
@@ -90,7 +91,7 @@ class TaskConfig:
 
 @schema
 class GlueData:
-    """What all sources share."""
+    """Base class of the sources."""
 
     max_train_examples: PositiveInt | None = None
     """Train on no more than this many examples, drawn once and for all."""
@@ -98,7 +99,7 @@ class GlueData:
 
 @schema
 class BuiltinGlue(GlueData):
-    """Six tasks made by grammars, in which word order decides; `roformer.data.toy.glue`."""
+    """Six tasks made from templates, in which word order decides; `roformer.data.toy.glue`."""
 
     kind: Literal["builtin"] = "builtin"
     train_examples: PositiveInt = 4000
@@ -107,13 +108,10 @@ class BuiltinGlue(GlueData):
 
 
 @schema
-class FilesGlue(GlueData):
+class FilesGlue(GlueData, LocalFiles):
     """The official GLUE folder: one folder a task with train.tsv, dev.tsv and test.tsv."""
 
     kind: Literal["files"] = "files"
-    path: Name
-    max_bad_rows: NonNegativeInt = 0
-    """Malformed rows of a file that may be skipped (counted and reported) before the run stops."""
 
 
 @schema
@@ -121,8 +119,8 @@ class HubGlue(GlueData):
     """GLUE on the Hugging Face Hub."""
 
     kind: Literal["glue_hub"] = "glue_hub"
-    path: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = "nyu-mll/glue"
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    path: Repository = "nyu-mll/glue"
+    revision: Commit
 
 
 Glue = Annotated[BuiltinGlue | FilesGlue | HubGlue, Field(discriminator="kind")]
@@ -145,41 +143,21 @@ class SweptOptimizer(OptimizerConfig):
 
 
 @schema
-class EpochsConfig:
-    """How long, how precisely, on what batches."""
+class EpochsConfig(EpochsTraining):
+    """Epochs by the size of the task."""
 
-    epochs: PositiveInt
     small_task_epochs: PositiveInt | None = None
     """Epochs of a task with fewer than `small_task_examples` training examples; null: the same."""
     small_task_examples: PositiveInt = 10_000
-    batch_size: PositiveInt
-    """Examples an update, over all processes and accumulation steps."""
-    max_length: Annotated[int, Field(ge=8)]
-    """Tokens of an example, special ones included; longer ones are cut, counted and told."""
-    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
-    head_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Between the pooled [CLS] and the classifier."""
 
 
 @schema
-class _Finetuning(CommandConfig):
-    """What a grid and its cells share."""
+class _Finetuning(FinetuningConfig):
+    """Base class of a grid and its cells."""
 
     task: Annotated[dict[Label, TaskConfig], Field(min_length=1)]
-    model: EncoderConfig
-    """Of a fresh model; weights that are read bring their own, all but the dropout."""
     data: Glue
-    tokenizer: TokenizerConfig | None = None
-    """null: that of the weights; for a fresh model, one trained on the task's texts."""
-    init_from: Name
-    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
-    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
-    model with `pretraining`, made first if it is not there."""
-    init_revision: str | None = None
-    """Pinned revision of a Hub id."""
     training: EpochsConfig
-    resume: Resume = "auto"
-    """`auto`: finished cells are kept and an unfinished one goes on; false: start over."""
 
 
 @schema

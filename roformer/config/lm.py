@@ -1,4 +1,4 @@
-"""What a causal language model can be told; see `roformer.config.schema` for the classes of key.
+"""The keys of causal language models; see `roformer.config.schema` for the three classes of key.
 
 Two pipelines share the model and the training: `charlm` reads bytes (paper, section 4.4), `clm` the
 tokens of pre-training.
@@ -6,19 +6,18 @@ tokens of pre-training.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from roformer.config.schema import (
+    BlocksTraining,
+    FixedInitConfig,
     Fraction,
-    LoopConfig,
+    LocalFiles,
     Name,
     RunConfig,
     Text,
-    TransformerConfig,
-    check_loop,
 )
 from roformer.config.typed import schema
 
@@ -26,23 +25,17 @@ from roformer.config.typed import schema
 
 
 @schema
-class CausalConfig(TransformerConfig):
+class CausalConfig(FixedInitConfig):
     """A decoder alone (GPT-2's block; Radford et al. 2019): a token sees itself and those before it."""
 
     norm: Literal["post", "pre"] = "pre"
-    init_std: PositiveFloat = 0.02
 
     @property
     def causal(self) -> bool:
         return True
 
-    @property
-    def sinusoid_scale(self) -> float:
-        """Amplitude that gives sines the root mean square of a learned table at its start."""
-        return math.sqrt(2) * self.init_std
-
     @model_validator(mode="after")
-    def _causal_position(self) -> CausalConfig:
+    def _causal_position(self) -> Self:
         self.position.check_causal()
         return self
 
@@ -52,7 +45,7 @@ class CausalConfig(TransformerConfig):
 
 @schema
 class ByteData:
-    """What all texts read as bytes share: train, then valid, then test, each one stretch of it."""
+    """Base class of the texts read as bytes: train, then valid, then test, each one stretch of it."""
 
     valid_fraction: Fraction = 0.05
     test_fraction: Fraction = 0.05
@@ -60,7 +53,7 @@ class ByteData:
     """Read no more than this many bytes, the first ones."""
 
     @model_validator(mode="after")
-    def _shares(self) -> ByteData:
+    def _shares(self) -> Self:
         if self.valid_fraction + self.test_fraction >= 1.0:
             raise ValueError(
                 f"valid_fraction={self.valid_fraction} and test_fraction={self.test_fraction} leave "
@@ -77,17 +70,14 @@ class BuiltinBytes(ByteData):
 
 
 @schema
-class FileBytes(ByteData):
+class FileBytes(ByteData, LocalFiles):
     """Local .txt, .gz, .zip or .jsonl(.gz): a file, a folder or a glob."""
 
     kind: Literal["bytes_files"] = "bytes_files"
-    path: Name
     member: Name | None = None
     """Which file of a .zip; null: the only one."""
     text_field: str = "text"
     """Of the rows of .jsonl."""
-    max_bad_rows: NonNegativeInt = 0
-    """Rows of a file that may be skipped (counted and reported) before the run stops."""
 
 
 @schema
@@ -108,50 +98,38 @@ Bytes = Annotated[BuiltinBytes | FileBytes | Enwik8, Field(discriminator="kind")
 
 
 @schema
-class CausalTraining(LoopConfig):
-    """The loop of language modelling: blocks of one length, a fixed number a batch."""
+class CausalTraining(BlocksTraining):
+    """The loop of language modelling."""
 
-    batch_size: PositiveInt
-    """Blocks an update, over all processes and accumulation steps."""
-    sequence_length: Annotated[int, Field(ge=8)]
-    """T: tokens that a block reads; it predicts as many."""
-    valid_sequences: PositiveInt
-    """Size of the frozen validation sample, in blocks."""
     longer: tuple[Annotated[int, Field(ge=2)], ...] = ()
-    """Multiples of the sequence length at which the final model is read too. Beyond the paper."""
+    """Multiples of the sequence length at which the final model is evaluated too. Beyond the paper."""
 
     @property
     def longest(self) -> int:
         """The largest multiple of the sequence length that is read."""
         return max(self.longer, default=1)
 
+    @model_validator(mode="after")
+    def _longer(self) -> Self:
+        if any(self.longest % multiple for multiple in self.longer):
+            raise ValueError(
+                f"training.longer={list(self.longer)}: each must divide the largest, so that the same "
+                "text is read at every length, as [2,4] do"
+            )
+        if self.valid_sequences < self.longest:
+            raise ValueError(
+                f"training.valid_sequences={self.valid_sequences} blocks do not hold one of "
+                f"{self.longest} times the length (training.longer): raise it"
+            )
+        return self
+
 
 @schema
 class LanguageModelConfig(RunConfig):
-    """What both pipelines share."""
+    """Base class of both pipelines."""
 
     model: CausalConfig
     training: CausalTraining
-
-    @model_validator(mode="after")
-    def _combinations(self) -> LanguageModelConfig:
-        position, training = self.model.position, self.training
-        length, longest = training.sequence_length, training.longest
-        position.check_length(
-            length, f"training.sequence_length={length}", "raise it, shorten the sequences"
-        )
-        if any(longest % multiple for multiple in training.longer):
-            raise ValueError(
-                f"training.longer={list(training.longer)}: each must divide the largest, so that the same "
-                "text is read at every length, as [2,4] do"
-            )
-        if training.valid_sequences < longest:
-            raise ValueError(
-                f"training.valid_sequences={training.valid_sequences} blocks do not hold one of "
-                f"{longest} times the length (training.longer): raise it"
-            )
-        check_loop(training, self.schedule)
-        return self
 
 
 @schema

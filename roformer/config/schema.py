@@ -1,12 +1,12 @@
-"""What a run can be told, as typed dataclasses: every key, its type, its range, its meaning.
+"""The keys of a run as typed dataclasses: every key, its type, its range, its meaning.
 
-Three classes of key (one class each, so that a key's class can be read off its place):
+Three classes of key:
 
-* saved with the weights: `model` (`EncoderConfig`), read back from every checkpoint;
+* saved with the weights: `model`, read back from every checkpoint;
 * changes the result, not the weights' shape: `data`, `masking`, `optimizer`, `schedule`, `training`,
   `seed`, `init_from`;
-* must not change the result: those marked `NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and how
-  often a training is looked at. They stay out of the run id.
+* must not change the result: those marked `NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and the
+  intervals of logging. They stay out of the run id.
 
 The YAML files under `conf/` hold the values; a key without a default here must stand there.
 """
@@ -14,32 +14,123 @@ The YAML files under `conf/` hold the values; a key without a default here must 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from roformer.config.attention import Attention, check_attention, check_documents
 from roformer.config.position import Position
-from roformer.config.text import BuiltinText as BuiltinText
-from roformer.config.text import ChineseBuiltinText as ChineseBuiltinText
-from roformer.config.text import FilesText as FilesText
-from roformer.config.text import HubSource as HubSource
-from roformer.config.text import HubText as HubText
-from roformer.config.text import Text as Text
-from roformer.config.text import TextData as TextData
-from roformer.config.text import TokenizerConfig as TokenizerConfig
-from roformer.config.text import Words as Words
 from roformer.config.typed import NOT_IN_RESULT, schema
-from roformer.config.typed import Fraction as Fraction
-from roformer.config.typed import Name as Name
 
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
+Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Length = Annotated[int, Field(ge=8)]
+Words = Literal["none", "jieba"]
 Interval = Annotated[PositiveInt, NOT_IN_RESULT]
-"""Steps between two looks at a training, which goes on the same."""
 Resume = Annotated[bool | Literal["auto"], NOT_IN_RESULT]
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+@schema
+class TokenizerConfig:
+    """WordPiece, trained on the corpus or read from somewhere."""
+
+    source: Name = "train"
+    """`train`, a vocab.txt, a folder with tokenizer files, or a Hub id."""
+    revision: str | None = None
+    """Pinned revision of a Hub id."""
+    vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
+    """Entries to train; ignored when the vocabulary is read."""
+    lowercase: bool = True
+    words: Words = "none"
+    """Chinese words of the vocabulary as one token each, found by `jieba`; `none`: its characters,
+    as BERT."""
+
+
+@schema
+class LocalFiles:
+    """A file, a folder or a glob of rows."""
+
+    path: Name
+    max_bad_rows: NonNegativeInt = 0
+    """Bad rows of a file that may be skipped (counted and reported) before the run stops."""
+
+
+@schema
+class HubSource:
+    """One data set of the Hub, namespaced and pinned to a commit.
+
+    A null revision is looked up once, at preparation; the manifest has the commit that was found.
+    """
+
+    path: Repository
+    name: str | None = None
+    revision: Commit | None
+    split: str = "train"
+    text_field: str = "text"
+    rows_per_document: PositiveInt = 1
+    """Consecutive rows that are joined, for data sets of one sentence a row."""
+
+
+@schema
+class TextData:
+    """Base class of the text corpora."""
+
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    valid_fraction: Fraction = 0.2
+    """Share of the documents held out (the paper: 8:2), decided by each document's own hash."""
+    max_documents: PositiveInt | None = None
+    """Read no more than this many documents."""
+
+
+@schema
+class BuiltinText(TextData):
+    """English documentation: the docstrings of the pinned scientific packages."""
+
+    kind: Literal["builtin"] = "builtin"
+
+
+@schema
+class FilesText(TextData, LocalFiles):
+    """Local .txt, .jsonl(.gz) or .parquet: a file, a folder or a glob."""
+
+    kind: Literal["files"] = "files"
+    text_field: str = "text"
+    document_separator: Literal["blank_line", "line_break"] = "blank_line"
+    """Of a .txt: what stands between two documents."""
+
+
+@schema
+class HubText(TextData):
+    """Data sets of the Hugging Face Hub, downloaded or streamed."""
+
+    kind: Literal["hub"] = "hub"
+    sources: Annotated[list[HubSource], Field(min_length=1)]
+    streaming: bool = False
+
+
+@schema
+class ChineseBuiltinText(TextData):
+    """Chinese legal cases made from templates; see `roformer.data.toy.cases`."""
+
+    kind: Literal["chinese_builtin"] = "chinese_builtin"
+    documents: PositiveInt = 4000
+    """How many are made, of some 500 characters each; `max_documents` reads fewer of them."""
+    documents_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+Text = Annotated[
+    BuiltinText | ChineseBuiltinText | FilesText | HubText, Field(discriminator="kind")
+]
 
 
 # --- model ---------------------------------------------------------------------------------------
@@ -61,7 +152,6 @@ class TransformerConfig:
     attention_dropout: Probability = 0.1
     position: Position
     attention: Attention
-
     layer_norm_eps: PositiveFloat = 1e-5
 
     @property
@@ -98,7 +188,7 @@ class TransformerConfig:
         return self.position.rotated_dims(self.rotated_size)
 
     @model_validator(mode="after")
-    def _combinations(self) -> TransformerConfig:
+    def _combinations(self) -> Self:
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
@@ -109,11 +199,9 @@ class TransformerConfig:
 
 
 @schema
-class EncoderConfig(TransformerConfig):
-    """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
+class FixedInitConfig(TransformerConfig):
+    """A stack whose weights start with one standard deviation, as BERT's and GPT-2's."""
 
-    token_types: PositiveInt = 2
-    layer_norm_eps: PositiveFloat = 1e-12
     init_std: PositiveFloat = 0.02
 
     @property
@@ -122,7 +210,15 @@ class EncoderConfig(TransformerConfig):
         return math.sqrt(2) * self.init_std
 
 
-# --- masking -------------------------------------------------------------------------------------
+@schema
+class EncoderConfig(FixedInitConfig):
+    """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
+
+    token_types: PositiveInt = 2
+    layer_norm_eps: PositiveFloat = 1e-12
+
+
+# --- masking and optimisation --------------------------------------------------------------------
 
 
 @schema
@@ -130,20 +226,17 @@ class MaskingConfig:
     """Which tokens the model must predict (Devlin et al. 2019, section 3.1)."""
 
     probability: Fraction = 0.15
-    mask: Annotated[float, Field(ge=0.0, le=1.0)] = 0.8
+    mask: Share = 0.8
     """Share of the chosen tokens replaced by [MASK]."""
-    random: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
-    """Share replaced by a random token; what is left stays as it is."""
+    random: Share = 0.1
+    """Share replaced by a random token; the rest stays as it is."""
     whole_word: bool = False
 
     @model_validator(mode="after")
-    def _shares(self) -> MaskingConfig:
+    def _shares(self) -> Self:
         if self.mask + self.random > 1.0:
             raise ValueError(f"mask={self.mask} and random={self.random} add up to more than 1")
         return self
-
-
-# --- optimisation --------------------------------------------------------------------------------
 
 
 @schema
@@ -160,60 +253,109 @@ class OptimizerConfig:
 
 @schema
 class ScheduleConfig:
-    """The learning rate as a function of the update; see `roformer.training.optim`."""
+    """The learning rate as a function of the step; see `roformer.training.optim`."""
 
     kind: Literal["constant", "linear", "inverse_sqrt", "cosine"] = "linear"
     warmup_steps: NonNegativeInt | None = None
-    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    """Give the warm-up as updates or as a share of all updates, not both; neither means none."""
-    initial_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    warmup_fraction: Probability | None = None
+    """Give the warm-up as steps or as a share of all steps, not both; neither means none."""
+    initial_ratio: Share = 0.0
     """Learning rate at the start of the warm-up over the peak."""
-    final_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Learning rate at the last update over the peak (linear and cosine)."""
+    final_ratio: Share = 0.0
+    """Learning rate at the last step over the peak (linear and cosine)."""
     total_steps: PositiveInt | None = None
-    """Updates of the whole schedule, where a run is a stage of it; null: those of the run."""
+    """Steps of the whole schedule, where a run is a stage of it; null: those of the run."""
     first_update: NonNegativeInt = 0
-    """Updates of the schedule that earlier stages have made."""
+    """Steps of the schedule that earlier stages have made."""
 
     @model_validator(mode="after")
-    def _one_warmup(self) -> ScheduleConfig:
+    def _one_warmup(self) -> Self:
         if self.warmup_steps is not None and self.warmup_fraction is not None:
             raise ValueError("give warmup_steps or warmup_fraction, not both (null turns one off)")
         if self.kind == "inverse_sqrt" and not (self.warmup_steps or self.warmup_fraction):
             raise ValueError("inverse_sqrt needs a warm-up: set warmup_steps or warmup_fraction")
         return self
 
+    def check_steps(self, steps: int) -> None:
+        """Raise ValueError where the warm-up or the earlier stages leave nothing of a run's steps."""
+        if (self.warmup_steps or 0) >= (self.total_steps or steps):
+            raise ValueError(
+                f"schedule.warmup_steps={self.warmup_steps} leaves nothing of "
+                f"training.steps={self.total_steps or steps}"
+            )
+        last = self.first_update + steps
+        if self.total_steps is not None and last > self.total_steps:
+            raise ValueError(
+                f"schedule.total_steps={self.total_steps} ends before update {last}, the last of "
+                f"schedule.first_update + training.steps"
+            )
+
+
+# --- training ------------------------------------------------------------------------------------
+
 
 @schema
-class LoopConfig:
-    """How long, how precisely, and how often to look: what the loop itself reads."""
+class PrecisionConfig:
+    """Base class of every `training`."""
 
-    steps: PositiveInt
-    """Updates of the weights."""
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
     """Autocast; `auto` is bf16 where the hardware computes in it, else fp32, and is resolved
     before the run id, so that a record always names what ran."""
+
+
+@schema
+class IntervalsConfig(PrecisionConfig):
+    """How often a training is logged, evaluated and saved."""
+
     log_every: Interval
     evaluate_every: Interval
-    """What a run leaves behind are its last weights: which evaluation was the best is a note."""
+    """The result of a run is its last weights, whichever evaluation was the best."""
     checkpoint_every: Interval
 
 
 @schema
-class TrainingConfig(LoopConfig):
-    """The loop of pre-training: packed blocks, a fixed number a batch."""
+class LoopConfig(IntervalsConfig):
+    """The keys that the loop reads."""
+
+    steps: PositiveInt
+    """Updates of the weights."""
+
+
+@schema
+class BlocksTraining(LoopConfig):
+    """A loop over blocks of one length, a fixed number a batch."""
 
     batch_size: PositiveInt
-    """Sequences an update, over all processes and accumulation steps."""
-    sequence_length: Annotated[int, Field(ge=8)]
+    """Blocks a step, over all processes and accumulation steps."""
+    sequence_length: Length
+    """T: tokens of a block."""
+    valid_sequences: PositiveInt
+    """Size of the frozen validation sample, in blocks."""
+
+
+@schema
+class TrainingConfig(BlocksTraining):
+    """The loop of pre-training."""
+
     documents: Literal["cross", "isolate"] = "cross"
     """Packed blocks: attend across document boundaries (RoBERTa's full sentences), or restart the
     positions and block attention at each boundary."""
-    valid_sequences: PositiveInt
-    """Size of the frozen validation sample."""
     first_epoch: NonNegativeInt = 0
     """Number of the first epoch, which decides order and masks: a later stage over the same text has
     its own."""
+
+
+@schema
+class EpochsTraining(PrecisionConfig):
+    """A loop over epochs of examples of any length."""
+
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    """Examples a step, over all processes and accumulation steps."""
+    max_length: Length
+    """Tokens of an example, special ones included; longer ones are truncated, counted and reported."""
+    head_dropout: Probability = 0.1
+    """Before the last linear layer."""
 
 
 # --- what must not change the result --------------------------------------------------------------
@@ -230,7 +372,7 @@ class RuntimeConfig:
     """Sequences a forward pass; null: a process's whole share of the batch."""
     gradient_checkpointing: bool = False
     fsdp: bool = False
-    """Cut weights, gradients and moments over the processes, see `roformer.training.sharding`."""
+    """Shard weights, gradients and moments over the processes, see `roformer.training.sharding`."""
     compile: bool = False
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""
@@ -266,78 +408,86 @@ class TrackerConfig:
     """Of wandb; `auto`: WANDB_MODE, else online when logged in and offline when not."""
 
 
-Runtime = Annotated[RuntimeConfig, NOT_IN_RESULT]
-Tracker = Annotated[TrackerConfig, NOT_IN_RESULT]
-
-
-# --- pipelines -----------------------------------------------------------------------------------
+# --- runs ----------------------------------------------------------------------------------------
 
 
 @schema
 class CommandConfig:
-    """What the config of every training command has; `model`, `data` and `training` are its own."""
+    """Base class of the config of every training command."""
 
     recipe: Label
     model: TransformerConfig
     data: Any
-    training: Any
+    training: PrecisionConfig
     schedule: ScheduleConfig
     resume: Resume = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
-    runtime: Runtime = RuntimeConfig()
-    tracker: Tracker = TrackerConfig()
+    runtime: Annotated[RuntimeConfig, NOT_IN_RESULT] = RuntimeConfig()
+    tracker: Annotated[TrackerConfig, NOT_IN_RESULT] = TrackerConfig()
 
     @model_validator(mode="after")
-    def _precision(self) -> CommandConfig:
-        if self.training.precision == "fp16" and self.runtime.device == "cpu":
+    def _training(self) -> Self:
+        training = self.training
+        if training.precision == "fp16" and self.runtime.device == "cpu":
             raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        if isinstance(training, BlocksTraining):
+            self.model.position.check_length(
+                training.sequence_length,
+                f"training.sequence_length={training.sequence_length}",
+                "raise it, shorten the sequences",
+            )
+        if isinstance(training, LoopConfig):
+            self.schedule.check_steps(training.steps)
         return self
 
 
 @schema
 class RunConfig(CommandConfig):
-    """What the config of every run has: one seed, one optimizer."""
+    """Base class of the config of every run: one seed, one optimizer."""
 
     seed: Seed = 0
     optimizer: OptimizerConfig
 
 
-def check_loop(training: LoopConfig, schedule: ScheduleConfig) -> None:
-    """Raise ValueError where warm-up and steps do not go together."""
-    if (schedule.warmup_steps or 0) >= (schedule.total_steps or training.steps):
-        raise ValueError(
-            f"schedule.warmup_steps={schedule.warmup_steps} leaves nothing of "
-            f"training.steps={schedule.total_steps or training.steps}"
-        )
-    last = schedule.first_update + training.steps
-    if schedule.total_steps is not None and last > schedule.total_steps:
-        raise ValueError(
-            f"schedule.total_steps={schedule.total_steps} ends before update {last}, the last of "
-            f"schedule.first_update + training.steps"
-        )
-
-
 @schema
-class PretrainConfig(RunConfig):
-    """Masked-language-model pre-training (paper, section 4.2)."""
+class MaskedLMConfig(RunConfig):
+    """Base class of pre-training, in one run or in stages."""
 
     model: EncoderConfig
     data: Text
     masking: MaskingConfig = MaskingConfig()
-    training: TrainingConfig
     init_from: str | None = None
     """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
+
+
+@schema
+class FinetuningConfig(CommandConfig):
+    """Base class of what starts from a pre-trained encoder."""
+
+    model: EncoderConfig
+    """Of a fresh model; weights that are read bring their own, all but the dropout."""
+    tokenizer: TokenizerConfig | None = None
+    """Of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts.
+    Weights that are read bring their own, which this may only confirm."""
+    init_from: Name
+    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
+    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
+    model with `pretraining`, made first if it is not there."""
+    init_revision: str | None = None
+    """Pinned revision of a Hub id."""
+
+
+@schema
+class PretrainConfig(MaskedLMConfig):
+    """Masked-language-model pre-training (paper, section 4.2)."""
+
+    training: TrainingConfig
     keep_moments: bool = False
     """Take AdamW's moments from there too; false: they begin at zero."""
 
     @model_validator(mode="after")
-    def _combinations(self) -> PretrainConfig:
-        length = self.training.sequence_length
-        self.model.position.check_length(
-            length, f"training.sequence_length={length}", "raise it, shorten the sequences"
-        )
+    def _combinations(self) -> Self:
         check_documents(self.model.attention, self.training.documents)
         if self.keep_moments and self.init_from is None:
             raise ValueError("keep_moments=true needs the run that has them: set init_from")
-        check_loop(self.training, self.schedule)
         return self

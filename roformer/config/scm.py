@@ -1,20 +1,21 @@
-"""What a fine-tuning on triplets of documents can be told (paper, section 4.5: CAIL2019-SCM).
+"""The keys of fine-tuning on triplets of documents (paper, section 4.5: CAIL2019-SCM).
 
 See `roformer.config.schema` for the three classes of key.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from roformer.config.schema import (
-    EncoderConfig,
-    Name,
+    EpochsTraining,
+    FinetuningConfig,
+    LocalFiles,
+    Probability,
     RunConfig,
     Seed,
-    TokenizerConfig,
 )
 from roformer.config.typed import schema
 
@@ -27,7 +28,7 @@ Order = Literal["shuffled", "short_first"]
 
 @schema
 class TripletData:
-    """What all sources share."""
+    """Base class of the sources."""
 
     max_train_triplets: PositiveInt | None = None
     """Train on no more than this many triplets, drawn once and for all."""
@@ -37,7 +38,7 @@ class TripletData:
 
 @schema
 class BuiltinTriplets(TripletData):
-    """Loan cases made by a grammar; `roformer.data.toy.cases`."""
+    """Loan cases made from templates; `roformer.data.toy.cases`."""
 
     kind: Literal["scm_builtin"] = "scm_builtin"
     train_triplets: PositiveInt = 9600
@@ -46,17 +47,14 @@ class BuiltinTriplets(TripletData):
 
 
 @schema
-class FilesTriplets(TripletData):
+class FilesTriplets(TripletData, LocalFiles):
     """JSON lines with A, B and C, and with or without a label: one file, or a folder of splits."""
 
     kind: Literal["scm_files"] = "scm_files"
-    path: Name
     split: Literal["shipped", "paper622"] = "shipped"
     """`shipped`: a folder's train, validation and test files; `paper622`: all rows of the file or
     folder, shuffled by `split_seed` and cut 6:2:2 as the paper did."""
     split_seed: Seed = 0
-    max_bad_rows: NonNegativeInt = 0
-    """Bad rows of a file that may be skipped (counted and reported) before the run stops."""
 
 
 Triplets = Annotated[BuiltinTriplets | FilesTriplets, Field(discriminator="kind")]
@@ -78,15 +76,10 @@ class PairConfig:
 
 
 @schema
-class TripletTraining:
-    """How long, how precisely, on what batches and by which loss."""
+class TripletTraining(EpochsTraining):
+    """Epochs of triplets, two pairs each; of a pair that is too long the longer document is cut."""
 
-    epochs: PositiveInt
-    batch_size: PositiveInt
-    """Triplets an update, over all processes and accumulation steps: twice as many pairs."""
-    max_length: Annotated[int, Field(ge=8)]
-    """Tokens of a pair, special ones included. Of a longer pair the longer document loses tokens at
-    its end until both fit; such pairs are counted and told."""
+    head_dropout: Probability = 0.0
     loss: Literal["bce", "ranking"] = "bce"
     """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
     over the two scores of a triplet."""
@@ -94,34 +87,20 @@ class TripletTraining:
     """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
     by the power of two below their longest, so that a fresh model learns from short pairs what to
     look for in long ones."""
-    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
-    head_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Before the last linear layer."""
 
 
 @schema
-class ScmConfig(RunConfig):
+class ScmConfig(FinetuningConfig, RunConfig):
     """Is A closer to B or to C? Each pair is scored, and the higher score is the answer."""
 
-    model: EncoderConfig
-    """Of a fresh model; weights that are read bring their own, all but the dropout."""
     data: Triplets
-    tokenizer: TokenizerConfig | None = None
-    """Of a fresh model (`init_from=scratch`) and of the pre-training of `init_from=auto`; weights
-    that are read bring their own, which this may only confirm."""
-    init_from: Name
-    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
-    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
-    model and tokenizer with `pretraining`, made first if it is not there."""
-    init_revision: str | None = None
-    """Pinned revision of a Hub id."""
     pretraining: tuple[str, ...] = ()
     """Overrides of the pre-training that init_from=auto starts from."""
     pair: PairConfig = PairConfig()
     training: TripletTraining
 
     @model_validator(mode="after")
-    def _combinations(self) -> ScmConfig:
+    def _combinations(self) -> Self:
         length = self.training.max_length
         self.model.position.check_length(
             length, f"training.max_length={length}", "shorten the pairs, raise the table"

@@ -5,28 +5,17 @@ A stage is an ordinary pre-training (`PretrainConfig`) that starts from the one 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from roformer.config.build import build, plain
 from roformer.config.schema import (
-    EncoderConfig,
-    Interval,
-    MaskingConfig,
-    OptimizerConfig,
+    IntervalsConfig,
+    Length,
+    MaskedLMConfig,
     PretrainConfig,
-    Resume,
-    RunConfig,
-    RuntimeConfig,
     ScheduleConfig,
-    Text,
     TrainingConfig,
 )
 from roformer.config.typed import schema
@@ -40,9 +29,9 @@ and the masks of another."""
 class StageConfig:
     """One stage. How it takes over from the one before is always written out: no key has a default."""
 
-    sequence_length: Annotated[int, Field(ge=8)]
+    sequence_length: Length
     batch_size: PositiveInt
-    """Sequences an update, over all processes and accumulation steps."""
+    """Sequences a step, over all processes and accumulation steps."""
     steps: PositiveInt
     optimizer: Literal["keep", "restart"]
     """AdamW's moments: those of the stage before, or new ones. A first stage has none to keep, but
@@ -57,33 +46,24 @@ class StageConfig:
 
 
 @schema
-class StagesTraining:
+class StagesTraining(IntervalsConfig):
     """What the loops of all stages share."""
 
-    precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
-    log_every: Interval
-    evaluate_every: Interval
-    checkpoint_every: Interval
     documents: Literal["cross", "isolate"] = "cross"
     valid_sequences: PositiveInt
     """Of each stage's own length, out of the same held-out documents."""
 
 
 @schema
-class StagesConfig(RunConfig):
-    """A list of stages over one text (paper, section 4.5)."""
+class StagesConfig(MaskedLMConfig):
+    """A list of stages over one text (paper, section 4.5).
 
-    model: EncoderConfig
-    data: Text
-    masking: MaskingConfig = MaskingConfig()
-    schedule: ScheduleConfig
-    """Of the stages that continue it; their updates are counted over all stages."""
+    `schedule` is that of the stages that continue it, over the steps of all stages; `init_from` is the
+    start of the first one.
+    """
+
     training: StagesTraining
     stages: Annotated[list[StageConfig], Field(min_length=1)]
-    init_from: str | None = None
-    """What the first stage starts from: a run (its folder or id) or checkpoint; null: random weights."""
-    resume: Resume = "auto"
-    """`auto`: finished stages are kept and an unfinished one goes on; false: start all over."""
 
     def pretraining(self, number: int, init_from: str | None) -> PretrainConfig:
         """Return stage 1, 2, … as the pre-training that it is.
@@ -102,14 +82,21 @@ class StagesConfig(RunConfig):
             if isinstance(stage.schedule, ScheduleConfig):
                 schedule = stage.schedule
                 rate = stage.learning_rate or optimizer.learning_rate
-                optimizer = build(OptimizerConfig, {**plain(optimizer), "learning_rate": rate})
+                optimizer = replace(optimizer, learning_rate=rate)
             elif stage.learning_rate is not None:
                 raise ValueError("learning_rate is the peak of a schedule of its own: give it one")
             else:
                 steps = [other.steps for other in self.stages]
-                place = {"total_steps": sum(steps), "first_update": sum(steps[: number - 1])}
-                schedule = build(ScheduleConfig, {**plain(self.schedule), **place})
+                done = sum(steps[: number - 1])
+                schedule = replace(self.schedule, total_steps=sum(steps), first_update=done)
             micro = stage.micro_batch_size or self.runtime.micro_batch_size
+            training = TrainingConfig(
+                **vars(self.training),
+                sequence_length=stage.sequence_length,
+                batch_size=stage.batch_size,
+                steps=stage.steps,
+                first_epoch=(number - 1) * EPOCHS,
+            )
             return PretrainConfig(
                 recipe=f"stages_{self.recipe}_{number}",
                 seed=self.seed,
@@ -118,20 +105,11 @@ class StagesConfig(RunConfig):
                 masking=self.masking,
                 optimizer=optimizer,
                 schedule=schedule,
-                training=build(
-                    TrainingConfig,
-                    {
-                        **plain(self.training),
-                        "sequence_length": stage.sequence_length,
-                        "batch_size": stage.batch_size,
-                        "steps": stage.steps,
-                        "first_epoch": (number - 1) * EPOCHS,
-                    },
-                ),
+                training=training,
                 init_from=init_from,
                 keep_moments=stage.optimizer == "keep",
                 resume="auto" if self.resume is True else self.resume,
-                runtime=build(RuntimeConfig, {**plain(self.runtime), "micro_batch_size": micro}),
+                runtime=replace(self.runtime, micro_batch_size=micro),
                 tracker=self.tracker,
             )
         except ValidationError as error:
@@ -141,7 +119,7 @@ class StagesConfig(RunConfig):
             raise ValueError(f"stage {number}: {error}") from error
 
     @model_validator(mode="after")
-    def _combinations(self) -> StagesConfig:
+    def _combinations(self) -> Self:
         for number in range(1, len(self.stages) + 1):
             self.pretraining(number, self.init_from if number == 1 else "the stage before")
         return self

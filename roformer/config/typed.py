@@ -1,22 +1,15 @@
-"""What makes a class of the config strict, and the kinds of values that many have."""
+"""What makes a dataclass of the config strict, and a key of it free."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar, cast, dataclass_transform
+from typing import TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 T = TypeVar("T")
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class NotInResult:
-    """Marks a key that must not change what comes out of a run: it stays out of the run id."""
-
-
-NOT_IN_RESULT = NotInResult()
+NOT_IN_RESULT = "must not change the result"
+"""Annotation of a key that stays out of the run id."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -1,26 +1,21 @@
-"""What a translation run can be told; see `roformer.config.schema` for the three classes of key."""
+"""The keys of a translation run; see `roformer.config.schema` for the three classes of key."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from roformer.config.schema import (
+    Commit,
     Label,
     LoopConfig,
     Name,
     Probability,
+    Repository,
     RunConfig,
     TransformerConfig,
-    check_loop,
 )
 from roformer.config.typed import schema
 
@@ -37,7 +32,7 @@ class Seq2SeqConfig(TransformerConfig):
     activation: Literal["relu", "gelu"] = "relu"
 
     @model_validator(mode="after")
-    def _causal_position(self) -> Seq2SeqConfig:
+    def _causal_position(self) -> Self:
         self.position.check_causal()
         return self
 
@@ -84,7 +79,7 @@ class FilterConfig:
 
 @schema
 class ParallelData:
-    """What all parallel texts share."""
+    """Base class of the parallel texts."""
 
     source_language: Label = "en"
     target_language: Label = "de"
@@ -120,10 +115,10 @@ class HubParallel(ParallelData):
     """A WMT set of the Hugging Face Hub."""
 
     kind: Literal["wmt_hub"] = "wmt_hub"
-    path: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = "wmt/wmt14"
+    path: Repository = "wmt/wmt14"
     name: Name
     """Configuration: `de-en`, `fr-en`."""
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    revision: Commit
     test_lines: PositiveInt | None = 3003
     """Lines that the test set must have: newstest2014 has 3,003, a filtered variant 2,737, and
     scores on the two cannot be compared. null: any."""
@@ -155,10 +150,10 @@ class TranslationTraining(LoopConfig):
     checkpoint_every: PositiveInt
     """It changes the result, for it says which checkpoints are averaged."""
     tokens_per_update: PositiveInt
-    """Target tokens of an update, padding included, over all processes and accumulation steps."""
+    """Target tokens of a step, padding included, over all processes and accumulation steps."""
     bucket_tokens: PositiveInt = 4096
-    """Longest side × pairs of one bucket, pairs of similar lengths that are padded together; an
-    update is tokens_per_update / bucket_tokens of them, rounded up."""
+    """Longest side × pairs of one bucket, pairs of similar lengths that are padded together; a
+    step is tokens_per_update / bucket_tokens of them, rounded up."""
     label_smoothing: Probability = 0.1
     average: PositiveInt = 5
     """Checkpoints, the last ones, whose mean is scored beside the last one."""
@@ -166,7 +161,7 @@ class TranslationTraining(LoopConfig):
     """Validation sentences translated greedily at each evaluation."""
 
     @model_validator(mode="after")
-    def _checkpoints(self) -> TranslationTraining:
+    def _checkpoints(self) -> Self:
         if self.steps < self.average * self.checkpoint_every:
             raise ValueError(
                 f"average={self.average} checkpoints, one in {self.checkpoint_every} updates, are "
@@ -185,7 +180,7 @@ class WmtConfig(RunConfig):
     search: SearchConfig = SearchConfig()
 
     @model_validator(mode="after")
-    def _combinations(self) -> WmtConfig:
+    def _combinations(self) -> Self:
         longest = self.data.filter.max_length + 1
         self.model.position.check_length(
             longest,
@@ -199,5 +194,4 @@ class WmtConfig(RunConfig):
                 f"one pair of data.filter.max_length={longest - 1} tokens and the end: raise them, or "
                 "lower the limit"
             )
-        check_loop(self.training, self.schedule)
         return self

@@ -77,16 +77,9 @@ class Bpe:
         target_language: str,
         progress: bool = False,
     ) -> Bpe:
-        """Learn `config.merges` merges, fewer if the text has no more.
+        """Learn at most `config.merges` merges on sentences that `split_words` cut.
 
         A pair of pieces that occurs once is not merged (as in subword-nmt).
-
-        Args:
-            lines: sentences of both languages, as `split_words` made them.
-            config: `words` and `merges`.
-            source_language: its code.
-            target_language: its code.
-            progress: report progress on stderr.
         """
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = _pre_tokenizer(config.words)
@@ -226,11 +219,6 @@ def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
 
     As in fairseq's preparation, hyphens inside words are split off (`-a`); unlike there nothing is
     escaped (`&apos;`), so that an `&amp;` of the text stays one.
-
-    Args:
-        texts: sentences.
-        words: `moses` or `bytes`.
-        language: theirs.
     """
     if words == "bytes":
         return list(texts)

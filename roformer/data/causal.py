@@ -88,13 +88,7 @@ def validation_sample(stream: TokenStream, length: int, count: int, longest: int
 
     It is one sample of windows of `longest` blocks in a row, whatever the seed: so the same tokens can
     be read in blocks of 2·length, … up to longest·length. Blocks that the stream does not fill are
-    left out.
-
-    Args:
-        stream: the split.
-        length: T.
-        count: blocks wanted; a part of a window is not taken.
-        longest: how many blocks a window has.
+    left out. Of `count` blocks of T = `length`, a part of a window is not taken.
 
     Raises:
         InputError: the stream does not fill one window.

@@ -117,12 +117,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Triplets as pairs of token ids; `inputs[numbers]` is a padded batch of both pairs of each.
 
     The two pairs of a triplet are one row, so they are in one batch and on one rank.
-
-    Args:
-        split: the triplets.
-        tokenizer: gives [CLS], [SEP] and [PAD].
-        max_length: longest pair, special tokens included; see `Inputs` for how longer ones are cut.
-        token_types: see `PairConfig`.
+    `max_length` is that of a pair; see `Inputs` for how longer ones are cut.
     """
 
     def __init__(
@@ -147,9 +142,8 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         """Return the batch of these triplets.
 
         Returns:
-            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids (n, 2, T) where
-            they are not all zero; attention_mask (n, 2, T), true for real tokens, left out where
-            nothing is padded; labels (n,): 0 where A is closer to B, 1 where it is closer to C.
+            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids, left out where
+            all are zero, and attention_mask as in `Inputs`; labels (n,): 0 where A is closer to B.
         """
         rows = np.asarray(numbers, np.int64)
         flat = self.pairs[np.stack([rows, rows + self.count], axis=1).reshape(-1)]

@@ -97,18 +97,10 @@ def _prepare(
     cache_dir: str | Path,
     progress: bool,
 ) -> PreparedExamples:
-    """Open tokenized splits, making them first where they do not exist yet.
+    """Open tokenized splits, making them first where they are missing.
 
-    Args:
-        kind: of the prepared data.
-        name: of the data in messages.
-        source: of the rows.
-        read: returns the rows of a split that are taken.
-        facts: returns further entries of the manifest.
-        identity: what decides the content besides source and tokenizer.
-        tokenizer: that of the model.
-        cache_dir: see `roformer.data.store.prepare`.
-        progress: report progress on stderr.
+    `read` returns the rows of a split that are taken, `facts` further entries of the manifest, and
+    `identity` decides the content besides source and tokenizer.
     """
 
     def build(builder: Builder) -> dict[str, Any]:
@@ -187,17 +179,9 @@ def _drawn(rows: list[Example], count: int | None, purpose: Purpose) -> list[Exa
 
 
 def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
-    """Read a labelled split.
+    """Read `train`, `validation`, or `validation_<part>` where the task has parts.
 
-    Args:
-        name: the task's key: what the Hub and the templates call it.
-        task: its columns and labels.
-        data: the source.
-        split: `train`, `validation`, or `validation_<part>` where the task has parts.
-
-    Returns:
-        Its rows; of train at most `data.max_train_examples`, drawn once and for all, in the order
-        of the source.
+    Of train at most `data.max_train_examples` are drawn, once and for all, in the order of the source.
 
     Raises:
         InputError: the source is not usable; says where and what to do.
@@ -230,12 +214,6 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
 
     The Hub's labels are -1 and MRPC's file has the real ones: neither may meet a model.
 
-    Args:
-        name: see `read_examples`.
-        task: see `read_examples`.
-        data: see `read_examples`.
-        part: one of `task.parts`; None for a task without.
-
     Raises:
         InputError: no such part, no test split, or a row that cannot be read.
     """
@@ -257,15 +235,7 @@ def prepare_task(
     *,
     progress: bool = True,
 ) -> PreparedExamples:
-    """Open a task's tokenized splits, making them first where they do not exist yet.
-
-    Args:
-        name: see `read_examples`.
-        task: see `read_examples`.
-        data: see `read_examples`.
-        tokenizer: that of the model.
-        cache_dir: the splits go to `<cache_dir>/glue/<key>`.
-        progress: report progress on stderr.
+    """Open a task's tokenized splits in `<cache_dir>/glue/<key>`, making them first if need be.
 
     Raises:
         InputError: the source is not usable; says where and what to do.
@@ -320,18 +290,7 @@ def _read_triplets(source: Source[Example], data: TripletData, split: str) -> li
 def prepare_triplets(
     data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
 ) -> PreparedExamples:
-    """Open the tokenized triplets, making them first where they do not exist yet.
-
-    Args:
-        data: the source.
-        tokenizer: that of the model.
-        cache_dir: the splits go to `<cache_dir>/scm/<key>`.
-        progress: report progress on stderr.
-
-    Raises:
-        InputError: the source is not usable; says where and what to do.
-        OSError: the disk is full. What was written is removed.
-    """
+    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
     source = open_triplets(data)
 
     def facts(splits: Splits) -> dict[str, Any]:

@@ -73,14 +73,10 @@ def prepare_parallel(
     workers: int | None = None,
     progress: bool = True,
 ) -> PreparedPairs:
-    """Open a parallel text's tokens, making them first where they do not exist yet.
+    """Open a parallel text's tokens in `<cache_dir>/wmt/<key>`, making them first if need be.
 
-    Args:
-        config: the text, its tokenizer and its filter.
-        cache_dir: tokens go to `<cache_dir>/wmt/<key>`.
-        workers: processes for Moses and threads that encode; null: one a core. Does not change the
-            result.
-        progress: report progress on stderr, and in the end what was left out.
+    `workers` are processes for Moses and threads that encode (null: one a core); the result is the
+    same.
 
     Raises:
         InputError: the source or the tokenizer is not usable; says where and what to do.

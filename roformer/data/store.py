@@ -104,12 +104,12 @@ def prepare(
     *,
     progress: bool = True,
 ) -> Prepared:
-    """Open prepared data, making it first where that was not done yet.
+    """Open prepared data in `<cache_dir>/<kind>/<key>`, making it first if need be.
 
     Args:
-        kind: names the folder below `cache_dir`.
+        kind: of the data.
         identity: everything that decides the content, as JSON.
-        cache_dir: the data goes to `<cache_dir>/<kind>/<key>`.
+        cache_dir: of all prepared data.
         build: writes the splits and returns further entries of the manifest.
         progress: print to stderr which process is waited for.
 
@@ -277,11 +277,6 @@ def read_table(file: Path) -> pyarrow.Table:
 
 def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     """Make a folder unless it is there: complete or not at all, and in one process at a time.
-
-    Args:
-        folder: what is made.
-        make: writes all of it into the empty folder that it is given.
-        progress: print to stderr which process is waited for.
 
     Raises:
         OSError: the disk is full; names the folder. What was written is removed.

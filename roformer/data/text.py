@@ -66,14 +66,10 @@ class PreparedText:
 def prepare_text(
     config: Text, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
 ) -> PreparedText:
-    """Open a corpus's tokens, making them first where that was not done yet.
+    """Open a corpus's tokens in `<cache_dir>/text/<key>`, making them first where they are missing.
 
-    Args:
-        config: the corpus and its tokenizer.
-        cache_dir: tokens go to `<cache_dir>/text/<key>`.
-        workers: processes that parse the built-in corpus and threads that tokenize; null: one a
-            core. Does not change the result.
-        progress: report progress on stderr: bars on a terminal, lines elsewhere.
+    `workers` are processes that parse the built-in corpus and threads that tokenize (null: one a
+    core); the result is the same.
 
     Raises:
         InputError: the source, the tokenizer or the split is not usable; says what to change.
@@ -232,18 +228,7 @@ class PreparedBytes:
 def prepare_bytes(
     config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
 ) -> PreparedBytes:
-    """Open a text's bytes, reading its source first where that was not done yet.
-
-    Args:
-        config: the text.
-        cache_dir: files go to `<cache_dir>/bytes/<key>`.
-        workers: processes that parse the built-in text; null: one a core.
-        progress: report progress on stderr.
-
-    Raises:
-        InputError: the source is not usable, or too short to be split; says what to change.
-        OSError: the disk is full. What was written is removed.
-    """
+    """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `prepare_text`."""
     source = open_bytes(config, cache_dir, workers=workers, progress=progress)
     settings = plain(config)
     for where in ("path", "url"):  # they do not decide what is read

@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -168,14 +167,6 @@ class WordPiece:
         }.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
-    def to_transformers(self) -> Any:
-        """Return the tokenizer of `transformers` that gives the same ids."""
-        from transformers import AutoTokenizer
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.save(folder)
-            return AutoTokenizer.from_pretrained(folder)
-
     @classmethod
     def load(cls, folder: str | Path) -> WordPiece:
         """Read what `save` or `transformers` wrote.
@@ -205,11 +196,7 @@ class ByteVocabulary:
 
 
 def train_tokenizer(documents: Iterable[str], config: TokenizerConfig) -> WordPiece:
-    """Learn the vocabulary that a config asks for, of `config.vocab_size` entries at most.
-
-    Args:
-        documents: read more than once, so not an iterator.
-        config: of a tokenizer that is trained.
+    """Learn the vocabulary that a config asks for; `documents` are read more than once.
 
     Raises:
         InputError: the documents hold no text; or no Chinese, where words of it are wanted.
@@ -225,14 +212,6 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
     random order of a hash table, and ties between merges are broken by those numbers. So the
     alphabet is counted and cut here, and its continuations are given in order, as if they were
     special tokens.
-
-    Args:
-        documents: read twice, so not an iterator.
-        vocab_size: entries, the five special tokens included; a small corpus may give fewer.
-        lowercase: see `WordPiece`.
-
-    Raises:
-        InputError: the documents hold no text.
     """
     tokenizer = _bert(models.WordPiece(unk_token=UNK), lowercase)
     characters = _characters(documents, tokenizer.normalizer)
@@ -285,19 +264,11 @@ def _characters(documents: Iterable[str], normalizer: Any) -> Counter[str]:
 def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> WordPiece:
     """Learn a vocabulary of Chinese words, as WoBERT has; a function of the words and their counts.
 
-        [PAD] … [MASK]       the five special tokens
-        WordPieces           of all that is not Chinese: at most a quarter of the entries
-        Chinese characters   that occur twice, the most frequent first: at most half of the rest
-        Chinese words        of two characters or more, as jieba cuts them, that occur twice, the
-                             most frequent first: all that is left
-
-    Args:
-        documents: read three times, so not an iterator.
-        vocab_size: entries at most, the five special tokens included.
-        lowercase: see `WordPiece`.
-
-    Raises:
-        InputError: the documents hold no Chinese.
+    [PAD] … [MASK]       the five special tokens
+    WordPieces           of all that is not Chinese: at most a quarter of the entries
+    Chinese characters   that occur twice, the most frequent first: at most half of the rest
+    Chinese words        of two characters or more, as jieba cuts them, that occur twice, the
+                         most frequent first: all that is left
     """
     counts: Counter[str] = Counter()
     for found in cut_words(documents, lowercase):

@@ -61,7 +61,7 @@ def epoch_buckets(
         source_lengths: tokens of each source, (N,).
         target_lengths: tokens of each target, (N,).
         bucket_tokens: pairs of a bucket × its longest side, at most.
-        seed: of the order.
+        seed: of the order, with the epoch.
         epoch: from 0.
 
     Raises:
@@ -131,14 +131,8 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
 class Updates:
     """The buckets of step 1, 2, …: those of one epoch after the other.
 
-    A step has `buckets_per_update` of them, the last one of an epoch what is left.
-
-    Args:
-        pairs: the training pairs.
-        tokens_per_update: see `roformer.config.wmt.TranslationTraining`.
-        bucket_tokens: see there; a step is that many tokens / this, rounded up, buckets of equal
-            budgets.
-        seed: of the order.
+    A step has `buckets_per_update` = ⌈tokens_per_update / bucket_tokens⌉ of them, of equal budgets,
+    the last one of an epoch what is left.
     """
 
     def __init__(self, pairs: Pairs, tokens_per_update: int, bucket_tokens: int, seed: int) -> None:
@@ -151,11 +145,7 @@ class Updates:
         self._epoch: tuple[int, list[Numbers]] = (-1, [])
 
     def update(self, number: int) -> list[Numbers]:
-        """Return the buckets of step `number`, from 1.
-
-        Raises:
-            InputError: a pair is longer than a bucket.
-        """
+        """Return the buckets of step `number`, from 1; see `epoch_buckets`."""
         epoch, place = self.locate(number)
         start = place * self.buckets_per_update
         return self._buckets(epoch)[start : start + self.buckets_per_update]
@@ -198,13 +188,7 @@ def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Number
 
 
 class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Padded batches, addressed by the numbers of the pairs they hold.
-
-    Args:
-        pairs: of a split.
-        pad_id: fills up the shorter ones.
-        end_id: `</s>`, with which a target begins too.
-    """
+    """Padded batches, addressed by the numbers of the pairs they hold."""
 
     def __init__(self, pairs: Pairs, pad_id: int, end_id: int) -> None:
         self.pairs, self.pad_id, self.end_id = pairs, pad_id, end_id

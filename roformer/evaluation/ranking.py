@@ -13,11 +13,7 @@ def ranking_accuracy(scores: NDArray[np.floating], labels: NDArray[Any]) -> floa
     """Return the share of triplets in which the closer document has the higher score, 0 to 1.
 
     A tie counts one half, so that a model that gives all pairs one score is at chance. NaN for no
-    triplets.
-
-    Args:
-        scores: (N, 2): of the pair with B, of the pair with C.
-        labels: (N,): 0 where B is closer, 1 where C is.
+    triplets. Scores (N, 2) are of the pairs with B and with C; labels (N,) are 0 where B is closer.
     """
     if not len(labels):
         return math.nan

@@ -13,7 +13,7 @@ from roformer.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn; the rules apply in this order.
+    """Settings of the draw of a token, applied in this order.
 
     Raises:
         InputError: a value out of its range.

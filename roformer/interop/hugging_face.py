@@ -318,15 +318,17 @@ def _read(source: str, folder: Path, commit: str | None) -> HuggingFaceModel:
             model = Classifier(config, vocab_size, outputs, dropout=0.0, activation=activation)
     state, unexpected = _load(folder, settings, kind, config)
     prefix = "encoder." if kind == "encoder" else ""
-    needed = {name: names_there(prefix + name, architecture) for name in model.state_dict()}
-    lost = [part for parts in needed.values() for part in parts if part not in state]
-    of_encoder = [
-        part for part in lost if part.startswith(f"{config.name}.") and "pooler" not in part
+    needed = [prefix + name for name in model.state_dict()]
+    lost = [
+        (name, part)
+        for name in needed
+        for part in names_there(name, architecture)
+        if part not in state
     ]
-    _check_encoder(of_encoder, unexpected, config)
+    _check_encoder([part for name, part in lost if name.startswith("encoder.")], unexpected, config)
     if TABLE in state and not is_rotary(state.pop(TABLE)):
         raise InputError(f"{TABLE} is not RoFormer's table (base 10000): it cannot be read")
-    flaw = f"lacks weights of its head: {', '.join(lost)}" if lost else None
+    flaw = f"lacks weights of its head: {', '.join(part for _, part in lost)}" if lost else None
     for name, original in TIED.items():
         original = original.format(prefix=config.name)
         if name not in state:
@@ -345,7 +347,7 @@ def _read(source: str, folder: Path, commit: str | None) -> HuggingFaceModel:
         )
     weights = from_transformers(state, architecture)
     if flaw is None:
-        own = {name: weights[prefix + name] for name in needed}
+        own = {name.removeprefix(prefix): weights[name] for name in needed}
         model.to_empty(device="cpu").load_state_dict(own)
     used = {part for name in weights for part in names_there(name, architecture)}
     return HuggingFaceModel(
@@ -379,14 +381,12 @@ def _check_encoder(lost: list[str], unexpected: list[str], config: EncoderConfig
         raise InputError(SECOND_VERSION)
     parts = re.compile(rf"({config.name}\.)?(embeddings|encoder)\.")
     more = [name for name in unexpected if parts.match(name)]
-    problems = [
-        f"{what} {', '.join(sorted(names)[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}, "
-        f"{why}"
-        for what, names, why in (
-            (f"{CONFIG} asks for", lost, "which are missing"),
-            ("there are", more, "which this encoder does not have"),
-        )
-        if names
-    ]
+    problems = [f"{CONFIG} asks for {_some(lost)}, which are missing"] if lost else []
+    problems += [f"there are {_some(more)}, which this encoder does not have"] if more else []
     if problems:
         raise InputError(f"lacks weights of the encoder or has others: {'; '.join(problems)}")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(sorted(names)[:4]) + more

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from roformer.config.lm import CausalConfig
-from roformer.models.transformer import Block, Stack, draw_weights, final_norm
+from roformer.models.transformer import Stack, draw_weights, final_norm
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import linear
 from roformer.nn.position import Positions, build_position
@@ -36,7 +36,7 @@ class CausalLM(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.embedding_dropout = Dropout(config.hidden_dropout)
-        self.blocks = Stack(Block, config, gradient_checkpointing=gradient_checkpointing)
+        self.blocks = Stack(config, gradient_checkpointing=gradient_checkpointing)
         self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
         self.reset_parameters()

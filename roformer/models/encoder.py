@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.config.schema import EncoderConfig
-from roformer.models.transformer import Block, Stack, draw_weights, final_norm
+from roformer.models.transformer import Stack, draw_weights, final_norm
 from roformer.nn.attention import additive_mask
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear, linear
@@ -38,7 +38,7 @@ class Encoder(nn.Module):
         self.token_types = nn.Embedding(config.token_types, config.hidden_size)
         self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.embedding_dropout = Dropout(config.hidden_dropout)
-        self.blocks = Stack(Block, config, gradient_checkpointing=gradient_checkpointing)
+        self.blocks = Stack(config, gradient_checkpointing=gradient_checkpointing)
         self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
 

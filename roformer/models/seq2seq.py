@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from roformer.config.wmt import Seq2SeqConfig
-from roformer.models.transformer import Block, DecoderBlock, Stack, draw_weights, final_norm
+from roformer.models.transformer import Stack, draw_weights, final_norm
 from roformer.nn.attention import additive_mask
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import linear
@@ -47,8 +47,8 @@ class Seq2Seq(nn.Module):
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout)
         recompute = {"gradient_checkpointing": gradient_checkpointing}
-        self.encoder = Stack(Block, config, **recompute)
-        self.decoder = Stack(DecoderBlock, config.decoder, **recompute)
+        self.encoder = Stack(config, **recompute)
+        self.decoder = Stack(config.decoder, source=True, **recompute)
         self.encoder_norm, self.decoder_norm = final_norm(config), final_norm(config)
         self.encoder_position = build_position(config.position, config)
         self.decoder_position = build_position(config.position, config.decoder)
@@ -95,7 +95,7 @@ class Seq2Seq(nn.Module):
         source = self.encode(input_ids, attention_mask)
         positions = Positions(torch.arange(decoder_input_ids.shape[-1], device=input_ids.device))
         x = self._embed(decoder_input_ids, positions, self.decoder_position)
-        x = self.decoder(x, positions, self.decoder_position, source.hidden, source.mask)
+        x = self.decoder(x, positions, self.decoder_position, None, *source)
         if predict is not None:
             x = x.flatten(0, 1)[predict]
         return self.logits(x)
@@ -155,7 +155,7 @@ class BeamDecoding:
             {"cache": cache, "seen": seen, "memory": memory}
             for cache, memory in zip(self.caches, self.memories, strict=True)
         ]
-        x = model.decoder(x, here, model.decoder_position, None, self.mask, each=each)
+        x = model.decoder(x, here, model.decoder_position, None, None, self.mask, each=each)
         return model.logits(x).view(-1, self.beams, model.tokens.num_embeddings)
 
     def reorder(self, parents: Tensor) -> None:

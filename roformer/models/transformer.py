@@ -1,4 +1,4 @@
-"""The blocks of all models, and the one loop that runs them.
+"""The block of all models, and the one loop over blocks.
 
 Positions come in through the seam of `roformer.nn.position`, in self-attention alone, never between
 the two sides of an encoder-decoder.
@@ -21,15 +21,25 @@ from roformer.nn.position import PositionEncoding, Positions
 
 
 class Block(nn.Module):
-    """Self-attention and feed-forward, each with its residual sum and norm."""
+    """Self-attention, attention to a source in a decoder, and feed-forward, each with residual and norm.
 
-    def __init__(self, config: TransformerConfig):
+    Args:
+        config: of the block.
+        source: whether it attends to a source, between self-attention and feed-forward.
+    """
+
+    def __init__(self, config: TransformerConfig, *, source: bool = False):
         super().__init__()
+        self.causal = config.causal
         self.attention = build_attention(config)
         self.attention_residual = Residual(config)
+        if source:
+            self.cross_attention = CrossAttention(
+                config.hidden_size, config.heads, config.attention_dropout
+            )
+            self.cross_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
-        self.causal = config.causal
 
     def forward(
         self,
@@ -37,61 +47,8 @@ class Block(nn.Module):
         positions: Positions,
         encoding: PositionEncoding,
         mask: Tensor | None,
-        **reading: Any,
-    ) -> Tensor:
-        """Return (B, T, D).
-
-        Args:
-            x: (B, T, D).
-            positions: of the T tokens.
-            encoding: of this layer.
-            mask: additive, or None.
-            reading: `cache` and `seen` of the attention, for incremental decoding.
-        """
-        x = self._attend(x, positions, encoding, mask, **reading)
-        return self._feed(x)
-
-    def _attend(
-        self,
-        x: Tensor,
-        positions: Positions,
-        encoding: PositionEncoding,
-        mask: Tensor | None,
-        **reading: Any,
-    ) -> Tensor:
-        residual = self.attention_residual
-        attended = self.attention(
-            residual.before(x), positions, encoding, mask, causal=self.causal, **reading
-        )
-        return residual.after(x, attended)
-
-    def _feed(self, x: Tensor) -> Tensor:
-        residual = self.feed_forward_residual
-        return residual.after(x, self.feed_forward(residual.before(x)))
-
-
-class DecoderBlock(Block):
-    """A `Block` that also attends to a source, between self-attention and feed-forward."""
-
-    def __init__(self, config: TransformerConfig):
-        nn.Module.__init__(self)  # weights are drawn in the order of the data flow
-        self.attention = build_attention(config)
-        self.attention_residual = Residual(config)
-        self.cross_attention = CrossAttention(
-            config.hidden_size, config.heads, config.attention_dropout
-        )
-        self.cross_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
-        self.causal = config.causal
-
-    def forward(  # type: ignore[override]
-        self,
-        x: Tensor,
-        positions: Positions,
-        encoding: PositionEncoding,
-        hidden: Tensor | None,
-        mask: Tensor | None,
+        hidden: Tensor | None = None,
+        source_mask: Tensor | None = None,
         *,
         memory: KeysValues | None = None,
         **reading: Any,
@@ -101,38 +58,48 @@ class DecoderBlock(Block):
         Args:
             x: (B, T, D); B may be a multiple of the rows of the source, whose targets lie side by
                 side: the beams of a sentence.
-            positions: of the T target tokens.
+            positions: of the T tokens.
             encoding: of this layer.
-            hidden: of the source, (B, S, D); not needed with `memory`.
-            mask: of the source, additive, (B, 1, 1, S) or None.
-            memory: keys and values of the source, if computed before.
-            reading: see `Block.forward`.
+            mask: of the self-attention, additive, or None.
+            hidden: of the source, (B, S, D).
+            source_mask: additive, (B, 1, 1, S), or None.
+            memory: keys and values of the source in place of `hidden`, if computed before.
+            reading: `cache` and `seen` of the attention, for incremental decoding.
         """
-        x = self._attend(x, positions, encoding, None, **reading)
-        if memory is None:
-            assert hidden is not None
+        residual = self.attention_residual
+        attended = self.attention(
+            residual.before(x), positions, encoding, mask, causal=self.causal, **reading
+        )
+        x = residual.after(x, attended)
+        if hidden is not None:
             memory = self.cross_attention.keys_values(hidden)
-        rows = memory[0].shape[0]
-        by_source = x.view(rows, -1, x.shape[-1])
-        residual = self.cross_attention_residual
-        attended = self.cross_attention(residual.before(by_source), memory, mask)
-        return self._feed(residual.after(by_source, attended)).view_as(x)
+        if memory is not None:
+            by_source = x.view(memory[0].shape[0], -1, x.shape[-1])
+            residual = self.cross_attention_residual
+            attended = self.cross_attention(residual.before(by_source), memory, source_mask)
+            x = residual.after(by_source, attended).view_as(x)
+        residual = self.feed_forward_residual
+        return residual.after(x, self.feed_forward(residual.before(x)))
 
 
 class Stack(nn.ModuleList):
     """A stack of blocks, each with the position encoding of its layer.
 
     Args:
-        block: `Block` or `DecoderBlock`.
         config: of the blocks.
+        source: see `Block`.
         gradient_checkpointing: recompute each block in the backward pass instead of keeping its
             activations: less memory, about a third more time.
     """
 
     def __init__(
-        self, block: type[Block], config: TransformerConfig, *, gradient_checkpointing: bool = False
+        self,
+        config: TransformerConfig,
+        *,
+        source: bool = False,
+        gradient_checkpointing: bool = False,
     ):
-        super().__init__(block(config) for _ in range(config.layers))
+        super().__init__(Block(config, source=source) for _ in range(config.layers))
         self.gradient_checkpointing = gradient_checkpointing
 
     def forward(
@@ -183,9 +150,9 @@ def draw_weights(
         positions: its encodings, which draw their own parameters.
         draw: fills a matrix or table in place, given the name of its module.
     """
-    theirs = {module for position in positions for module in position.modules()}
+    own = {module for position in positions for module in position.modules()}
     for name, module in model.named_modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)) and module not in theirs:
+        if isinstance(module, (nn.Linear, nn.Embedding)) and module not in own:
             draw(name, module.weight)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)

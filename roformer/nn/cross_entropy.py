@@ -15,15 +15,8 @@ from torch import Tensor
 def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Return Σ over rows of -(1-ε) log p(label) - ε/V Σ log p (Szegedy et al. 2016, section 7).
 
-    The same as `torch.nn.functional.cross_entropy(..., label_smoothing=ε, reduction="sum")`, in fp32.
-
-    Args:
-        logits: (K, V).
-        labels: (K,) class numbers; none is to be ignored.
-        smoothing: ε in [0, 1).
-
-    Returns:
-        A scalar, fp32.
+    The same as `torch.nn.functional.cross_entropy(..., label_smoothing=ε, reduction="sum")`, an fp32
+    scalar; logits (K, V), labels (K,) without any to ignore, smoothing ε in [0, 1).
     """
     return cast(Tensor, _SmoothedCrossEntropy.apply(logits, labels, smoothing))
 

@@ -73,11 +73,7 @@ class ScaledRotaryEmbedding(RotaryEmbedding):
 def ntk_frequencies(plain: Tensor, factor: float | Tensor) -> Tensor:
     """Return θ_i s^(-2(i-1)/(d-2)), the frequencies of base·s^(d/(d-2)) (bloc97 2023).
 
-    The fastest pair keeps its frequency and the slowest is interpolated by exactly s.
-
-    Args:
-        plain: θ_i, (d/2,).
-        factor: s ≥ 1, a number or a tensor of no dimensions.
+    The fastest pair of `plain` (d/2,) keeps its frequency, the slowest is interpolated by exactly s.
 
     Raises:
         ValueError: a single pair, which cannot be both the fastest and the slowest.
@@ -93,15 +89,8 @@ def dynamic_factor(length: Tensor | int, factor: float, trained_length: int) -> 
     """Return the factor for `ntk_frequencies` at this length: s·l/L - (s - 1), at least 1.
 
     It is 1 up to L, so that short texts are read as in training, and l/L where s is 1 (emozilla 2023;
-    the form with s is that of transformers' `dynamic`).
-
-    Args:
-        length: l, the largest position of the batch plus 1.
-        factor: s ≥ 1.
-        trained_length: L.
-
-    Returns:
-        A tensor of no dimensions, so that the device is not waited for.
+    the form with s is that of transformers' `dynamic`). l is the largest position of the batch plus 1.
+    The result is a tensor of no dimensions, so that nothing waits for the device.
     """
     beyond = torch.as_tensor(length).to(torch.float32) / trained_length - 1.0
     return 1.0 + factor * beyond.clamp(min=0.0)
@@ -114,11 +103,6 @@ def yarn_frequencies(plain: Tensor, base: float, yarn: encodings.YarnScaling) ->
     i(beta_fast), rounded down, to i(beta_slow), rounded up, the interpolated share rises from 0 to 1:
     Peng et al. 2023, section 3.2, with the ramp linear in i as in the authors' code and transformers
     (the paper's is linear in the number of turns).
-
-    Args:
-        plain: θ_i, (d/2,).
-        base: of θ_i.
-        yarn: s, L and both β.
     """
     dims = 2 * len(plain)
 

@@ -76,7 +76,7 @@ def changed(config: C, **values: Any) -> C:
 
 def with_pretraining(config: C) -> C:
     """Return a resolved config whose `init_from=auto` is the pre-training run, made if need be."""
-    if getattr(config, "init_from", None) != AUTO:
+    if not hasattr(config, "pretraining") or config.init_from != AUTO:
         return config
     return changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
 

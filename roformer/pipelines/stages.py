@@ -57,14 +57,14 @@ def folders_of(config: StagesConfig) -> list[Path]:
 
 
 def plan(config: StagesConfig) -> list[str]:
-    """Return a line for each stage: its size, its moments, and its learning rate over its updates."""
+    """Return a line for each stage: its size, its moments, and its learning rate over its steps."""
     lines = []
     for given, stage in zip(config.stages, stages_of(config), strict=True):
         training = stage.training
         rate = learning_rate(stage.schedule, stage.optimizer.learning_rate, training.steps)
         own = "its own schedule" if isinstance(given.schedule, ScheduleConfig) else "one schedule"
         lines.append(
-            f"{training.steps:,} updates of {training.batch_size} x {training.sequence_length} tokens, "
+            f"{training.steps:,} steps of {training.batch_size} x {training.sequence_length} tokens, "
             f"{'moments kept' if stage.keep_moments else 'new moments'}, {own}, learning rate "
             f"{rate(1):.2g} to {rate(training.steps):.2g}"
         )

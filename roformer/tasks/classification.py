@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.training import checkpoint
 from roformer.training.ranks import check_share, first_process
-from roformer.training.task import Batch, Opened, Task, tokens_in
+from roformer.training.task import Batch, Opened, Task, cost
 
 Labels = NDArray[np.number]
 Scores = NDArray[np.float32]
@@ -176,8 +177,8 @@ class ExamplesTask(Task):
     def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
         """Return what a file of predictions says of each example between its index and outputs."""
 
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        share = self.epochs.share(update, rank, world_size)
+    def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
+        share = self.epochs.share(step, rank, world_size)
         micro = self.micro_batch() or len(share)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
 
@@ -189,8 +190,20 @@ class ExamplesTask(Task):
     def samples(self, key: Any) -> list[int]:
         return [int(number) for number in key]
 
+    def texts(self, batch: Batch) -> list[str]:
+        """Return the examples, the pairs of a triplet with a bar between them."""
+        ids = batch["input_ids"]
+        ends = batch.get("attention_mask", torch.ones_like(ids)).sum(-1).flatten().tolist()
+        rows = zip(ids.flatten(0, -2).tolist(), ends, strict=True)
+        read = [self.tokenizer.decode(row[:end]) for row, end in rows]
+        each = len(read) // len(ids)
+        return [" | ".join(read[i : i + each]) for i in range(0, len(read), each)]
+
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"])
+
+    def tokens(self, batch: Batch) -> int:
+        return int(batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.summed_loss(self.outputs(model, batch), batch["labels"])
@@ -285,16 +298,6 @@ class ClassificationTask(ExamplesTask):
             dropout=self.config.training.head_dropout,
             gradient_checkpointing=self.config.runtime.gradient_checkpointing,
         )
-
-    def texts(self, batch: Batch) -> list[str]:
-        ends = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum(1)
-        return [
-            self.tokenizer.decode(ids[:end].tolist())
-            for ids, end in zip(batch["input_ids"], ends.tolist(), strict=True)
-        ]
-
-    def tokens(self, batch: Batch) -> int:
-        return tokens_in(batch)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
@@ -435,21 +438,8 @@ class TripletTask(ExamplesTask):
         size = self.config.runtime.micro_batch_size
         return max(1, size // 2) if size else None
 
-    def texts(self, batch: Batch) -> list[str]:
-        ids = batch["input_ids"]
-        ends = batch.get("attention_mask", torch.ones_like(ids)).sum(-1)
-        return [
-            " | ".join(
-                self.tokenizer.decode(row[:end]) for row, end in zip(pairs, lengths, strict=True)
-            )
-            for pairs, lengths in zip(ids.tolist(), ends.tolist(), strict=True)
-        ]
-
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
-
-    def tokens(self, batch: Batch) -> int:
-        return int(batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum())
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the scores of n triplets, (n, 2) fp32: of the pair with B, of the pair with C."""
@@ -529,8 +519,7 @@ class TripletTask(ExamplesTask):
         }
         told = [f"{name} {value:.1%}" for name, value in metrics.items() if "/accuracy" in name]
         return [
-            f"{', '.join(told)} after {summary['steps']:,} steps, {summary['tokens']:,} tokens, "
-            f"{summary['wall_seconds']:.0f} s [{summary['status']}]",
+            f"{', '.join(told)} after {cost(summary)} [{summary['status']}]",
             f"run: {run}",
         ]
 
@@ -548,24 +537,15 @@ def start_of(config: FinetuneConfig | ScmConfig) -> Start:
         InputError: see `find_start`; or the weights of triplets read words where characters are
             wanted, or the other way round.
     """
-    wanted = config.tokenizer
+    wanted = tokenizer = config.tokenizer
     if isinstance(config, FinetuneConfig):
-        name, task, data = config.task_name, config.task[config.task_name], config.data
-        return _find(config, wanted, lambda: task_texts(name, task, data))
-    # Of weights that are read it says the level of the tokens; which ones they are is the weights'.
-    level_alone = config.init_from != SCRATCH and wanted is not None and wanted.source == "train"
-    triplets = config.data
-    start = _find(config, None if level_alone else wanted, lambda: training_texts(triplets))
-    if wanted is not None and start.tokenizer.words != wanted.words:
-        raise InputError(
-            f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
-            f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
-        )
-    return start
-
-
-def _find(config: FinetuneConfig | ScmConfig, tokenizer: Any, texts: Any) -> Start:
-    return find_start(
+        name = config.task_name
+        texts = partial(task_texts, name, config.task[name], config.data)
+    else:
+        texts = partial(training_texts, config.data)
+        if config.init_from != SCRATCH and wanted is not None and wanted.source == "train":
+            tokenizer = None  # it says the level of the tokens; which ones they are is the weights'
+    start = find_start(
         config.init_from,
         config.init_revision,
         config.model,
@@ -573,6 +553,13 @@ def _find(config: FinetuneConfig | ScmConfig, tokenizer: Any, texts: Any) -> Sta
         config.runtime.runs_dir,
         texts,
     )
+    triplets = isinstance(config, ScmConfig)
+    if triplets and wanted is not None and start.tokenizer.words != wanted.words:
+        raise InputError(
+            f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
+            f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
+        )
+    return start
 
 
 def open_finetuning(config: FinetuneConfig) -> Opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ class BlockTask(Task):
     entropy: float
     """In nats, of the validation sample: what knowing frequencies alone is worth."""
 
-    def keys(self, update: int, rank: int, world_size: int) -> list[range]:
+    def keys(self, step: int, rank: int, world_size: int) -> list[range]:
         size = self.config.training.batch_size
-        return self._share(range((update - 1) * size, update * size), rank, world_size)
+        return self._share(range((step - 1) * size, step * size), rank, world_size)
 
     def _share(self, numbers: range, rank: int, world_size: int) -> list[range]:
         return share_of(numbers, rank, world_size, self.config.runtime.micro_batch_size)
@@ -65,9 +66,9 @@ class BlockTask(Task):
             f"run: {run}",
         ]
 
+    @abstractmethod
     def scores(self, metrics: dict[str, float]) -> str:
         """Return the final metrics in words."""
-        raise NotImplementedError
 
 
 class MaskedLMTask(BlockTask):

@@ -84,10 +84,10 @@ class TranslationTask(Task):
         mean = float(text.train.target.lengths.mean())
         self.flops_per_token = seq2seq_flops_per_token(config.model, tokenizer.size, round(mean))
 
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
+    def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         micro = self.config.runtime.micro_batch_size
         keys = []
-        for bucket in share(self.updates.update(update), rank, world_size):
+        for bucket in share(self.updates.update(step), rank, world_size):
             size = micro or len(bucket)
             keys += [bucket[i : i + size] for i in range(0, len(bucket), size)]
         return keys

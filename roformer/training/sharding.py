@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
 
-UNITS = ("Block", "DecoderBlock")
+UNITS = ("Block",)
 """Classes of modules that are gathered one at a time."""
 
 

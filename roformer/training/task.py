@@ -45,8 +45,8 @@ class Task(ABC):
     """How many of the newest checkpoints the conclusion needs, whatever the runtime keeps."""
 
     @abstractmethod
-    def keys(self, update: int, rank: int, world_size: int) -> list[Any]:
-        """Return the micro-batches of this rank in update 1, 2, …: at least one."""
+    def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
+        """Return the micro-batches of this rank in step 1, 2, …: at least one."""
 
     @abstractmethod
     def samples(self, key: Any) -> list[int]:

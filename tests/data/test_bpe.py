@@ -95,14 +95,6 @@ def test_unseen_characters_and_spelt_out_special_tokens_are_text(words, text):
         assert bpe.decode_batch([ids], "en") == [text]
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_a_text_full_of_special_spellings_merges_none_of_them(words):
-    lines = ["</s> <pad> a</s>b <unk>"] * 50
-    bpe = joint_bpe(lines, lines, BpeConfig(words=words, merges=500))
-    (ids,) = bpe.encode_batch(lines[:1], "en")
-    assert min(ids) >= len(SPECIAL_TOKENS)
-
-
 def test_special_tokens_are_dropped_and_broken_bytes_replaced():
     bpe = BPE("bytes")
     (ids,) = bpe.encode_batch(["ß"], "de")
@@ -110,15 +102,6 @@ def test_special_tokens_are_dropped_and_broken_bytes_replaced():
     assert bpe.decode_batch([spread, [], [bpe.pad_id]], "de") == ["ß", "", ""]
     alone = 3 + ALPHABET.index("Ã")  # the first of two bytes
     assert bpe.decode_batch([[alone]], "de") == ["\ufffd"]
-
-
-def test_words_are_those_of_moses():
-    (words,) = split_words(["He's a well-known man, e.g. in the U.S."], "moses", "en")
-    assert words == "He 's a well @-@ known man , e.g. in the U.S."
-    assert split_words(["Er sagt, z.B. 1.000,50 €."], "moses", "de") == [
-        "Er sagt , z.B. 1.000,50 € ."
-    ]
-    assert split_words([" a  b "], "bytes", "en") == [" a  b "]
 
 
 def test_a_language_that_is_not_the_tokenizers_is_refused():
@@ -145,12 +128,6 @@ def test_two_merges_that_make_one_entry_are_both_counted():
     assert there_and_back(bpe, "abcab", "en") == "abcab"
 
 
-def test_a_short_text_gives_fewer_merges():
-    bpe = joint_bpe(["aa aa"], ["bb", "c"], BpeConfig(words="bytes", merges=1000))
-    assert bpe._learnt == [("a", "a")] and bpe.size == 3 + 256 + 1
-    assert joint_bpe([], [], BpeConfig(words="bytes")).merges == 0
-
-
 def test_learning_is_joint_and_the_same_every_time():
     bpe = BPE("moses")
     assert trained("moses").fingerprint == bpe.fingerprint
@@ -162,18 +139,6 @@ def test_learning_is_joint_and_the_same_every_time():
         for name, of in (("both", bpe), ("en", english), ("de", german))
     }
     assert count["both"] < min(count["en"], count["de"])
-
-
-def test_the_fingerprint_is_of_all_that_decides():
-    bpe = BPE("bytes")
-    others = [
-        Bpe(bpe._learnt[:-1], "bytes", "en", "de"),
-        Bpe(bpe._learnt, "moses", "en", "de"),
-        Bpe(bpe._learnt, "bytes", "en", "fr"),
-        Bpe(bpe._learnt, "bytes", "de", "en"),
-    ]
-    assert len({bpe.fingerprint, *(other.fingerprint for other in others)}) == 5
-    assert Bpe(bpe._learnt, "bytes", "en", "de").fingerprint == bpe.fingerprint
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from roformer.config.build import build
 from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
 from roformer.data.sources import pieces as byte_sources
 from roformer.data.text import PreparedBytes, prepare_bytes
-from roformer.data.tokenizers import ByteVocabulary
 from roformer.data.toy.docstrings import docstring_documents
 from roformer.errors import InputError
 
@@ -75,18 +74,6 @@ def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path):
     (folder / "c.parquet").write_bytes(b"passed over")
     text = prepare(folder, tmp_path / "cache", valid_fraction=0.2, test_fraction=0.2)
     assert written(text) == b"\r\nfirst\x00" + "éins\n\nzwei\n\n".encode()
-
-
-def test_what_is_prepared_is_not_read_again_and_another_text_is(tmp_path, monkeypatch):
-    (tmp_path / "a.txt").write_bytes(TEXT)
-    first = prepare(tmp_path / "a.txt", tmp_path / "cache")
-    with monkeypatch.context() as patch:
-        patch.setattr(byte_sources.ByteFiles, "rows", None)
-        assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint == first.fingerprint
-    other = prepare(tmp_path / "a.txt", tmp_path / "cache", valid_fraction=0.06)
-    assert (other.folder, other.fingerprint) != (first.folder, first.fingerprint)
-    (tmp_path / "a.txt").write_bytes(TEXT[::-1])
-    assert prepare(tmp_path / "a.txt", tmp_path / "cache").fingerprint != first.fingerprint
 
 
 def test_nothing_is_read_beyond_the_most_bytes(tmp_path):
@@ -224,10 +211,3 @@ def test_a_download_that_fails_is_one_line_and_leaves_nothing(site, tmp_path, fa
         prepare_bytes(site.config, tmp_path / "cache", progress=False)
     assert "\n" not in str(error.value)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-
-
-def test_the_vocabulary_is_every_byte(tmp_path):
-    vocabulary = ByteVocabulary()
-    vocabulary.save(tmp_path)
-    assert vocabulary.size == 256
-    assert json.loads((tmp_path / "bytes.json").read_text()) == {"vocabulary": "bytes", "size": 256}

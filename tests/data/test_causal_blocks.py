@@ -76,10 +76,6 @@ def test_the_validation_sample_is_windows_of_whole_blocks(numbered, longest):
         assert (read == np.concatenate([base[block][1] for block in sample])).all()
 
 
-def test_the_whole_split_may_be_the_sample(numbered):
-    assert validation_sample(numbered(101), 10, 99, 1) == list(range(10))
-
-
 def test_too_little_text_is_one_line(numbered):
     with pytest.raises(InputError, match="has 20 tokens, less than one block of 20"):
         CausalBlocks(numbered(20), 20)

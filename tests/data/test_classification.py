@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast
@@ -51,12 +50,6 @@ def test_single_texts_lose_their_end():
     assert inputs.too_long.tolist() == [True, False]
 
 
-def test_a_batch_without_padding_has_no_mask():
-    inputs = Inputs([[5, 6], [7, 8]], None, None, WORDS, 8)
-    assert set(inputs[[0, 1]]) == {"input_ids", "token_type_ids"}
-    assert "attention_mask" in Inputs([[5, 6], [7]], None, None, WORDS, 8)[[0, 1]]
-
-
 LENGTHS = st.lists(st.integers(3, 128), min_size=1, max_size=300).map(np.array)
 
 
@@ -100,8 +93,3 @@ def test_evaluation_covers_every_example_once_longest_first(lengths, batch_size)
     numbers = np.concatenate(batches)
     assert sorted(numbers) == list(range(len(lengths)))
     assert (np.diff(lengths[numbers]) <= 0).all()
-
-
-def test_scores_are_single_precision():
-    batch = Inputs([[5]], None, np.array([3.5], dtype=np.float32), WORDS, 8)[[0]]
-    assert batch["labels"].dtype == torch.float32

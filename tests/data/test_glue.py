@@ -1,7 +1,6 @@
 """GLUE tasks from the Hub, grammars and files: the same rows, prepared in the same way."""
 
 import json
-import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ import pytest
 
 from roformer.config.glue import BuiltinGlue
 from roformer.data import examples as glue
-from roformer.data.examples import prepare_task, read_examples
+from roformer.data.examples import read_examples
 from roformer.data.store import read_table
 from roformer.data.tokenizers import WordPiece
 from roformer.data.toy import glue as grammars
@@ -80,11 +79,6 @@ def test_the_hub_is_read_by_name_revision_and_split(hub, tmp_path):
     assert rows("rte", HUB) == [(i, *row) for i, row in enumerate(PAIRS["train"])]
 
 
-def test_the_index_is_the_hubs_own(hub):
-    hub.tables["train"] = hub.tables["train"] | {"idx": [9, 4, 25]}
-    assert [index for index, *_ in rows("rte", HUB)] == [9, 4, 25]
-
-
 @pytest.mark.parametrize(
     "names", [["not_entailment", "entailment"], ["entailment", "other"], ["e"]]
 )
@@ -95,12 +89,6 @@ def test_labels_in_another_order_than_the_hubs_are_refused(hub, names):
     message = str(caught.value)
     assert "numbers its labels ['entailment', 'not_entailment']" in message
     assert f"task.rte.labels={task.labels}" in message and "\n" not in message
-
-
-def test_classes_are_no_scores(hub):
-    task = replace(TASKS["rte"], labels=None, scores=(0, 5), metrics=["pearson"])
-    with pytest.raises(InputError, match=r"numbers its labels .* but task\.rte\.labels=None"):
-        read_examples("rte", task, HUB, "train")
 
 
 @pytest.mark.parametrize(
@@ -126,18 +114,6 @@ def test_a_missing_hub_column_lists_those_there(hub):
         "nyu-mll/glue (qnli, train) has no column 'question', but sentence1, sentence2, label, idx: "
         "set task.qnli.texts"
     )
-
-
-def test_no_network_is_one_line_with_a_way_out(monkeypatch):
-    def load_dataset(path, *args, **options):
-        raise ConnectionError(f"Couldn't reach '{path}' on the Hub\nand a second line")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(InputError) as caught:
-        rows("rte", HUB)
-    message = str(caught.value)
-    assert message.startswith("nyu-mll/glue cannot be read from the Hugging Face Hub: Connection")
-    assert "data=files data.path=…" in message and "\n" not in message
 
 
 def test_scores_of_the_hub_are_the_decimals_of_the_files(tmp_path, hub):
@@ -218,28 +194,6 @@ def test_all_three_sources_give_the_same_rows_and_columns(hub, tmp_path, monkeyp
         assert {field.name: str(field.type) for field in schema} == expected
 
 
-@pytest.mark.parametrize("name", ["cola", "stsb"])
-def test_one_text_has_no_second_and_scores_are_floats(tmp_path, name):
-    content = {"cola": "x\t1\t\ta\n", "stsb": STSB + "0\ta\tb\t1.5\n"}[name]
-    data = write(tmp_path, name, train=content, dev=content)
-    assert rows(name, data) == [(0, "a", None, 1) if name == "cola" else (0, "a", "b", 1.5)]
-    split = prepare(name, data, tmp_path / "cache").split("train")
-    assert (split.ids_b is None) == (name == "cola")
-    assert split.labels.dtype == (np.int64 if name == "cola" else np.float32)
-
-
-def test_equal_content_has_an_equal_fingerprint_wherever_it_came_from(hub, tmp_path):
-    one = prepare("rte", HUB, tmp_path)
-    data = as_files(tmp_path / "glue")
-    other = prepare("rte", data, tmp_path)
-    assert one.folder != other.folder and one.fingerprint == other.fingerprint
-    file = tmp_path / "glue" / "RTE" / "dev.tsv"
-    file.write_text(file.read_text().replace("five", "fine"))
-    assert prepare("rte", data, tmp_path).fingerprint != one.fingerprint
-    cased = WordPiece(TOKENIZER.vocabulary, False)
-    assert prepare("rte", HUB, tmp_path, cased).fingerprint != one.fingerprint
-
-
 def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
     long = "word " * 700
     body = f"0\tone\t{long}\tentailment\n1\t\t[SEP] two\tentailment\n2\tx\ty\tnot_entailment\n"
@@ -252,17 +206,6 @@ def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
     assert {ids.dtype for ids in (*split.ids_a, *split.ids_b)} == {np.dtype("int32")}
     assert (split.index.dtype, split.labels.dtype) == (np.int64, np.int64)
     assert TOKENIZER.sep_id not in split.ids_b[1] and len(split.ids_b[0]) == 4 * 700
-
-
-def test_batches_of_the_tokeniser_do_not_show(tmp_path, monkeypatch):
-    body = "".join(f"{i}\t{'ab' * i}\t{'c' * (7 - i)}\tentailment\n" for i in range(1, 7))
-    data = write(tmp_path, "rte", train=RTE + body, dev=RTE + body)
-    whole = prepare("rte", data, tmp_path / "one")
-    monkeypatch.setattr(glue, "BATCH", 4)
-    cut = prepare("rte", data, tmp_path / "other")
-    assert cut.fingerprint == whole.fingerprint
-    for ours, theirs in zip(cut.split("train").ids_a, whole.split("train").ids_a, strict=True):
-        assert ours.tolist() == theirs.tolist()
 
 
 # --- the test split ------------------------------------------------------------------------------
@@ -301,10 +244,3 @@ def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_
     others.append(prepare("rte", moved, cache))
     assert len({first.folder, *(other.folder for other in others)}) == 5
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
-
-
-def test_progress_is_told_by_task(tmp_path, capsys):
-    prepare_task("rte", TASKS["rte"], as_files(tmp_path), TOKENIZER, str(tmp_path / "cache"))
-    told = capsys.readouterr().err
-    assert re.search(r"^rte: reading: 4 rows in [\d.]+ s$", told, re.M)
-    assert re.search(r"^rte: tokenizing: 4 rows in [\d.]+ s$", told, re.M)

@@ -9,19 +9,12 @@ import pandas
 import pytest
 
 from roformer.config.glue import FilesGlue
-from roformer.config.schema import TokenizerConfig
 from roformer.data import examples as glue
 from roformer.data.examples import read_examples, task_texts
-from roformer.data.tokenizers import load_wordpiece
 from roformer.errors import InputError
 from tests.data.glue_tasks import GOOD, MNLI, MRPC, RTE, STSB, TASKS, prepare, rows, write
 
 # --- the official folder -------------------------------------------------------------------------
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
-    data = write(tmp_path, "mrpc", train=MRPC + "1\t10\t11\tone\ttwo\n0\t12\t13\tthree\tfour\n")
-    assert rows("mrpc", data) == [(0, "one", "two", 1), (1, "three", "four", 0)]
 
 
 def test_quotes_are_text_and_do_not_hold_tabs_and_newlines_together(tmp_path):
@@ -54,15 +47,6 @@ def test_labels_are_numbers_or_names_in_the_order_of_the_task(tmp_path):
     assert [row.label for row in read_examples("rte", swapped, data, "train")] == [1, 0, 1, 0]
 
 
-def test_scores_are_numbers_within_their_range(tmp_path):
-    body = "0\ta\tb\t0.000\n1\tc\td\t3.8\n2\te\tf\t5\n"
-    assert [score for *_, score in rows("stsb", write(tmp_path, "stsb", train=STSB + body))] == [
-        0.0,
-        3.8,
-        5.0,
-    ]
-
-
 def test_parts_are_files_and_splits_of_their_own(tmp_path):
     def body(text, label):
         return f"{MNLI}0\t{text}\tb\tneutral\t{label}\n"
@@ -81,26 +65,6 @@ def test_parts_are_files_and_splits_of_their_own(tmp_path):
     assert glue.test_rows("mnli", TASKS["mnli"], data, "matched") == [(0, "x", "y")]
     with pytest.raises(InputError, match="has no split 'validation', but train, validation_m"):
         prepared.split("validation")
-
-
-def test_one_of_two_texts_may_be_empty(tmp_path):
-    data = write(tmp_path, "rte", train=RTE + "0\t\tb\tentailment\n1\ta\t\tentailment\n")
-    assert [row[1:3] for row in rows("rte", data)] == [("", "b"), ("a", "")]
-
-
-def test_cola_and_rte_are_their_yaml_and_nothing_else(tmp_path):
-    write(tmp_path, "cola", train="a\t1\t\tx y .\n", dev="a\t0\t*\ty x .\n")
-    data = write(tmp_path, "rte", train=RTE + GOOD, dev=RTE + GOOD)
-    for name, labels in (("cola", (1, 0)), ("rte", (0, 0))):
-        prepared = prepare(name, data, tmp_path / "cache")
-        assert prepared.manifest["labels"] == TASKS[name].labels
-        found = tuple(int(prepared.split(split).labels[0]) for split in ("train", "validation"))
-        assert found == labels
-
-
-def test_one_text_has_no_second_tokens(tmp_path):
-    data = write(tmp_path, "cola", train="x\t1\t\ta b\n", dev="x\t0\t\tc\n")
-    assert prepare("cola", data, tmp_path / "cache").split("train").ids_b is None
 
 
 def test_training_texts_are_those_of_train_alone(tmp_path):
@@ -171,25 +135,6 @@ def test_real_files_are_read_as_an_independent_reader_reads_them(real_glue, name
         expected = Counter(other[task.files.label])
         spelt = [label if label in expected else str(i) for i, label in enumerate(task.labels)]
         assert Counter(spelt[number] for number in labels) == expected
-
-
-def test_a_real_task_is_prepared_with_a_real_vocabulary(real_data, real_glue, tmp_path):
-    vocabulary = real_data / "vocab" / "bert-base-uncased.txt"
-    if not vocabulary.is_file():
-        pytest.skip("needs vocab/bert-base-uncased.txt")
-    tokenizer = load_wordpiece(TokenizerConfig(source=str(vocabulary)))
-    prepared = prepare("mrpc", FilesGlue(path=str(real_glue)), tmp_path, tokenizer)
-    assert prepared.manifest["label_counts"]["train"] == {
-        "not_equivalent": 1194,
-        "equivalent": 2473,
-    }
-    train = prepared.split("train")
-    assert len(train) == len(train.ids_a) == len(train.ids_b) == len(train.labels) == 3667
-    assert tokenizer.decode(train.ids_a[0]).startswith(
-        'amrozi accused his brother, whom he called "'
-    )
-    assert sum(map(len, (*train.ids_a, *train.ids_b))) == prepared.manifest["tokens"]["train"]
-    assert not any(tokenizer.unk_id in ids for ids in train.ids_a)
 
 
 # --- what is wrong in a folder -------------------------------------------------------------------
@@ -300,12 +245,6 @@ def test_a_file_that_is_not_a_task_is_named(tmp_path, name, content, message):
     with pytest.raises(InputError, match="^" + re.escape(message.format(file=file))) as caught:
         rows(name, data)
     assert "\n" not in str(caught.value)
-
-
-def test_a_split_of_bad_rows_alone_is_refused(tmp_path):
-    data = write(tmp_path, "rte", train=RTE + "1\ta\n")
-    with pytest.raises(InputError, match="rte has no usable row in train"):
-        rows("rte", replace(data, max_bad_rows=1))
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):

@@ -15,7 +15,6 @@ import threading
 import time
 
 import datasets
-import numpy as np
 import pyarrow
 import pytest
 from hypothesis import given
@@ -53,18 +52,6 @@ def test_what_is_written_in_any_batches_is_read_as_one_array(tmp_path_factory, b
     assert writer.rows == len(rows) and writer.tokens == sum(map(len, wanted))
     assert read_table(file)["text"].to_pylist() == [text for _, text in rows]
     assert [path.name for path in file.parent.iterdir()] == ["train.arrow"]
-
-
-@given(st.lists(st.lists(st.integers(0, 99))), st.data())
-def test_a_slice_of_a_stream_is_that_of_the_lists_one_after_the_other(lists, data):
-    stream, whole = (
-        TokenStream(TokenLists.of(lists)),
-        np.array([i for ids in lists for i in ids], np.int64),
-    )
-    border = st.none() | st.integers(-len(whole) - 2, len(whole) + 2)
-    a, b = data.draw(border), data.draw(border)
-    assert len(stream) == len(whole)
-    assert stream[a:b].dtype == np.int64 and stream[a:b].tolist() == whole[a:b].tolist()
 
 
 def test_mapped_tokens_pickle_as_a_file_name_and_lend_copies(tmp_path):

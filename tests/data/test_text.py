@@ -53,21 +53,6 @@ def test_documents_are_their_pieces_and_sep_in_the_order_of_the_source(prepared)
     assert len(split["valid"]) in range(40, 80)
 
 
-def test_the_manifest_accounts_for_everything(prepared):
-    manifest = prepared.manifest
-    assert str(prepared.folder.parents[2]) not in json.dumps(manifest)
-    assert sum(manifest["bytes"].values()) == sum(len(text.encode()) for text in TEXTS)
-    assert manifest["tokens"] == {"train": len(prepared.train), "valid": len(prepared.valid)}
-    assert manifest["source"]["files"][0]["file"] == "a.jsonl"
-    assert manifest["tokenizer"]["fingerprint"] == prepared.tokenizer.fingerprint
-    assert sorted(path.name for path in prepared.folder.iterdir()) == [
-        "manifest.json",
-        "tokenizer",
-        "train.arrow",
-        "valid.arrow",
-    ]
-
-
 def test_the_tokenizer_learns_from_train_alone(tmp_path):
     def held_out(text):
         return hashlib.sha256(text.encode()).digest()[0] < 0.2 * 256 - 1
@@ -132,20 +117,6 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path, prepared):
     assert types == ["large_list<item: uint32>", "large_list<item: uint16>"]
 
 
-def test_the_real_corpus_is_prepared(real_data, tmp_path):
-    vocabulary = str(real_data / "vocab" / "bert-base-uncased.txt")
-    config = FilesText(
-        path=str(real_data / "english" / "*.jsonl.gz"),
-        tokenizer=TokenizerConfig(source=vocabulary),
-        max_documents=60,
-    )
-    prepared = prepare_text(config, tmp_path, progress=False)
-    assert sum(prepared.manifest["rows"].values()) == 60
-    unknown = np.mean(prepared.train[:] == prepared.tokenizer.unk_id)
-    assert unknown < 0.001
-    assert prepared.tokenizer.decode(documents(prepared, "train")[0][:4]).isascii()
-
-
 # --- the cache -----------------------------------------------------------------------------------
 
 
@@ -197,17 +168,6 @@ def test_chinese_words_are_prepared_as_any_text(tmp_path):
     assert few.manifest["source"]["rows_read"] == sum(few.manifest["rows"].values()) == 30
     keys = {identity(c) for c in (config, fewer, other)}
     assert len(keys) == 3
-
-
-def test_documents_of_the_real_cases_are_read_by_their_field(tmp_path, real_data):
-    """CAIL2019-SCM's rows have three texts: data.text_field names the one that is read."""
-    tokenizer = TokenizerConfig(vocab_size=4000, words="jieba")
-    path = str(real_data / "cail2019-scm" / "validation.jsonl.gz")
-    text = prepare_text(
-        FilesText(path=path, text_field="B", tokenizer=tokenizer), tmp_path, progress=False
-    )
-    assert text.manifest["source"]["rows_read"] == 80
-    assert text.tokenizer.encode("原告诉称")[0] != text.tokenizer.unk_id
 
 
 def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):

@@ -61,11 +61,6 @@ def test_training_is_a_function_of_the_text_whatever_the_threads():
     assert here == {train_on_one_thread()}
 
 
-def test_training_does_not_depend_on_the_order_of_documents():
-    one, other = (train_wordpiece(texts, 200, lowercase=True) for texts in (TEXTS, TEXTS[::-1]))
-    assert one.vocabulary == other.vocabulary
-
-
 def test_a_vocabulary_has_the_size_asked_for_and_the_specials_first(tokenizer):
     assert tokenizer.size == len(set(tokenizer.vocabulary)) == 200
     assert tokenizer.vocabulary[:5] == SPECIAL_TOKENS
@@ -94,11 +89,6 @@ def test_continuation_marks_pieces_inside_words(tokenizer):
     assert int((~tokenizer.continuation[ids]).sum()) == 2 < len(ids)
 
 
-def test_decoding_joins_the_pieces(tokenizer):
-    assert tokenizer.decode(tokenizer.encode("banslllks dart.")) == "banslllks dart."
-    assert tokenizer.decode([tokenizer.mask_id]) == "[MASK]"
-
-
 @given(st.lists(st.text(max_size=40), max_size=4))
 @settings(max_examples=50, deadline=None)
 def test_a_batch_is_its_texts_one_by_one(texts):
@@ -120,18 +110,16 @@ def test_transformers_opens_what_was_saved_with_equal_ids(tokenizer, folder):
     assert theirs("a [MASK]")["input_ids"][-2] == tokenizer.mask_id
 
 
-def test_loading_returns_what_was_saved(tokenizer, folder):
+def test_loading_returns_what_we_or_transformers_saved(tokenizer, folder):
     loaded = WordPiece.load(folder)
     assert loaded.fingerprint == tokenizer.fingerprint
     assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
     (folder / "vocab.txt").rename(folder / "aside")
     assert WordPiece.load(folder).fingerprint == tokenizer.fingerprint  # from tokenizer.json
     (folder / "aside").rename(folder / "vocab.txt")
-
-
-def test_loading_reads_what_transformers_saved(tokenizer, folder, tmp_path):
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
-    assert WordPiece.load(tmp_path).fingerprint == tokenizer.fingerprint
+    theirs = folder / "theirs"
+    AutoTokenizer.from_pretrained(folder).save_pretrained(theirs)
+    assert WordPiece.load(theirs).fingerprint == tokenizer.fingerprint
 
 
 def test_the_fingerprint_tells_order_and_case_apart():
@@ -146,11 +134,6 @@ def test_the_real_vocabulary_is_read(real_data):
     bert = load_wordpiece(TokenizerConfig(source=source))
     assert (bert.size, bert.pad_id, bert.mask_id) == (30522, 0, 103)
     assert bert.encode("Hello, embeddings!") == [7592, 1010, 7861, 8270, 4667, 2015, 999]
-
-
-def test_the_library_threads_are_off_between_calls(tokenizer):
-    tokenizer.encode_batch(["a"])
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
 
 
 # --- what is wrong -------------------------------------------------------------------------------
@@ -175,11 +158,6 @@ def test_a_broken_vocabulary_names_file_and_line(tmp_path, content, message):
     for source in (file, tmp_path):
         with pytest.raises(InputError, match="^" + re.escape(f"{file}{message}")):
             load_wordpiece(TokenizerConfig(source=str(source)))
-
-
-def test_windows_line_ends_are_read(tmp_path):
-    (file := tmp_path / "vocab.txt").write_bytes("\r\n".join([*GOOD, ""]).encode())
-    assert load_wordpiece(TokenizerConfig(source=str(file))).vocabulary == tuple(GOOD)
 
 
 def test_a_missing_path_says_what_can_be_given(tmp_path):
@@ -236,9 +214,3 @@ def test_no_network_is_one_line_with_a_way_out(monkeypatch):
 def test_training_wants_text():
     with pytest.raises(InputError, match="hold no text"):
         train_wordpiece([" ", "\n"], 100, lowercase=True)
-
-
-def test_saved_files_are_json_and_lines(folder, tokenizer):
-    assert json.loads((folder / "tokenizer_config.json").read_text())["mask_token"] == "[MASK]"
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    assert lines == [*tokenizer.vocabulary, ""]

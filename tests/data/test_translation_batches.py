@@ -6,10 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.data.sources.files import text_lines
 from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import (
-    WINDOW,
     Pairs,
     TranslationBatches,
     Updates,
@@ -83,18 +81,6 @@ def test_buckets_are_full_pad_little_and_come_in_random_order():
     assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.2
 
 
-def test_pairs_meet_others_in_the_next_epoch():
-    source, target = many(20_000)
-    first, second = (epoch_buckets(source, target, 512, 0, epoch) for epoch in (0, 1))
-    home = np.empty(len(source), np.int64)
-    for number, bucket in enumerate(second):
-        home[bucket] = number
-    # How likely two of one bucket are together again: about one in as many as there are windows.
-    windows = len(first) / WINDOW
-    again = [((np.bincount(home[bucket]) / len(bucket)) ** 2).sum() for bucket in first]
-    assert windows > 10 and np.mean(again) < 3 / windows
-
-
 def test_the_last_bucket_is_no_single_pair():
     # 4 to a bucket: 4 + 4 + 1 would be the greedy cut.
     source = target = np.full(9, 10)
@@ -121,24 +107,6 @@ def test_evaluation_takes_every_pair_once_longest_first(lengths, budget):
         assert tokens(bucket, source, target) <= budget or len(bucket) == 1
     longest = np.maximum(source, target)[np.concatenate(buckets)]
     assert (np.diff(longest) <= 0).all()
-
-
-def test_nothing_to_evaluate_gives_no_bucket():
-    empty = np.empty(0, np.int64)
-    assert evaluation_buckets(empty, empty, 10) == []
-
-
-def test_multi30k_pads_little(real_data):
-    folder = real_data / "multi30k"
-    if not folder.is_dir():
-        pytest.skip(f"needs {folder}")
-    # Words for tokens: nothing to train.
-    source, target = (
-        np.array([len(line.split()) + 1 for _, line in text_lines(folder / f"train.{language}.gz")])
-        for language in ("en", "de")
-    )
-    buckets = epoch_buckets(source, target, 4096, 0, 0)
-    assert padding(buckets, source) < 0.05 and padding(buckets, target) < 0.08
 
 
 # --- updates -------------------------------------------------------------------------------------
@@ -172,22 +140,6 @@ def test_a_late_update_is_the_same_without_the_ones_before_it():
     assert other.locate(199)[0] > 10
 
 
-def test_only_one_epoch_is_cut_at_a_time(monkeypatch):
-    from roformer.data import translation_batches
-
-    cut = []
-
-    def counted(*args):
-        cut.append(args[-1])
-        return epoch_buckets(*args)
-
-    monkeypatch.setattr(translation_batches, "epoch_buckets", counted)
-    updates = Updates(with_lengths(*many(500)), 900, 300, seed=0)
-    for number in range(1, 100):
-        updates.update(number)
-    assert cut == sorted(set(cut)) and cut[0] == 0
-
-
 # --- ranks ---------------------------------------------------------------------------------------
 
 
@@ -204,11 +156,6 @@ def test_shares_of_all_ranks_are_the_update(lengths, budget, world_size):
     assert sorted(number for s in shares for part in s for number in part.tolist()) == whole
     if len(buckets) >= world_size:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_one_rank_takes_all():
-    buckets = [np.array([3, 1]), np.array([2])]
-    assert [part.tolist() for part in share(buckets, 0, 1)] == [[3, 1], [2]]
 
 
 def test_fewer_buckets_than_ranks_are_cut_in_slices():
@@ -246,12 +193,6 @@ def test_a_batch_in_full():
     types = {field: values.dtype for field, values in batch.items()}
     assert types.pop("attention_mask") == torch.bool
     assert set(types.values()) == {torch.int64}
-
-
-def test_no_mask_where_no_source_is_padded():
-    batch = TranslationBatches(PAIRS, PAD, END)[np.array([0, 2])]
-    assert batch["input_ids"].tolist() == [[5, 6, END], [8, 9, END]]
-    assert "attention_mask" not in batch and batch["labels"].tolist()[0][-1] == -100
 
 
 SENTENCES = st.lists(st.lists(st.integers(2, 99), max_size=12), min_size=1, max_size=20)

@@ -11,28 +11,20 @@ from safetensors.torch import load_file
 
 from roformer.cli import compose
 from roformer.config.build import build
-from roformer.config.schema import PretrainConfig
+from roformer.pipelines import registry
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
 
-SMALL = [
-    "recipe=smoke",
-    "tracker=none",
-    "data=files",
-    "data.tokenizer.vocab_size=200",
-    "training.steps=24",
-    "training.batch_size=8",
-    "training.sequence_length=32",
-    "training.log_every=4",
-    "training.evaluate_every=12",
-    "training.checkpoint_every=6",
-    "training.valid_sequences=16",
-    "runtime.device=cpu",
-    "runtime.progress=false",
-    "runtime.keep_checkpoints=10",
-    # A test must not change the process that the others run in.
-    "runtime.tune_process=false",
+QUIET = ["runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"]
+"""On any machine alike; and a test must not change the process that the others run in."""
+STEPS = ["steps=24", "log_every=4", "evaluate_every=12", "checkpoint_every=6"]
+BLOCKS = [
+    *(f"training.{key}" for key in (*STEPS, "batch_size=8", "sequence_length=32")),
+    *("training.valid_sequences=16", "runtime.keep_checkpoints=10"),
 ]
+COMMON = ["recipe=smoke", "tracker=none", *QUIET]
+SMALL = [*COMMON, "data=files", "data.tokenizer.vocab_size=200", *BLOCKS]
+DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 
 
 def write_corpus(path: Path, documents: int = 300) -> None:
@@ -66,7 +58,7 @@ def arguments(corpus, tmp_path):
 
 @pytest.fixture
 def stop_at(monkeypatch):
-    """Return a function that makes the process die when it begins update `step`."""
+    """Return a function that makes the process die when it begins step `step`."""
 
     def stop(step):
         update = Loop._update
@@ -82,17 +74,41 @@ def stop_at(monkeypatch):
     return stop
 
 
-def small_run(arguments, *overrides, runs="runs"):
-    """Run in this process; return (summary, run folder)."""
+@pytest.fixture
+def resumed(stop_at):
+    """Return a function that runs until it dies when it begins a step, and then to the end.
+
+    It takes the step, the function that runs and its arguments, returns what the second call does;
+    `then` are overrides of that one alone.
+    """
+
+    def run(step, start, *given, then=(), **named):
+        go_on = stop_at(step)
+        with pytest.raises(KeyboardInterrupt):
+            start(*given, **named)
+        go_on()
+        return start(*given, *then, **named)
+
+    return run
+
+
+def run_in_process(pipeline, arguments, *overrides, runs="runs"):
+    """Run a pipeline in this process, its runs beside `runtime.runs_dir`; return (summary, folder)."""
     AcceleratorState._reset_state()
     PartialState._reset_state()
-    where = next(a for a in arguments if a.startswith("runtime.runs_dir="))
-    config = build(
-        PretrainConfig,
-        compose("pretrain", [*arguments, *overrides, f"{where.removesuffix('runs')}{runs}"]),
+    given = [*arguments, *overrides]
+    where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
+    folder = Path(where).with_name(runs)
+    schema = registry.load(registry.get(pipeline).config)
+    summary = train(
+        pipeline, build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
     )
-    summary = train("pretrain", config)
-    return summary, Path(config.runtime.runs_dir) / "pretrain" / summary["run_id"]
+    return summary, folder / pipeline / summary["run_id"]
+
+
+def small_run(arguments, *overrides, runs="runs"):
+    """Pre-train in this process; see `run_in_process`."""
+    return run_in_process("pretrain", arguments, *overrides, runs=runs)
 
 
 def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:

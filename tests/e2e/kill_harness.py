@@ -1,10 +1,10 @@
 """Start the real scripts often and cheaply, and kill them where it hurts.
 
-Importing everything takes longer than a small run. So one process, the nursery, imports it once and
-forks a child for every start; the child runs the script as `python scripts/….py …` would. Before,
+Importing everything takes longer than a small run. So one process, the fork server, imports it once
+and forks a child for every start; the child runs the script as `python scripts/….py …` would. Before,
 it wraps functions (replaces none), so that it can tell over a pipe that it has come to a certain
-phase: inside an update, between two files of a checkpoint, in half a line of metrics.jsonl. There it
-is killed from outside, at once or after a while; at the end of the phase it waits for its death.
+phase: inside a step, between two files of a checkpoint, in half a line of metrics.jsonl. There it is
+killed from outside, at once or after a while; at the end of the phase it waits for its death.
 """
 
 from __future__ import annotations
@@ -29,11 +29,6 @@ PATIENCE = 120
 """Seconds after which a child that nobody killed gives up."""
 
 
-Phase = str | Callable[..., str | None]
-"""A name, or a function of the wrapped one's arguments that returns it."""
-Mess = Callable[..., object]
-
-
 class Plan(NamedTuple):
     """Where a child dies: in the phase's `occurrence`-th coming, `delay` seconds after it began."""
 
@@ -46,11 +41,12 @@ IMPORTED = (
     *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
     *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
     *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.glue"),
+    *("evaluate", "roformer.evaluation.glue_metrics"),
 )
 """What a start would import, also late: wandb imports the most when it begins a run."""
 
 
-class Nursery:
+class ForkServer:
     """The process that forks the children; one at a time. Use as a context."""
 
     def __init__(self) -> None:
@@ -63,7 +59,7 @@ class Nursery:
             env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
         )
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -185,64 +181,41 @@ def become(request: dict[str, Any], told: int) -> None:
 
 
 class Spy:
-    """Knows where its process is to die, and tells when it is there."""
+    """Wraps what a run goes through; tells when the plan's phase has come, and waits for death."""
 
     def __init__(self, plan: Plan, told: int):
-        self.plan, self.told = plan, told
-        self.seen = 0
+        self.plan, self.told, self.seen = plan, told, 0
         self.when = ""
-        """`last ` while the last checkpoint is written, and after it."""
+        """`last ` while the last checkpoint is written, after which none could mend it."""
 
-    def due(self, phase: str) -> bool:
-        """Tell whether this is the occurrence of the phase to die in."""
-        self.seen += self.when + phase == self.plan.phase
-        return self.when + phase == self.plan.phase and self.seen == self.plan.occurrence
+    def wrap(self, kind: str, owner: Any, name: str, phase: Any, mess: Any = None) -> None:
+        """Wrap a function.
 
-    def tell(self) -> None:
-        os.write(self.told, b"at\n")
-
-    def wait(self) -> None:
-        """Wait for death."""
-        time.sleep(PATIENCE)
-        os._exit(99)
-
-    def during(self, owner: Any, name: str, phase: Phase) -> None:
-        """Die during a function, or at its end."""
-        self._wrap(owner, name, phase, tell_before=True)
-
-    def before(self, owner: Any, name: str, phase: Phase, mess: Mess | None = None) -> None:
-        """Die before a function does anything, having made a mess of what it is about to write."""
-        self._wrap(owner, name, phase, mess, call=False)
-
-    def after(self, owner: Any, name: str, phase: Phase, mess: Mess | None = None) -> None:
-        """Die when a function has done all, having made a mess of what it wrote."""
-        self._wrap(owner, name, phase, mess)
-
-    def _wrap(
-        self,
-        owner: Any,
-        name: str,
-        phase: Phase,
-        mess: Mess | None = None,
-        *,
-        tell_before: bool = False,
-        call: bool = True,
-    ) -> None:
+        Args:
+            kind: die `during` it or at its end; `before` it does anything; `after` it has done all.
+            owner: module or class of the function.
+            name: of the function.
+            phase: name of the phase, or a function of the arguments that returns it.
+            mess: makes a mess of what is about to be written, or was, before the death.
+        """
         original = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             here = phase if isinstance(phase, str) else phase(*args)
-            if here is None or not self.due(here):
+            coming = here is not None and self.when + here == self.plan.phase
+            self.seen += coming
+            if not coming or self.seen != self.plan.occurrence:
                 return original(*args, **kwargs)
-            if tell_before:
-                self.tell()
-            if call:
+            if kind == "during":
+                os.write(self.told, b"at\n")
+            if kind != "before":
                 original(*args, **kwargs)
             if mess is not None:
                 mess(*args)
-            if not tell_before:
-                self.tell()
-            return self.wait()
+            if kind != "during":
+                os.write(self.told, b"at\n")
+            time.sleep(PATIENCE)
+            os._exit(99)
 
         setattr(owner, name, wrapped)
 
@@ -259,86 +232,69 @@ def watch(spy: Spy) -> None:
     from roformer.training.loop import Loop
     from roformer.training.tracking import WandbTracker
 
-    for module, prepare in ((mlm, "prepare"), (glue, "prepare_task"), (translation, "prepare")):
-        spy.during(module, prepare, "preparing the text")
-    spy.during(run, "open_tracker", "starting the tracker")
-    spy.during(Loop, "_update", "update")
-    for task in (mlm.MaskedLMTask, classification.ClassificationTask, translation.TranslationTask):
-        spy.during(task, "evaluate", "evaluation")
-    spy.after(records.RunFolder, "log", "half a row", lambda folder, row: cut_line(folder.metrics))
-    spy.during(WandbTracker, "log", "tracker: a row")
-    spy.during(WandbTracker, "finish", "tracker: the end")
-    spy.before(
-        records,
-        "write_atomically",
-        lambda path, text: f"half of {path.name}",
-        lambda path, text: path.with_name(f".{path.name}.partial").write_text(
-            text[: len(text) // 2]
-        ),
-    )
-
-    # Of the last checkpoint, after which none is written that could mend it, apart.
-    save = Loop._save
+    save, examples = Loop._save, classification.ClassificationTask
 
     def noticing(loop: Loop, **options: Any) -> None:
         spy.when = "last " * (loop.state.step == loop.settings.training.steps)
         save(loop, **options)
         spy.when = ""
 
-    Loop._save = noticing  # type: ignore[method-assign]
-    spy.during(Checkpoints, "save", "checkpoint")
-    spy.after(
-        checkpoint,
-        "save_tensors",
-        lambda tensors, path: f"checkpoint: half of {path.name}",
-        lambda tensors, path: cut(path),
-    )
-    spy.before(checkpoint, "complete", "checkpoint: before complete.json")
-    spy.after(
-        checkpoint,
-        "complete",
-        "checkpoint: half of complete.json",
-        lambda folder: cut(folder / checkpoint.COMPLETE),
-    )
-    spy.after(checkpoint, "complete", "checkpoint: before it is renamed")
-    spy.after(
-        checkpoint,
-        "_flush",
-        lambda path: "checkpoint: renamed" if path.name == "checkpoints" else None,
-    )
-    spy.before(Checkpoints, "_link", lambda self, name, target: f"link {name}: before")
-    spy.after(
-        Path,
-        "symlink_to",
-        lambda path, target: f"link {path.name.split('.')[1]}: made aside",
-    )
-    spy.before(
-        shutil, "rmtree", lambda path, *rest: removal(Path(path)), lambda path, *rest: thin(path)
-    )
+    def half_of(path: Path, text: str) -> None:
+        path.with_name(f".{path.name}.partial").write_text(text[: len(text) // 2])
 
-    spy.during(classification.ClassificationTask, "write_predictions", "predictions")
-    spy.after(
-        classification.ClassificationTask,
-        "write_predictions",
-        "half of the predictions",
-        lambda task, run: cut(next((run / "predictions").iterdir())),
-    )
-    spy.before(run, "keep_only_best", "only the best: before")
-    spy.during(run, "keep_only_best", "only the best: during")
-    spy.before(Path, "unlink", lambda path, *rest: f"unlink {path.name}")
-    spy.during(translation, "save_average", "averaging")
-    spy.during(
-        Translator,
-        "translate_ids",
-        lambda translator, sources: "beam search" if translator.search.beam > 1 else None,
-    )
-    spy.during(translation, "translation_scores", "scores")
-    spy.after(
-        translation,
-        "write_lines",
-        "half of the translations",
-        lambda folder, lines: cut(folder / "test.averaged.txt"),
-    )
+    Loop._save = noticing  # type: ignore[method-assign]
+    for owner, name, phase in (
+        *((module, "prepare", "preparing the text") for module in (mlm, translation)),
+        (glue, "prepare_task", "preparing the text"),
+        (run, "open_tracker", "starting the tracker"),
+        (Loop, "_update", "update"),
+        *((task, "evaluate", "evaluation") for task in (mlm.MaskedLMTask, examples)),
+        (translation.TranslationTask, "evaluate", "evaluation"),
+        (WandbTracker, "log", "tracker: a row"),
+        (WandbTracker, "finish", "tracker: the end"),
+        (Checkpoints, "save", "checkpoint"),
+        (examples, "write_predictions", "predictions"),
+        (run, "keep_only_best", "only the best: during"),
+        (translation, "save_average", "averaging"),
+        (translation, "translation_scores", "scores"),
+        (Translator, "translate_ids", lambda t, _: "beam search" if t.search.beam > 1 else None),
+    ):
+        spy.wrap("during", owner, name, phase)
+    for owner, name, phase, *mess in (
+        (records, "write_atomically", lambda path, text: f"half of {path.name}", half_of),
+        (checkpoint, "complete", "checkpoint: before complete.json"),
+        (Checkpoints, "_link", lambda self, name, target: f"link {name}: before"),
+        (shutil, "rmtree", lambda path, *_: removal(Path(path)), lambda path, *_: thin(path)),
+        (run, "keep_only_best", "only the best: before"),
+        (Path, "unlink", lambda path, *_: f"unlink {path.name}"),
+    ):
+        spy.wrap("before", owner, name, phase, *mess)
+    for owner, name, phase, *mess in (
+        (records.RunFolder, "log", "half a row", lambda folder, row: cut_line(folder.metrics)),
+        (
+            *(checkpoint, "save_tensors", lambda _, path: f"checkpoint: half of {path.name}"),
+            lambda _, path: cut(path),
+        ),
+        (
+            *(checkpoint, "complete", "checkpoint: half of complete.json"),
+            lambda folder: cut(folder / checkpoint.COMPLETE),
+        ),
+        (checkpoint, "complete", "checkpoint: before it is renamed"),
+        (
+            *(checkpoint, "_flush"),
+            lambda path: "checkpoint: renamed" if path.name == "checkpoints" else None,
+        ),
+        (Path, "symlink_to", lambda path, _: f"link {path.name.split('.')[1]}: made aside"),
+        (
+            *(examples, "write_predictions", "half of the predictions"),
+            lambda task, run: cut(next((run / "predictions").iterdir())),
+        ),
+        (
+            *(translation, "write_lines", "half of the translations"),
+            lambda folder, lines: cut(folder / "test.averaged.txt"),
+        ),
+    ):
+        spy.wrap("after", owner, name, phase, *mess)
 
 
 def removal(path: Path) -> str | None:

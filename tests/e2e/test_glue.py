@@ -115,16 +115,12 @@ def test_predictions_are_those_the_metrics_are_of(trained, task):
             assert metric == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_killed_cell_goes_on_as_if_never_stopped(small, trained, stop_at):
+def test_a_killed_cell_goes_on_as_if_never_stopped(small, trained, resumed):
     calm = trained["mrpc"]
-    go_on = stop_at(10)
-    with pytest.raises(KeyboardInterrupt):
-        run(small)
-    go_on()
-    (resumed,) = run(small, "keep_weights=all")
-    assert_same(resumed, calm)
+    (folder,) = resumed(10, run, [*small, "keep_weights=all"])
+    assert_same(folder, calm)
     predictions = "predictions/validation.tsv"
-    assert (resumed / predictions).read_text() == (calm / predictions).read_text()
+    assert (folder / predictions).read_text() == (calm / predictions).read_text()
 
 
 def test_accumulation_equals_one_batch(small, trained):
@@ -152,6 +148,12 @@ def test_a_model_that_answers_always_the_same_is_degenerate(
     assert summary["status"] == "degenerate"
     assert metrics.items() <= summary["metrics"].items()
     assert task == "mrpc" or summary["best"]["metrics"] == {}
+
+
+def test_more_processes_than_examples_of_a_step_are_refused(small, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "20")
+    with pytest.raises(InputError, match="batches of 16 examples are less than the 20 processes"):
+        run(small)
 
 
 @pytest.mark.parametrize("times", [0, 2])
@@ -278,7 +280,7 @@ def test_wrong_starts_are_refused(small, pretrained, tmp_path):
 
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
 def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
-    """Their names in, ours out; weights that are not an encoder's are refused."""
+    """Their names in, ours out."""
     from transformers import AutoModelForMaskedLM, BertConfig, RoFormerConfig
 
     config = {"bert": BertConfig, "roformer": RoFormerConfig}[kind](
@@ -296,15 +298,6 @@ def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
     assert "new: pooler.weight" in capsys.readouterr().out
     summary = summary_of(cell)
     assert summary["model"] == kind and summary["init_from"] == str(folder)
-    content = json.loads((folder / "config.json").read_text())
-    for key, value, message in [
-        ("hidden_act", "relu", "hidden_act=relu cannot be read"),
-        ("num_hidden_layers", 3, "lacks weights of the encoder"),
-        ("model_type", "gpt2", "type gpt2 cannot be read"),
-    ]:
-        (folder / "config.json").write_text(json.dumps({**content, key: value}))
-        with pytest.raises(InputError, match=message):
-            run(small, f"init_from={folder}", "training.epochs=1")
 
 
 # --- using what came out -------------------------------------------------------------------------

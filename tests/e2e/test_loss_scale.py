@@ -40,13 +40,9 @@ def test_the_scale_recovers_and_the_run_learns(arguments, scaled):
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
 
 
-def test_a_resumed_run_keeps_its_scale(arguments, scaled, stop_at):
+def test_a_resumed_run_keeps_its_scale(arguments, scaled, resumed):
     _, calm = small_run(arguments)
-    go_on = stop_at(15)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(arguments, runs="killed")
-    go_on()
-    _, folder = small_run(arguments, runs="killed")
+    _, folder = resumed(15, small_run, arguments, runs="killed")
     assert_same(folder, calm)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from roformer.training.checkpoint import Checkpoints
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, results
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
@@ -42,66 +41,16 @@ def start(arguments, *overrides, runs, processes=1, script=SCRIPT, **options):
         f"runtime.runs_dir={folder}",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        **options,
-    )
-    return process, folder
-
-
-def finish(arguments, *overrides, runs, processes=1, script=SCRIPT) -> Path:
-    """Run the script to its end; return the run's folder."""
-    process, folder = start(arguments, *overrides, runs=runs, processes=processes, script=script)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    (run,) = folder.glob("*/*-s0")
-    return run
-
-
-def test_more_processes_than_sequences_is_refused(arguments):
-    process, _ = start(arguments, "training.batch_size=1", runs="thin", processes=2)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "error: training.batch_size=1 is less than the 2 processes" in output
-
-
-def test_a_run_of_two_processes_resumes_on_one(arguments):
-    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
-    longer = [
-        "training.steps=200",
-        "training.checkpoint_every=1000",
-        "optimizer.learning_rate=1e-5",
-    ]
-    calm = finish(arguments, *longer, runs="calm")
-    process, folder = start(arguments, *longer, runs="moved", processes=2, start_new_session=True)
-    while not list(folder.glob("pretrain/*/metrics.jsonl")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    (run,) = (folder / "pretrain").iterdir()
-    assert (run / "checkpoints" / "last").exists(), output
-    assert_close(finish(arguments, *longer, runs="moved"), calm, tolerance=2e-3)
-
-
-def test_wandb_offline_mirrors_the_metrics(arguments, tmp_path):
-    run = finish(arguments, "tracker=wandb", "tracker.mode=offline", runs="tracked")
-    (offline,) = run.glob("wandb/offline-run-*")
-    assert next(offline.glob("run-*.wandb")).stat().st_size > 0
-    assert len(results(run)) == 6
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env=environment, **told, **options), folder
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["data.path=nowhere"], "error: data.path=nowhere does not exist"),
-        (["model.position.bse=1"], "error: model.position.bse: unknown key; valid keys here: base"),
-        (["model/position=rop"], "choose one of alibi"),
         (["resume=true"], "error: .*nothing to resume"),
+        (["runtime.fsdp=true"], "error: runtime.fsdp shares one model .*: start 2 or more"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2(arguments, overrides, message):

@@ -76,8 +76,8 @@ class BackwardsTask(MaskedLMTask):
     def introduction(self):
         return [f"reading from the end, {self.config.chunk} tokens at once"]
 
-    def result(self, summary, run):
-        return [f"run: {run}"]
+    def scores(self, metrics):
+        return f"backwards loss {metrics['valid/backwards_loss']:.3f}"
 
 
 def open_run(config):

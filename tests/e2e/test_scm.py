@@ -133,10 +133,8 @@ def test_predictions_are_those_the_metrics_are_of_and_the_best_weights(small):
 def test_pairs_that_are_cut_are_counted(small, trained):
     summary, _ = trained
     assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64
-    assert (
-        "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens"
-        in task_of(small).introduction()
-    )
+    told = "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens"
+    assert told in task_of(small).introduction()
 
 
 def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
@@ -171,17 +169,13 @@ def test_a_finished_run_is_kept(trained, monkeypatch):
 # --- training ------------------------------------------------------------------------------------
 
 
-def test_a_killed_run_goes_on_as_if_never_stopped(small, tmp_path, stop_at):
+def test_a_killed_run_goes_on_as_if_never_stopped(small, tmp_path, resumed):
     settings = ["training.batch_size=4", "training.head_dropout=0.1", "model.hidden_dropout=0.1"]
     _, calm = run(small, *settings, f"runtime.runs_dir={tmp_path / 'calm'}")
-    alive = stop_at(14)
-    with pytest.raises(KeyboardInterrupt):
-        run(small, *settings)
-    alive()
-    _, resumed = run(small, *settings)
-    assert_same(resumed, calm)
+    _, folder = resumed(14, run, small, *settings)
+    assert_same(folder, calm)
     for split in ("validation", "test"):
-        assert rows_of(resumed, split) == rows_of(calm, split)
+        assert rows_of(folder, split) == rows_of(calm, split)
 
 
 @pytest.mark.parametrize("loss", ["ranking", "bce"])

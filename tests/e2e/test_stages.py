@@ -19,24 +19,13 @@ from roformer.tasks.mlm import MaskedLMTask, prepare
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_same, results, weights
+from tests.e2e.conftest import COMMON, assert_same, results, weights
 
 SMALL = [
-    "recipe=smoke",
-    "tracker=none",
-    "data=files",
-    "data.tokenizer.vocab_size=200",
-    "data.max_documents=null",
-    "model.hidden_dropout=0.1",
-    "training.log_every=1",
-    "training.evaluate_every=6",
-    "training.checkpoint_every=4",
-    "training.valid_sequences=16",
-    "schedule.warmup_steps=4",
-    "runtime.device=cpu",
-    "runtime.progress=false",
+    *(*COMMON, "data=files", "data.tokenizer.vocab_size=200", "data.max_documents=null"),
+    *("model.hidden_dropout=0.1", "training.log_every=1", "training.evaluate_every=6"),
+    *("training.checkpoint_every=4", "training.valid_sequences=16", "schedule.warmup_steps=4"),
     "runtime.keep_checkpoints=10",
-    "runtime.tune_process=false",
 ]
 FIRST = "{sequence_length:32,batch_size:8,steps:6,optimizer:restart,schedule:continue}"
 KEPT = "{sequence_length:64,batch_size:4,steps:12,optimizer:keep,schedule:continue}"
@@ -91,27 +80,38 @@ def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments
         assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
     last = load_file(second / "checkpoints" / "last" / "optimizer.safetensors")
     assert {float(tensor) for key, tensor in last.items() if key.endswith(":step")} == {18.0}
+    # Before the first checkpoint a replay begins with what the stage began with.
+    row = results(second)[2]
+    replayed = replay(second, 3)
+    assert (replayed.began, replayed.loss) == (0, pytest.approx(row["train/loss"], rel=1e-6))
+    assert replayed.grad_norm == pytest.approx(row["train/grad_norm"], rel=1e-6)
 
 
-def test_new_moments_give_other_weights(arguments):
-    """Else `keep` and `restart` would be the same, whichever of them was lost."""
-    _, kept = run(arguments, FIRST, KEPT)
-    _, fresh = run(arguments, FIRST, FRESH)
-    assert kept != fresh
-    ours, theirs = weights(kept), weights(fresh)
-    assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])
+@pytest.fixture(scope="module")
+def kept(corpus, tmp_path_factory):
+    """Return (command line, folders) of two stages, the second with the first one's moments."""
+    where = f"runtime.runs_dir={tmp_path_factory.mktemp('kept') / 'runs'}"
+    arguments = [*SMALL, *corpus, where]
+    return arguments, run(arguments, FIRST, KEPT)
 
 
-def test_one_schedule_goes_on_across_the_border(arguments):
-    """Every update has the rate of the one schedule over 18 updates; no second warm-up."""
-    first, second = run(arguments, FIRST, KEPT)
+def test_one_schedule_goes_on_across_the_border(kept):
+    """Every step has the rate of the one schedule over 18 steps; no second warm-up."""
+    first, second = kept[1]
     whole = learning_rate(ScheduleConfig(kind="linear", warmup_steps=4, final_ratio=0.02), 3e-3, 18)
-    assert rates(first) + rates(second) == [whole(update) for update in range(1, 19)]
+    assert rates(first) + rates(second) == [whole(step) for step in range(1, 19)]
 
 
-def test_a_stage_can_have_a_schedule_of_its_own(arguments):
-    _, second = run(arguments, FIRST, OWN)
-    assert set(rates(second)) == {1e-4}
+def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept, arguments):
+    """Else `keep` and `restart` would be the same, whichever of them was lost."""
+    fresh = run(arguments, FIRST, FRESH)[1]
+    ours, theirs = weights(kept[1][1]), weights(fresh)
+    assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])
+    folders = run(arguments, FIRST, OWN, runs="own")
+    assert set(rates(folders[1])) == {1e-4}
+    for folder in folders:
+        read = from_yaml(PretrainConfig, (folder / "config.yaml").read_text())
+        assert run_id(read) == folder.name
 
 
 SELDOM = ["training.checkpoint_every=12", "training.evaluate_every=12"]
@@ -119,36 +119,23 @@ SELDOM = ["training.checkpoint_every=12", "training.evaluate_every=12"]
 
 @pytest.mark.parametrize("often", [[], SELDOM], ids=["from its checkpoint", "from its beginning"])
 def test_a_stage_killed_and_started_again_is_bitwise_the_stage_never_stopped(
-    arguments, stop_at, often
+    arguments, resumed, often
 ):
     """Without a checkpoint of its own it takes the moments of the stage before once more."""
     whole = run(arguments, FIRST, KEPT, more=often)
-    go_on = stop_at(9)  # the first stage has 6
-    with pytest.raises(KeyboardInterrupt):
-        run(arguments, FIRST, KEPT, more=often, runs="killed")
-    go_on()
-    killed = run(arguments, FIRST, KEPT, more=often, runs="killed")
+    # The first stage has 6 steps.
+    killed = resumed(9, run, arguments, FIRST, KEPT, more=often, runs="killed")
     for ours, theirs in zip(killed, whole, strict=True):
         assert ours.name == theirs.name and ours != theirs
         assert_same(ours, theirs)
 
 
-def test_an_update_of_a_stage_is_made_again_with_its_moments(arguments):
-    """Before the first checkpoint a replay begins with what the stage began with."""
-    _, second = run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"])
-    row = results(second)[2]
-    replayed = replay(second, 3)
-    assert (replayed.began, replayed.loss) == (0, pytest.approx(row["train/loss"], rel=1e-6))
-    assert replayed.grad_norm == pytest.approx(row["train/grad_norm"], rel=1e-6)
-
-
-def test_finished_stages_are_passed_over(arguments, capsys):
-    once = run(arguments, FIRST, KEPT)
-    before = [json.loads((folder / "summary.json").read_text()) for folder in once]
-    capsys.readouterr()
+def test_finished_stages_are_passed_over(kept, capsys):
+    arguments, once = kept
+    before = [(folder / "summary.json").read_text() for folder in once]
     assert run(arguments, FIRST, KEPT) == once
     assert capsys.readouterr().out.count("already done") == 2
-    assert before == [json.loads((folder / "summary.json").read_text()) for folder in once]
+    assert before == [(folder / "summary.json").read_text() for folder in once]
 
 
 def test_a_later_stage_sees_other_blocks_in_another_order_with_other_masks(arguments):
@@ -175,28 +162,17 @@ def test_ids_do_not_depend_on_where_runs_are(arguments):
     assert here == there
 
 
-def test_moments_that_are_gone_are_told(arguments):
+def test_moments_that_are_gone_are_told(kept):
     """Those that a stage hands on are kept until the next one is done."""
-    first, second = run(arguments, FIRST, KEPT)
-    for folder in (first, second):
+    arguments, folders = kept
+    for folder in folders:
         assert not list(folder.glob("checkpoints/*/optimizer.safetensors"))
     with pytest.raises(InputError, match=r"has no moments .* runtime.keep_optimizer=true"):
-        run(arguments, KEPT, more=[f"init_from={first}"])
+        run(arguments, KEPT, more=[f"init_from={folders[0]}"])
 
 
-def test_moments_are_kept_where_they_are_asked_for(arguments):
-    for folder in run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"]):
-        assert list(folder.glob("checkpoints/*/optimizer.safetensors"))
-
-
-def test_a_record_of_a_stage_reads_back_as_the_pretraining_that_it_was(arguments):
-    for folder in run(arguments, FIRST, OWN):
-        read = from_yaml(PretrainConfig, (folder / "config.yaml").read_text())
-        assert run_id(read) == folder.name
-
-
-def test_the_table_has_the_paper_and_ours(arguments):
-    folders = run(arguments, FIRST, KEPT)
+def test_the_table_has_the_paper_and_ours(kept):
+    folders = kept[1]
     text = stages_table(REPOSITORY / "experiments" / "paper.yaml", folders).markdown()
     metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
     (row,) = [line for line in text.splitlines() if line.startswith("| accuracy | our stage 2")]

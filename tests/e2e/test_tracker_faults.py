@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results
-from tests.e2e.kill_harness import Nursery, until
+from tests.e2e.kill_harness import ForkServer, until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
@@ -16,9 +16,9 @@ OFFLINE = ["tracker=wandb", "tracker.mode=offline"]
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    with Nursery() as nursery:
-        yield nursery
+def server():
+    with ForkServer() as server:
+        yield server
 
 
 def services(parent: int) -> list[int]:
@@ -36,11 +36,11 @@ def services(parent: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_run_outlives_its_service(nursery, arguments, tmp_path, number):
+def test_a_run_outlives_its_service(server, arguments, tmp_path, number):
     """Killed, its calls raise; frozen, they never return, and neither does the exit."""
     longer = [*arguments, "training.steps=200", "training.checkpoint_every=100"]
-    nursery.finish(SCRIPT, [*longer, f"runtime.runs_dir={tmp_path}/calm"], tmp_path)
-    child = nursery.start(
+    server.finish(SCRIPT, [*longer, f"runtime.runs_dir={tmp_path}/calm"], tmp_path)
+    child = server.start(
         SCRIPT,
         [*longer, *OFFLINE],
         tmp_path,
@@ -50,7 +50,7 @@ def test_a_run_outlives_its_service(nursery, arguments, tmp_path, number):
     (service,) = services(child)
     os.kill(service, number)
     try:
-        code, printed = nursery.ended(tmp_path)
+        code, printed = server.ended(tmp_path)
     finally:
         if number == signal.SIGSTOP:
             os.kill(service, signal.SIGKILL)
@@ -62,13 +62,13 @@ def test_a_run_outlives_its_service(nursery, arguments, tmp_path, number):
     assert results(ours) == results(theirs)
 
 
-def test_without_a_key_it_goes_on_offline(nursery, arguments, tmp_path):
+def test_without_a_key_it_goes_on_offline(server, arguments, tmp_path):
     nobody = {name: str(tmp_path) for name in ("HOME", "WANDB_CONFIG_DIR")}
     nobody |= {"NETRC": str(tmp_path / "netrc"), "WANDB_API_KEY": None, "WANDB_MODE": None}
-    nursery.start(
+    server.start(
         SCRIPT, [*arguments, "tracker=wandb", "tracker.mode=online"], tmp_path, environment=nobody
     )
-    code, printed = nursery.ended(tmp_path)
+    code, printed = server.ended(tmp_path)
     assert code == 0, printed
     (line,) = [line for line in printed.splitlines() if "wandb" in line]
     (offline,) = tmp_path.glob("runs/*/*/wandb/offline-run-*/run-*.wandb")

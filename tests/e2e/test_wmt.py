@@ -17,12 +17,14 @@ from roformer.inference.translate import load_translator
 from roformer.report.bleu import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import assert_close, assert_same, results, weights
+from tests.e2e.conftest import DROPOUT, assert_close, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
 
 SUMS = "optimizer.eps=1e-6"
 """The gradient of a key's bias is 0 but for rounding, which Adam would blow up to whole steps."""
-DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+
+
+SHORT = ["training.steps=12", "training.average=1"]
 
 
 @pytest.fixture(scope="session")
@@ -97,20 +99,17 @@ def test_it_learns_and_records(trained):
     for name, metric in (("averaged", "test/sacrebleu"), ("single", "test/sacrebleu_single")):
         lines = counts["systems"][name]
         assert len(lines) == 15 and bleu(np.array(lines).sum(0)) == metrics[metric]
+    rows = [row for row in results(folder) if "train/targets_per_update" in row]
+    assert all(0 < row["train/targets_per_update"] <= 256 for row in rows)
+    ends = [0, *(row["step"] for row in rows)]
+    targets = [
+        row["train/targets_per_update"] * (row["step"] - before)
+        for row, before in zip(rows, ends, strict=False)
+    ]
+    assert sum(targets) == pytest.approx(summary["tokens"])
     last = results(folder)[-1]
     assert last["step"] == 300 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
     assert summary == json.loads((folder / "summary.json").read_text())
-
-
-def test_what_is_logged_are_real_target_tokens(trained):
-    summary, folder = trained
-    rows = [row for row in results(folder) if "train/targets_per_update" in row]
-    assert all(0 < row["train/targets_per_update"] <= 256 for row in rows)
-    total = sum(
-        row["train/targets_per_update"] * (row["step"] - before)
-        for row, before in zip(rows, [0] + [row["step"] for row in rows], strict=False)
-    )
-    assert total == pytest.approx(summary["tokens"])
 
 
 def test_the_average_is_the_mean_of_the_last(trained):
@@ -125,37 +124,32 @@ def test_the_average_is_the_mean_of_the_last(trained):
 
 
 def test_accumulation_equals_one_large_batch(arguments):
-    _, whole = small_run(arguments, SUMS)
-    _, cut = small_run(arguments, SUMS, "runtime.micro_batch_size=5", runs="cut")
+    short = [SUMS, *SHORT]
+    _, whole = small_run(arguments, *short)
+    _, cut = small_run(arguments, *short, "runtime.micro_batch_size=5", runs="cut")
     assert_close(cut, whole)
 
 
 def test_checkpointing_and_workers_change_nothing(arguments):
-    arguments = [*arguments, "model/position=shaw", "training.steps=18"]
-    _, plain = small_run(arguments, *DROPOUT)
-    _, other = small_run(
-        arguments,
-        *DROPOUT,
-        "runtime.gradient_checkpointing=true",
-        "runtime.num_workers=2",
-        runs="o",
-    )
+    arguments = [*arguments, *DROPOUT, *SHORT, "model/position=shaw"]
+    _, plain = small_run(arguments)
+    others = ["runtime.gradient_checkpointing=true", "runtime.num_workers=2"]
+    _, other = small_run(arguments, *others, runs="o")
     assert_same(other, plain)
 
 
-@pytest.mark.parametrize(
-    "step", [13, pytest.param(5, marks=pytest.mark.slow), pytest.param(24, marks=pytest.mark.slow)]
-)
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(
-    arguments, whole, step, stop_at
-):
-    go_on = stop_at(step)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(arguments, *DROPOUT, runs="killed")
-    go_on()
-    summary, killed = small_run(arguments, *DROPOUT, runs="killed")
+def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, whole, resumed):
+    summary, killed = resumed(13, small_run, arguments, *DROPOUT)
     assert summary["averaged"] == ["step_00000012", "step_00000018", "step_00000024"]
     assert_same(killed, whole)
+
+
+def test_more_processes_than_pairs_of_a_step_are_refused(arguments, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    small = ["training.tokens_per_update=60", "training.bucket_tokens=60"]
+    small += ["data.filter.max_length=50", "data.max_train_pairs=1"]
+    with pytest.raises(InputError, match="shared by 2 processes: raise training"):
+        small_run(arguments, *small)
 
 
 def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
@@ -196,11 +190,11 @@ def test_batch_size_does_not_change_translations(trained, monkeypatch):
 def test_translate_script(trained):
     """In the order of the lines, whatever their lengths; an empty line stays one."""
     _, folder = trained
-    source = "old cat\n\nred house and new tree sees blue dog\ndog\n"
+    source = "old cat\n\nred house and new tree sees blue dog\ndog\n" + "cat sees dog " * 60 + "\n"
     code, out, err = script("translate", folder, lines=source)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "line 5 is longer than 100 tokens: its end was left out\n")
     lines = out.split("\n")
-    assert len(lines) == 5 and lines[1] == "" and lines[3].startswith("Hund")
+    assert len(lines) == 6 and lines[1] == "" and lines[3].startswith("Hund")
     assert len(lines[2].split()) > len(lines[0].split())
     code, out, _ = script("translate", folder, "--n-best", 3, lines="old cat\ndog\n")
     rows = [line.split("\t") for line in out.splitlines()]
@@ -220,21 +214,11 @@ def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monk
 
 
 @pytest.mark.slow
-def test_translate_names_the_lines_that_it_cuts(trained):
-    _, folder = trained
-    source = "dog\n" + "cat sees dog " * 60 + "\n"
-    code, out, err = script("translate", folder, lines=source)
-    assert code == 0 and len(out.splitlines()) == 2
-    assert err == "line 2 is longer than 100 tokens: its end was left out\n"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere"], "error: nowhere: no such run or checkpoint"),
         (["{run}", "--n-best", "9"], "error: n_best=9 is more than beam=4: widen the beam"),
-        (["{run}", "missing.en"], "error: missing.en cannot be read"),
         (["{run}", "bad.en"], "error: bad.en:2: not UTF-8"),
     ],
 )
@@ -305,5 +289,5 @@ def test_average_script(trained, tmp_path):
 
 
 def test_without_training_it_counts_as_degenerate(arguments):
-    summary, _ = small_run(arguments, "optimizer.learning_rate=1e-9")
+    summary, _ = small_run(arguments, *SHORT, "optimizer.learning_rate=1e-9")
     assert summary["status"] == "degenerate"

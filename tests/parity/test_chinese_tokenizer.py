@@ -1,6 +1,5 @@
 """Chinese words: our ids are those of `transformers`' RoFormerTokenizer, from text to files and back."""
 
-import json
 import pickle
 
 import pytest
@@ -106,12 +105,6 @@ def test_the_hidden_markov_model_is_off():
     assert pieces[-3:] == ["杭", "研", "大厦"]
 
 
-def test_words_and_characters_are_two_tokenizers():
-    words, characters = (WordPiece(TRAINED.vocabulary, True, kind) for kind in ("jieba", "none"))
-    assert words.fingerprint != characters.fingerprint
-    assert len(words.encode(DOCUMENTS[0])) < 0.8 * len(characters.encode(DOCUMENTS[0]))
-
-
 def test_a_batch_is_its_texts_one_by_one_and_a_copy_is_the_same():
     ours = OURS[True]
     one_by_one = [ours.encode(text) for text in TEXTS * 20]  # more than wait at once
@@ -133,15 +126,6 @@ def test_transformers_opens_what_was_saved_and_we_what_it_saved(tmp_path, lowerc
     for folder in ("ours", "theirs"):
         read = WordPiece.load(tmp_path / folder)
         assert (read.words, read.fingerprint) == ("jieba", ours.fingerprint)
-
-
-def test_transformers_loses_the_words_of_a_bare_vocabulary(tmp_path):
-    """Why an export has a tokenizer.json: without one, 5.23 looks words up in the path of vocab.txt."""
-    OURS[True].save(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    text = "非常"
-    assert len(AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]) == 4
-    assert len(WordPiece.load(tmp_path).encode(text)) == 1
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -199,9 +183,3 @@ def test_a_vocabulary_of_the_other_level_is_refused(tmp_path, entries, words, me
         with pytest.raises(InputError, match=message):
             load_wordpiece(TokenizerConfig(source=str(source), words=words))
         assert load_wordpiece(TokenizerConfig(source=str(source), words=other)).words == other
-
-
-def test_a_tokenizer_of_characters_is_saved_as_before(tmp_path):
-    WordPiece([*SPECIAL_TOKENS, "非"], True).save(tmp_path)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert settings["tokenizer_class"] == "BertTokenizer"

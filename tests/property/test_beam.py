@@ -1,8 +1,8 @@
-"""Beam search against searches that are too slow to be wrong.
+"""Beam search against an exhaustive and a plain search.
 
 The decoders here have no network: their logits are drawn for each sentence and prefix. They keep the
-prefixes that they were fed as a model keeps its caches, so a beam that goes on from the wrong cache,
-or a sentence that leaves with another's, draws other numbers.
+prefixes they have read as a model keeps its caches, so a beam with the wrong cache, or a sentence that
+leaves with another's, gets other logits.
 """
 
 import itertools
@@ -53,7 +53,7 @@ class TableDecoding:
     def __init__(self, table, sentences, beam):
         self.table = table
         self.rows = [(sentence, [() for _ in range(beam)]) for sentence in sentences]
-        self.advanced, self.reordered, self.kept = [], 0, []
+        self.advanced, self.kept = [], []
 
     def advance(self, tokens):
         self.advanced.append(len(self.rows))
@@ -64,7 +64,6 @@ class TableDecoding:
         return torch.tensor(logits, dtype=torch.float64)
 
     def reorder(self, parents):
-        self.reordered += 1
         assert any(row != list(range(len(row))) for row in parents.tolist())
         for (_, prefixes), row in zip(self.rows, parents.tolist(), strict=True):
             prefixes[:] = [prefixes[parent] for parent in row]
@@ -114,7 +113,7 @@ def exhaustive(table, sentence, limit, penalty, alpha, n_best):
     return [list(tokens) for tokens in every[:n_best]]
 
 
-def obvious(table, sentence, limit, beam, penalty, alpha, n_best):
+def plain(table, sentence, limit, beam, penalty, alpha, n_best):
     """Return what beam search finds, one sentence in lists, stopped by K finished ones alone."""
     live, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
@@ -133,11 +132,6 @@ def obvious(table, sentence, limit, beam, penalty, alpha, n_best):
     return [list(tokens) for _, tokens in sorted(finished, reverse=True)[:n_best]]
 
 
-def tokens_of(results):
-    return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results]
-
-
-@settings(max_examples=60, deadline=None)
 @given(SEEDS, PENALTIES, ALPHAS, st.integers(1, 3), st.integers(1, 4))
 def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, alpha, n_best, limit):
     """Catches: scores of beams added up wrongly, a penalty of another length, an end not counted,
@@ -154,7 +148,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, alpha, n_bes
         assert hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(
     SEEDS,
     PENALTIES,
@@ -164,35 +158,17 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, alpha, n_bes
     st.sampled_from((-2.0, 0.0, 2.0)),
     st.data(),
 )
-def test_a_narrow_beam_is_the_obvious_one(seed, penalty, alpha, beam, limit, end_bonus, data):
+def test_a_narrow_beam_equals_the_plain_search(seed, penalty, alpha, beam, limit, end_bonus, data):
     """Catches: ends taken from all 2K candidates instead of the first K, ended beams that go on, a
-    second start from the same beam, history read along the wrong parents; and, since the obvious
+    second start from the same beam, history read along the wrong parents; and, since the plain
     search never stops early, any early stop that changes a result."""
     n_best = data.draw(st.integers(1, beam))
     table = Table(seed, end_bonus=end_bonus)
     (found,) = search(table, [3], [limit], beam, penalty=penalty, alpha=alpha, n_best=n_best)
-    expected = obvious(table, 3, limit, beam, penalty, alpha, n_best)
+    expected = plain(table, 3, limit, beam, penalty, alpha, n_best)
     assert [hypothesis.tokens for hypothesis in found] == expected
 
 
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, ALPHAS, st.integers(1, 8))
-def test_a_beam_of_one_is_greedy(seed, alpha, limit):
-    """Catches: a second candidate that goes on after the end came first."""
-    table, tokens = Table(seed), []
-    for _ in range(limit - 1):
-        row = table.logits(0, tuple(tokens))
-        best = max((token for token in range(5) if token != BEGIN), key=row.__getitem__)
-        if best == END:
-            break
-        tokens.append(best)
-    decoding = TableDecoding(table, [0], 1)
-    assert tokens_of(search(table, [0], [limit], 1, alpha=alpha, decoding=decoding)) == [[tokens]]
-    assert decoding.reordered == 0
-    assert len(decoding.advanced) == len(tokens) + 1
-
-
-@settings(max_examples=80, deadline=None)
 @given(
     SEEDS,
     PENALTIES,
@@ -228,17 +204,6 @@ def test_a_sentence_that_stays_keeps_its_own_bound():
     assert found.tokens == [2, 3, 3, 3, 3]
 
 
-@settings(max_examples=30, deadline=None)
-@given(SEEDS, ALPHAS, PENALTIES)
-def test_the_n_best_are_in_order_and_differ(seed, alpha, penalty):
-    (found,) = search(Table(seed), [0], [6], 5, alpha=alpha, penalty=penalty, n_best=5)
-    scores = [hypothesis.score for hypothesis in found]
-    assert scores == sorted(scores, reverse=True)
-    assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) == 5
-    (best,) = search(Table(seed), [0], [6], 5, alpha=alpha, penalty=penalty)
-    assert best == found[:1]
-
-
 class Fixed(Table):
     """Probabilities written out; after any other prefix, the end and word 2 are equally likely."""
 
@@ -249,35 +214,6 @@ class Fixed(Table):
     def logits(self, sentence, prefix):
         row = self.probabilities.get(prefix, {END: 0.5, 2: 0.5})
         return [math.log(row[t]) if t in row else -math.inf for t in range(self.vocabulary)]
-
-
-def test_each_penalty_has_its_winner():
-    """By hand: A = [2], 2 tokens with the end, P = 0.2, log P = −1.6094;
-    B = [3, 3, 3, 3, 3], 6 tokens, P = 0.05, log P = −2.9957; α = 0.6.
-
-    fairseq: A −1.6094 / 2^0.6 = −1.0618, B −2.9957 / 6^0.6 = −1.0224: B wins.
-    gnmt: A −1.6094 / (7/6)^0.6 = −1.4672, B −2.9957 / (11/6)^0.6 = −2.0824: A wins.
-    Catches: one penalty in the place of the other, α left out (A wins both), division by P alone.
-    """
-    table = Fixed(
-        {
-            (): {2: 0.2, 3: 0.8},
-            (2,): {END: 1.0},
-            **{(3,) * n: {3: 1.0} for n in (1, 2, 3, 4)},
-            (3,) * 5: {END: 0.0625, 2: 0.9375},
-            **{((3,) * 5 + (2,) * n): {2: 1.0} for n in range(1, 4)},
-            (3,) * 5 + (2,) * 4: {2: 1e-4, END: 1e-6, 3: 1 - 1e-4 - 1e-6},
-        }
-    )
-    a, b = [2], [3, 3, 3, 3, 3]
-    found = {}
-    for kind in ("fairseq", "gnmt"):
-        (found[kind],) = search(table, [0], [7], 2, penalty=kind, n_best=2, forbidden=())
-    assert [h.tokens for h in found["gnmt"]] == [a, b]
-    assert [h.tokens for h in found["fairseq"]] == [b, a]
-    assert [h.score for h in found["gnmt"]] == pytest.approx([-1.4672, -2.0824], abs=1e-4)
-    assert [h.score for h in found["fairseq"]] == pytest.approx([-1.0224, -1.0618], abs=1e-4)
-    assert found["gnmt"][1].log_probability == pytest.approx(math.log(0.05), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +232,7 @@ def test_both_length_penalties(length, kind, alpha, value):
     assert length_penalty(length, kind, alpha) == pytest.approx(value, abs=1e-5)
 
 
-def test_at_its_limit_a_hypothesis_ends_at_the_models_price():
+def test_at_its_limit_a_hypothesis_ends_with_the_models_probability():
     """Catches: a limit that drops what has not ended, an end that costs nothing."""
     table = Table(0, end_bonus=-30.0)
     ((found,),) = search(table, [0], [4], 2)
@@ -340,11 +276,11 @@ def test_a_search_stops_when_nothing_can_win_any_more():
     assert len(decoding.advanced) == 1
 
 
-def test_a_batch_of_none_is_none():
+def test_an_empty_batch_has_no_results():
     assert search(Table(0), [], [], 2) == []
 
 
-def test_logits_that_are_no_numbers_are_told():
+def test_nan_logits_are_an_error():
     class Broken(Table):
         def logits(self, sentence, prefix):
             return [math.nan] * 5
@@ -354,7 +290,7 @@ def test_logits_that_are_no_numbers_are_told():
 
 
 @pytest.mark.parametrize(("n_best", "limit"), [(3, 4), (0, 4), (1, 0)])
-def test_what_cannot_be_is_refused(n_best, limit):
+def test_impossible_arguments_are_refused(n_best, limit):
     with pytest.raises(ValueError, match=r"n_best|no place for the end"):
         search(Table(0), [0], [limit], 2, n_best=n_best)
 
@@ -368,9 +304,8 @@ def test_limits_of_translations():
     assert [limit.tolist() for limit in limits] == [[51, 57, 150], [1, 10, 150], [1, 1, 1]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(SEEDS, st.integers(1, 4000), st.integers(1, 6), st.booleans())
-def test_largest_is_topk(seed, size, k, ties):
+def test_largest_equals_topk(seed, size, k, ties):
     """Catches: entries left over beside whole groups, indices of the wrong group."""
     values = torch.randn(3, 2, size, generator=torch.Generator().manual_seed(seed))
     if ties:

@@ -24,7 +24,7 @@ from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
 from tests.data.glue_tasks import TASKS
 from tests.data.parallel_texts import files as parallel_files
-from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import fuzz, lawful, mangled, mangled_json
 
 VOCABULARY = [*SPECIAL_TOKENS, *"abcde", *(f"##{c}" for c in "abcde")]
 WORDPIECE = WordPiece(VOCABULARY, lowercase=True)
@@ -79,15 +79,6 @@ def test_json_lines_are_read_or_counted_as_skipped(folder, content, bad_rows):
         assert all(text.strip() and text.encode() for text in texts)
 
 
-@given(mangled(b"One\nline.\n\nTwo.\n"))
-@fuzz(60)
-def test_paragraphs_hold_all_lines(folder, content):
-    (file := folder / "paragraphs.txt").write_bytes(content)
-    if (found := lawful(lambda: documents(file, 0), file)) is not None:
-        lines = [line for _, line in text_lines(file) if line.strip()]
-        assert "\n".join(found[0]).split("\n") == lines
-
-
 def parquet(columns):
     pyarrow.parquet.write_table(pyarrow.table(columns), stream := io.BytesIO())
     return stream.getvalue()
@@ -102,22 +93,6 @@ def test_a_damaged_parquet_is_refused_or_read(folder, content):
     (file := folder / "rows.parquet").write_bytes(content)
     found = lawful(lambda: documents(file, 1), file)
     assert found is None or all(isinstance(text, str) and text for text in found[0])
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pyarrow.array([b"\xff"]).view(pyarrow.utf8()),
-        pyarrow.array([2**62], pyarrow.timestamp("us")),
-        pyarrow.array([[["deep"]]]),
-        pyarrow.array([b"bytes"]),
-    ],
-)
-def test_a_parquet_of_other_values_is_one_line(folder, column):
-    (file := folder / "rows.parquet").write_bytes(parquet({"text": column}))
-    assert lawful(lambda: documents(file, 0), file) is None
-    file.write_bytes(parquet({"a\nb": column}))
-    assert lawful(lambda: documents(file, 0), file) is None
 
 
 # --- rows of tasks and pairs ---------------------------------------------------------------------
@@ -220,19 +195,6 @@ JSON = [
 
 
 @pytest.mark.parametrize(("kind", "name"), JSON)
-def test_what_is_no_json_object_is_refused(request, kind, name):
-    folder = request.getfixturevalue(kind)
-    good = (folder / name).read_bytes()
-    try:
-        for content in NOT_OBJECTS:
-            (folder / name).write_bytes(content)
-            reader = WordPiece if kind == "wordpiece" else Bpe
-            assert lawful(lambda reader=reader: reader.load(folder), folder / name) is None
-    finally:
-        (folder / name).write_bytes(good)
-
-
-@pytest.mark.parametrize(("kind", "name"), JSON)
 @given(st.data())
 @fuzz(100)
 def test_a_tokenizer_folder_is_sound_or_refused(request, kind, name, data):
@@ -247,19 +209,6 @@ def test_a_tokenizer_folder_is_sound_or_refused(request, kind, name, data):
         assert isinstance(used(lambda: reader.load(folder), folder), reader | None)
     finally:
         (folder / name).write_bytes(good)
-
-
-def test_a_vocabulary_with_holes_or_a_spelt_case_rule_is_refused(wordpiece, tmp_path):
-    """Sorted by number, entries after a hole would all get another id."""
-    content = json.loads((wordpiece / "tokenizer.json").read_text())
-    content["model"]["vocab"] |= {"a": 1000}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="does not number its entries"):
-        WordPiece.load(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "false"}')
-    with pytest.raises(InputError, match="lower-cases 'false': write true or false"):
-        WordPiece.load(tmp_path)
 
 
 # --- the message ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("config", [FAVOR, ELU], ids=["favor", "elu"])
 @both
 @pytest.mark.parametrize("rope_position", ["post", "pre"])
 @pytest.mark.parametrize("causal", [False, True])
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.integers(1, 40), st.integers(1, 17), st.sampled_from(["none", "left", "right", "holes"]))
 def test_it_equals_the_explicit_form(config, rope_position, causal, length, chunk, padding):
     """Forward and gradient, at any length, chunk and padding."""

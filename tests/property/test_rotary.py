@@ -46,7 +46,6 @@ def frequencies(kind, factor, length=TRAINED, **options):
 # --- the rotation --------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     dim=st.sampled_from([8, 16, 64, 128]),
     layout=st.sampled_from(rotary.LAYOUTS),
@@ -64,7 +63,7 @@ def test_equals_the_rotation_matrix_closely_at_short_range(layout):
     assert laws.matrix_error(rotary, torch.arange(16), 8, layout=layout) < 5e-6
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(shift=st.integers(0, 500))
 def test_product_depends_on_the_distance_only(shift):
     assert laws.shift_error(rotary, shift) < 2e-3
@@ -285,7 +284,7 @@ def test_decay_bound_of_figure_2(head_dim, expected):
     torch.testing.assert_close(bound, torch.tensor(expected), atol=0.006, rtol=0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     head_dim=st.sampled_from([2, 8, 32, 64, 128]),
     m=st.integers(0, 300),

@@ -1,4 +1,4 @@
-"""What the README says can be run: commands compose, targets exist, numbers are the records'."""
+"""The documentation is true: commands compose, targets exist, numbers are those of the records."""
 
 import inspect
 import json
@@ -10,16 +10,10 @@ import subprocess
 import pytest
 
 from roformer.cli import compose
-from roformer.config import schema
 from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
-from roformer.config.glue import FinetuneConfig, GlueConfig
-from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
-from roformer.config.scm import ScmConfig
-from roformer.config.stages import StagesConfig
-from roformer.config.wmt import WmtConfig
 from roformer.nn.position import PositionEncoding
+from roformer.pipelines import registry
 from roformer.report.blocks import BLOCKS
 from roformer.report.pages import refreshed
 from roformer.report.records import RecordError
@@ -35,26 +29,12 @@ PAGES = [
 GENERATED = [page for page in PAGES if "\n<!-- report: " in page.read_text()]
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
-CONFIGS = {
-    "pretrain": ("pretrain", schema.PretrainConfig),
-    "prepare": ("pretrain", schema.PretrainConfig),
-    "plan": ("pretrain", PretrainPlan),
-    "plan of stages": ("stages", StagesPlan),
-    "plan of wmt": ("wmt", WmtPlan),
-    "plan of charlm": ("charlm", CharLMPlan),
-    "plan of clm": ("clm", CausalLMPlan),
-    "stages": ("stages", StagesConfig),
-    "glue": ("glue", GlueConfig),
-    "wmt": ("wmt", WmtConfig),
-    "charlm": ("charlm", CharLMConfig),
-    "clm": ("clm", CausalLMConfig),
-    "scm": ("scm", ScmConfig),
-}
-"""Target or script → the config that its overrides go into."""
+PIPELINES = registry.pipelines()
 
 
 def commands():
-    """Yield (page, command) for every `make …` and `python scripts/…` in a code block or span."""
+    """Return every `make …` and `python scripts/…` in a code block or span, each once."""
+    found = {}
     for page in PAGES:
         text = page.read_text()
         blocks = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL)
@@ -63,7 +43,8 @@ def commands():
         for line in lines:
             line = line.partition("  #")[0].partition(" < ")[0].strip()
             if line.startswith(("make ", "python scripts/")):
-                yield pytest.param(line, id=f"{page.parent.name}: {line[:60]}")
+                found.setdefault(line, pytest.param(line, id=f"{page.parent.name}: {line[:60]}"))
+    return list(found.values())
 
 
 def overrides_of(target: str, words: list[str]) -> list[str]:
@@ -80,29 +61,25 @@ def overrides_of(target: str, words: list[str]) -> list[str]:
 def test_documented_commands_compose(command):
     words = shlex.split(command)
     if words[0] == "make":
-        targets = [w for w in words[1:] if "=" not in w]
-        assert set(targets) <= TARGETS
-        name = targets[0]
-        if name not in CONFIGS:
-            return
-        planned = next((w.partition("=")[2] for w in words if w.startswith("PIPELINE=")), None)
-        overrides = overrides_of(planned or name, words[1:])
-        name = f"plan of {planned}" if planned else name
+        target = next(w for w in words[1:] if "=" not in w)
+        assert {w for w in words[1:] if "=" not in w} <= TARGETS
+        chosen = [w.partition("=")[2] for w in words if w.startswith("PIPELINE=")]
+        name = [*chosen, "pretrain"][0] if target in ("plan", "prepare") else target
+        overrides = overrides_of(name, words[1:])
     else:
-        script = words[1]
-        assert (REPOSITORY / script).is_file()
-        name = script.removeprefix("scripts/").removesuffix(".py")
-        if name not in CONFIGS:
-            return
+        assert (REPOSITORY / words[1]).is_file()
+        target = name = words[1].removeprefix("scripts/").removesuffix(".py")
         overrides = [word for word in words[2:] if "=" in word and not word.startswith("hydra")]
         if "--multirun" in words:  # the first job of the sweep
             overrides = [re.sub(r"(=[^\[]\S*?),.*", r"\1", override) for override in overrides]
-    config, cls = CONFIGS[name]
-    assert build(cls, compose(config, overrides))
+    if name in PIPELINES:
+        pipeline = PIPELINES[name]
+        cls = pipeline.plan.config if target == "plan" else pipeline.config
+        assert build(registry.load(cls), compose(name, overrides))
 
 
 def test_there_are_commands_to_check():
-    assert len(list(commands())) >= 8
+    assert len(commands()) >= 8
 
 
 def test_help_lists_every_target():
@@ -110,13 +87,14 @@ def test_help_lists_every_target():
     assert set(phony) == TARGETS
 
 
-@pytest.mark.parametrize("name", ["pretrain", "stages", "glue", "wmt", "charlm", "clm", "scm"])
-def test_make_help_groups_targets_and_lists_a_pipeline_s_recipes_beside_it(name):
+def test_make_help_groups_targets_and_lists_a_pipeline_s_recipes_beside_it():
     shown = subprocess.run(["make", "-s", "help"], cwd=REPOSITORY, capture_output=True, text=True)
-    headings = [line for line in shown.stdout.splitlines() if line.startswith("Train ")]
-    (line,) = (line for line in shown.stdout.splitlines() if re.match(rf"{name}\s", line))
-    listed = re.search(r"\[([^]]*)\]$", line)[1].split(", ")
-    assert len(headings) == 1 and sorted(listed) == Composer(name).options("recipe")
+    lines = shown.stdout.splitlines()
+    assert sum(line.startswith("Train ") for line in lines) == 1
+    for name in PIPELINES:
+        (line,) = (line for line in lines if re.match(rf"{name}\s", line))
+        listed = re.search(r"\[([^]]*)\]$", line)[1].split(", ")
+        assert sorted(listed) == Composer(name).options("recipe")
 
 
 @pytest.mark.parametrize("run", all_recorded(), ids=str)
@@ -140,8 +118,8 @@ def test_records_are_whole(run):
 @pytest.mark.parametrize("run", all_recorded(), ids=str)
 def test_recorded_configs_keep_their_run_id(run):
     """A key that came later must not give an earlier run another id, or it would run again."""
-    pipeline = run.files["summary.json"]["pipeline"]
-    cls = FinetuneConfig if pipeline == "glue" else CONFIGS[pipeline][1]
+    pipeline = registry.get(run.files["summary.json"]["pipeline"])
+    cls = registry.load(pipeline.config_of_run)
     assert run_id(build(cls, run.files["config.yaml"])) == run.name
 
 
@@ -257,7 +235,7 @@ def test_the_readme_tells_differences_as_recorded():
 
 
 def test_the_readme_tells_longer_budgets_as_recorded():
-    """What the baselines of make reproduce get with more epochs and updates, in other studies."""
+    """The baselines of make reproduce with more epochs and steps, from other studies."""
     readme = (REPOSITORY / "README.md").read_text()
 
     def measured(study, pattern, metric):

@@ -1,4 +1,4 @@
-"""What `pip install roformer` brings: ranges that hold the pins, and enough to open a trained model."""
+"""Installing the package: ranges that include the pins, and enough to open a trained model."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 import roformer
 from roformer.config.position import Rotary
 from tests.conftest import REPOSITORY
-from tests.unit.test_layout import run_of
+from tests.interop.test_layout import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -55,7 +55,7 @@ def imported(*folders):
 
 
 def test_the_pins_lie_within_the_ranges():
-    """What the make targets install is what the package asks for, and nothing else."""
+    """The make targets install the package's requirements and nothing else."""
     extras = [line for name in ("train", "report", "dev") for line in EXTRAS[name]]
     allowed = {**ranges(extras), **ranges(PROJECT["dependencies"])}
     pinned = pins()
@@ -66,7 +66,7 @@ def test_the_pins_lie_within_the_ranges():
 
 
 def test_every_import_is_a_dependency():
-    """Of the package and the scripts, by the extras of training and reports."""
+    """For the package and the scripts, including the extras of training and reports."""
     lines = [*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["report"]]
     assert imported("roformer", "scripts") <= set(ranges(lines))
 

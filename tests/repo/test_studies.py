@@ -1,5 +1,6 @@
 """Studies: plans that compose, arms that differ in what they claim alone, runs that were planned."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -9,27 +10,20 @@ import pytest
 
 from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
-from roformer.config.glue import GlueConfig
-from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.schema import PretrainConfig
-from roformer.config.scm import ScmConfig
-from roformer.config.wmt import WmtConfig
+from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.report.records import RecordError
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
 
-CONFIGS = {
-    "pretrain": PretrainConfig,
-    "glue": GlueConfig,
-    "wmt": WmtConfig,
-    "charlm": CharLMConfig,
-    "clm": CausalLMConfig,
-    "scm": ScmConfig,
-}
 STUDIES = read_studies(REPOSITORY / "experiments")
 BY_NAME = {study.folder.name: study for study in STUDIES}
 studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
+
+
+@functools.cache
+def composed(pipeline, overrides):
+    return build(registry.load(registry.get(pipeline).config), compose(pipeline, list(overrides)))
 
 
 @functools.cache
@@ -37,7 +31,9 @@ def planned(name):
     """Return arm → its runs' configs, composed as the study's commands say, as on the CPU with bf16."""
     found = {}
     for arm, _, words in BY_NAME[name].commands():
-        config = build(CONFIGS[arm.pipeline], compose(arm.pipeline, words[2:]))
+        config = composed(arm.pipeline, tuple(words[2:-1]))
+        seed = words[-1].removeprefix("seed=")
+        config = dataclasses.replace(config, seed=json.loads(seed))
         for cell in cells_of(config) if arm.pipeline == "glue" else [config]:
             content = plain(cell)
             if content["training"]["precision"] == "auto":
@@ -85,9 +81,7 @@ def test_arms_differ_in_the_claimed_keys_alone(study):
 
 
 def test_a_planted_difference_is_seen():
-    one, other = (
-        build(PretrainConfig, compose("pretrain", [f"training.steps={n}"])) for n in (600, 601)
-    )
+    one, other = (composed("pretrain", (f"training.steps={n}",)) for n in (600, 601))
     assert differing(one, other) == {"training.steps"}
 
 

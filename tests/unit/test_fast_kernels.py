@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -82,7 +82,6 @@ def test_dropout_of_strided_gradients():
     scale=st.sampled_from([0.1, 1.0, 100.0]),
     half=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
 def test_smoothed_cross_entropy_equals_torchs(rows, size, smoothing, scale, half):
     generator = torch.Generator().manual_seed(rows * size)
     logits = scale * torch.randn(rows, size, generator=generator)

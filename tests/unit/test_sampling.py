@@ -1,4 +1,4 @@
-"""Choosing a token: temperature, top-k, top-p, and what is out of range."""
+"""Sampling of a token: temperature, top-k, top-p, and values out of range."""
 
 import pytest
 import torch
@@ -54,11 +54,11 @@ def test_draws_follow_the_distribution_and_the_seed():
     ],
     ids=str,
 )
-def test_what_is_out_of_range_is_one_line(given):
+def test_a_value_out_of_range_is_refused_in_one_line(given):
     with pytest.raises(InputError, match=f"{next(iter(given))}=.* must be"):
         Sampling(**given)
 
 
-def test_a_share_that_is_reached_exactly_takes_no_token_more():
+def test_a_share_reached_exactly_takes_no_further_token():
     found = probabilities(torch.zeros(4), Sampling(top_p=0.5))
     assert found.tolist() == [0.5, 0.5, 0, 0]

@@ -25,10 +25,6 @@ from roformer.errors import InputError
 def open_documents(config: Text, *, workers: int | None = None) -> Source[str]:
     """Open the source that the config names, reading nothing yet but a list of files.
 
-    Args:
-        config: which corpus.
-        workers: processes that parse the built-in corpus; null: one a core.
-
     Raises:
         InputError: a path that does not exist, or holds no file of a supported kind.
     """

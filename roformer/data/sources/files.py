@@ -135,11 +135,7 @@ def dates(files: Iterable[Path], root: Path) -> list[list[Any]]:
 
 
 def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]:
-    """Return the folder that names are relative to, and the files, sorted by those names.
-
-    Args:
-        given: a file, a folder or a glob.
-        suffixes: what their names end in.
+    """Return the folder that names are relative to, and the files of a file, folder or glob, sorted.
 
     Raises:
         InputError: there is nothing, or nothing of these suffixes.
@@ -200,12 +196,7 @@ def json_texts(file: Path, text_field: str) -> Iterator[Checked[str]]:
 
 
 def json_objects(file: Path, keys: str) -> Iterator[Checked[dict[str, Any]]]:
-    """Yield line number, the object on it, and what is wrong where it is None; skip blank lines.
-
-    Args:
-        file: JSON lines.
-        keys: what an object should have, as a message calls it.
-    """
+    """Yield the objects of JSON lines; `keys` names what an object should have."""
     for number, line in text_lines(file):
         if not line.strip():
             continue

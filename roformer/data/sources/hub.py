@@ -19,14 +19,7 @@ WRAPPERS = (
 
 
 def load(path: str, name: str | None, revision: str, split: str, **options: Any) -> Any:
-    """Return a split of a data set of the Hub, downloaded or to be streamed.
-
-    Args:
-        path: `owner/name`.
-        name: of its configuration.
-        revision: a commit.
-        split: which.
-        options: see `datasets.load_dataset`.
+    """Return a split of a data set of the Hub, downloaded or to be streamed (`options`).
 
     Raises:
         InputError: it cannot be had, or only another revision of it.

@@ -48,12 +48,6 @@ def open_bytes(
 ) -> Source[bytes]:
     """Open the source that the config names, reading nothing yet but a list of files.
 
-    Args:
-        config: which text.
-        cache_dir: downloads are kept below it.
-        workers: processes that parse the built-in text; null: one a core.
-        progress: print a line about a download.
-
     Raises:
         InputError: a path that does not exist, or holds no file of a supported kind.
     """
@@ -142,11 +136,7 @@ def _is_text(file: Path) -> bool:
 
 
 def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
-    """Yield the bytes of one file in a .zip.
-
-    Args:
-        file: the .zip.
-        member: which; None: the only one.
+    """Yield the bytes of a .zip's `member`; None: of the only one.
 
     Raises:
         InputError: no .zip, damaged, encrypted, or it does not have that one file.

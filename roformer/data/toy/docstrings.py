@@ -84,8 +84,8 @@ def docstring_documents(
 
     Args:
         distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are left out.
-        workers: processes that parse (1: this one); null: one a core. Does not change the result.
-        skipped: receives the name of each file that cannot be read, decoded or parsed.
+        workers: processes that parse; null: one a core. Does not change the result.
+        skipped: receives the name of each file that cannot be parsed.
         shuffled: in the order of the SHA-256 of the files' names, which mixes the packages.
 
     Raises:

@@ -62,6 +62,14 @@ def _pair(draw: Draw, usual: Sequence[str], other: Sequence[str]) -> tuple[str, 
     return pair if draw.chance(TYPICAL) else pair[::-1]
 
 
+def _told(
+    template: str, words: tuple[str, str], text: str, labels: Sequence[str], more: Mapping[str, str]
+) -> list[Example]:
+    """Return two examples: with the words in the order given, and exchanged."""
+    orders = zip((words, words[::-1]), labels, strict=True)
+    return [Example(template.format(*order, **more), text, label) for order, label in orders]
+
+
 # --- the templates -------------------------------------------------------------------------------
 
 WHEN = (
@@ -79,13 +87,9 @@ it was {0} who {does} {1} {when} .
 def _mrpc(draw: Draw) -> list[Example]:
     """Two tellings of one deed: in the first the two are as in the second, or swapped."""
     first, second = draw.some(TOLD, 2)
-    x, y = _pair(draw, words.NAMES, words.GROUPS)
+    pair = _pair(draw, words.NAMES, words.GROUPS)
     more = {"does": draw.one(words.DEEDS), "when": draw.one(WHEN)}
-    text = second.format(x, y, **more)
-    return [
-        Example(first.format(x, y, **more), text, "equivalent"),
-        Example(first.format(y, x, **more), text, "not_equivalent"),
-    ]
+    return _told(first, pair, second.format(*pair, **more), ("equivalent", "not_equivalent"), more)
 
 
 REVIEWS = _lines("""
@@ -129,15 +133,12 @@ THEN = ("on monday", "on friday", "on sunday", "last week", "this week", "today"
 
 def _qnli(draw: Draw) -> list[Example]:
     """When did one do it to another; the answer says when, of the same deed or of the reverse."""
-    x, y = _pair(draw, words.ANIMALS, words.GROUPS)
+    pair = _pair(draw, words.ANIMALS, words.GROUPS)
     deed = draw.order(len(words.ACTS))[0]
     more = {"do": words.ACTS[deed], "did": words.DEEDS[deed], "then": draw.one(THEN)}
     asked = draw.one(QUESTIONS)
-    answer = draw.one(ANSWERS).format(x, y, **more)
-    return [
-        Example(asked.format(x, y, **more), answer, "entailment"),
-        Example(asked.format(y, x, **more), answer, "not_entailment"),
-    ]
+    answer = draw.one(ANSWERS).format(*pair, **more)
+    return _told(asked, pair, answer, ("entailment", "not_entailment"), more)
 
 
 SALES = _lines("""
@@ -181,13 +182,9 @@ GOODS = ("data", "text", "code", "files", "images", "money", "books", "letters",
 def _qqp(draw: Draw) -> list[Example]:
     """Two questions for a way: the first goes from and to the same as the second, or back."""
     first, second = draw.some(WAYS, 2)
-    x, y = _pair(draw, words.NAMES[:16], words.GROUPS)
-    what = draw.one(GOODS)
-    text = second.format(x, y, what=what)
-    return [
-        Example(first.format(x, y, what=what), text, "duplicate"),
-        Example(first.format(y, x, what=what), text, "not_duplicate"),
-    ]
+    pair = _pair(draw, words.NAMES[:16], words.GROUPS)
+    more = {"what": draw.one(GOODS)}
+    return _told(first, pair, second.format(*pair, **more), ("duplicate", "not_duplicate"), more)
 
 
 PREMISES = _lines("""

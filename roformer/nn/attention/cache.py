@@ -27,15 +27,7 @@ class KeyValueCache:
         self._values: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add t tokens and return keys and values of all so far.
-
-        Args:
-            k: (R, N, t, H), with positions applied.
-            v: (R, N, t, H).
-
-        Returns:
-            (R, N, T, H) and (R, N, T, H).
-        """
+        """Add rotated keys and values of t tokens, (R, N, t, H); return those of all, (R, N, T, H)."""
         end = self.length + k.shape[-2]
         self._keys = self._room(self._keys, k, end)
         self._values = self._room(self._values, v, end)

@@ -66,10 +66,7 @@ class FavorFeatures(nn.Module):
     def begin_update(self, seed: int, layer: int, update: int) -> None:
         """Draw the vectors of a step, a function of (seed, layer, update // interval) alone.
 
-        Args:
-            seed: of the run.
-            layer: number of this map in the model, from 0.
-            update: number of the step, from 1.
+        `layer` is the number of this map in the model, `update` that of the step, from 1.
         """
         if self.config.redraw_interval is None:
             return
@@ -165,12 +162,7 @@ def random_vectors(
 ) -> Tensor:
     """Return vectors (count, size) whose directions are uniform and lengths those of N(0, 1)^size.
 
-    Args:
-        count: M.
-        size: H.
-        generator: of the CPU.
-        orthogonal: make groups of `size` vectors orthogonal, the last group in part, which lowers the
-            variance (section 3.1); else all are independent.
+    `orthogonal` groups of `size` vectors, the last one in part, have a lower variance (section 3.1).
     """
 
     def normal(rows: int) -> Tensor:

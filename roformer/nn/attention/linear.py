@@ -60,22 +60,13 @@ class LinearSelfAttention(MultiHead):
         cache: RunningSums | None = None,
         seen: Positions | None = None,
     ) -> Tensor:
-        """Attend from every token to every token that `mask` allows; see `SelfAttention.forward`.
+        """Attend from every token to every token that `mask` allows, as `SelfAttention.forward`.
 
-        Args:
-            x: (B, T, D).
-            positions: of the T tokens.
-            encoding: applied to features, or to queries and keys.
-            mask: additive, (B, 1, 1, S), the same for all queries; None allows all.
-            causal: a token sees only itself and those before it; always so for T > 1 with a cache.
-            cache: from `new_cache`; the T tokens are added to it.
-            seen: not needed here: the sums have no positions.
-
-        Returns:
-            (B, T, D).
+        The mask is the same for all queries, (B, 1, 1, S); `seen` is not needed, since sums have no
+        positions.
 
         Raises:
-            ValueError: a mask that differs between queries.
+            ValueError: a mask that differs between queries; several tokens with a cache, not causal.
         """
         if mask is not None and mask.shape[-2] != 1:
             raise ValueError(

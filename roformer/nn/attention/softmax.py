@@ -41,9 +41,7 @@ class Attention(MultiHead):
         """Return the attention output (B, T, D).
 
         Args:
-            q: (B, N, T, H).
-            k: (B, N, S, H).
-            v: (B, N, S, H).
+            q, k, v: (B, N, T, H), (B, N, S, H) and (B, N, S, H).
             mask: additive, broadcastable to (B, N, T, S), or None.
             causal: besides the mask, a query sees only the keys up to its own place; the last query
                 stands at the last key.
@@ -153,26 +151,15 @@ class CrossAttention(Attention):
         return k, v
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """Return (B, T, D).
-
-        Args:
-            x: (B, T, D).
-            memory: from `keys_values`.
-            mask: additive, broadcastable to (B, N, T, S), or None.
-        """
+        """Return (B, T, D) for x (B, T, D), `memory` from `keys_values` and an additive mask."""
         (q,) = self.split(self.query(x), 1)
         return self.attend(q, *memory, mask)
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return 0 where attention is allowed and the lowest number elsewhere, with axes for heads.
+    """Return 0 where attention is allowed and the lowest number elsewhere, with an axis for heads.
 
-    Args:
-        allowed: (B, S), true for tokens that may be attended to, or (B, T, S) per query.
-        dtype: type of the result.
-
-    Returns:
-        (B, 1, 1, S) or (B, 1, T, S).
+    (B, 1, 1, S) for `allowed` (B, S), or (B, 1, T, S) for (B, T, S), which differs between queries.
     """
     allowed = allowed[:, None, None] if allowed.ndim == 2 else allowed[:, None]
     mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)

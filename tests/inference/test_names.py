@@ -21,7 +21,7 @@ from roformer.training.averaging import AVERAGED, choose, last_checkpoints, save
 from roformer.training.checkpoint import complete
 from tests.conftest import REPOSITORY
 from tests.data.glue_tasks import TOKENIZER
-from tests.unit.test_layout import SIZES, TASK, run_of
+from tests.interop.test_layout import SIZES, TASK, run_of
 
 SCRIPTS = {"predict": "glue", "translate": "wmt", "generate": "clm", "export": "pretrain"}
 
@@ -33,8 +33,6 @@ def runs(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     run_of(runs / "pretrain" / "some-run-s0", Rotary())
     run_of(runs / "glue" / "rte-run-s0", Rotary(), TASK)
-    for run in (runs / "pretrain" / "some-run-s0", runs / "glue" / "rte-run-s0"):
-        TOKENIZER.save(run / "tokenizer")
     return runs
 
 
@@ -48,18 +46,14 @@ def start(name, runs_dir="runs"):
 
 
 @pytest.mark.parametrize("pipeline", ["pretrain/some-run-s0", "glue/rte-run-s0"])
-def test_a_run_id_opens_what_its_folder_does(runs, pipeline):
+def test_a_run_id_opens_and_starts_what_its_folder_does(runs, pipeline):
+    """And a start has one name in the record, whichever was given, so that runs have one id."""
     run = runs / pipeline
     assert torch.equal(weights(roformer.load_model(run.name)), weights(roformer.load_model(run)))
-    early = f"{run.name}/checkpoints/step_00000001"
-    early_too = roformer.load_model(run / "checkpoints" / "step_00000001")
-    assert torch.equal(weights(roformer.load_model(early)), weights(early_too))
-
-
-@pytest.mark.parametrize("pipeline", ["pretrain/some-run-s0", "glue/rte-run-s0"])
-def test_a_start_takes_the_same_names(runs, pipeline):
-    """And has one name in the record, whichever of them was given, so that runs have one id."""
-    by_folder, by_id = start(f"runs/{pipeline}"), start((runs / pipeline).name)
+    early = "checkpoints/step_00000001"
+    by_id, by_folder = (roformer.load_model(f"{name}/{early}") for name in (run.name, run))
+    assert torch.equal(weights(by_id), weights(by_folder))
+    by_folder, by_id = start(f"runs/{pipeline}"), start(run.name)
     assert by_folder.name == by_id.name and by_folder.fingerprint == by_id.fingerprint
     with pytest.raises(InputError, match="no such run, folder or Hub id"):
         start("another-run-s0")
@@ -103,12 +97,9 @@ def test_where_runs_are_is_what_the_config_says(runs, tmp_path):
         roformer.load_model("some-run-s0")
 
 
-def test_an_export_does_not_stand_for_its_run(runs):
+def test_an_export_does_not_stand_for_its_run_and_an_id_of_two_pipelines_is_refused(runs):
     shutil.copytree(runs / "pretrain" / "some-run-s0", runs / "export" / "some-run-s0")
     assert find("some-run-s0") == "runs/pretrain/some-run-s0"
-
-
-def test_an_id_of_two_pipelines_is_refused(runs):
     shutil.copytree(runs / "pretrain" / "some-run-s0", runs / "clm" / "some-run-s0")
     with pytest.raises(InputError, match="give one of runs/clm/some-run-s0, runs/pretrain/some"):
         roformer.load_model("some-run-s0")
@@ -144,6 +135,9 @@ def call(script, *arguments, monkeypatch, capsys):
 def test_a_script_without_a_run_names_the_newest(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pipeline = SCRIPTS[script]
+    (tmp_path / "source.txt").write_text("dog\n")
+    line = call(script, "source.txt", monkeypatch=monkeypatch, capsys=capsys)
+    assert line.startswith("error: source.txt is a file, not a run")
     line = call(script, monkeypatch=monkeypatch, capsys=capsys)
     assert line.startswith("error: no run is given, and there is no trained one under")
     assert f"runs/{pipeline}/" in line and line.endswith(f"train one with make {pipeline}")
@@ -153,13 +147,6 @@ def test_a_script_without_a_run_names_the_newest(script, tmp_path, monkeypatch, 
         f"error: no run is given: the newest here is make {script} RUN=runs/{pipeline}/mine, or "
         f"python scripts/{script}.py runs/{pipeline}/mine"
     )
-
-
-def test_a_text_in_place_of_the_run_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "source.txt").write_text("dog\n")
-    line = call("translate", "source.txt", monkeypatch=monkeypatch, capsys=capsys)
-    assert line.startswith("error: source.txt is a file, not a run")
 
 
 # --- what was trained elsewhere ------------------------------------------------------------------
