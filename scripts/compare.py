@@ -5,14 +5,12 @@ reason. With `--seeds` runs that differ only in the seed are one configuration: 
 from a baseline, and the steps to equal losses, with intervals.
 """
 
-import sys
 from pathlib import Path
 
 from roformer.errors import InputError
-from roformer.report.convergence import convergence_tables
-from roformer.report.curves import compare_runs
-from roformer.report.losses import loss_of
-from roformer.report.recorded import find_runs
+from roformer.report.curves import compare_runs, convergence_tables, loss_of
+from roformer.report.runs import read_runs
+from roformer.report.tables import finished, markdown_of
 from roformer.script import Arguments, script
 
 
@@ -26,17 +24,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.baseline is not None and not arguments.seeds:
         raise InputError("--baseline is for --seeds")
-    runs = find_runs(arguments.runs)
-    finished = [run for run in runs if (run / "summary.json").is_file()]
-    metric = arguments.metric or loss_of(finished).metric
+    runs = read_runs(arguments.runs)
+    ended = runs.runs[runs.runs.status != "running"]
+    metric = arguments.metric or loss_of(ended).metric
     if arguments.seeds:
-        tables = convergence_tables(runs, metric, arguments.baseline)
-        print("\n\n".join(table.markdown() for table in tables))
-        return
-    for run in runs:
-        if run not in finished:
-            print(f"left out: {run} has no summary.json", file=sys.stderr)
-    print(compare_runs(finished, metric))
+        print(markdown_of(convergence_tables(runs, metric, arguments.baseline)))
+    else:
+        print(compare_runs(finished(runs), metric))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from pathlib import Path
 from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.dashboard.records import read_runs as read_records
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import RecordError, read_runs
@@ -39,8 +38,7 @@ class Content:
             if self.roots == DEFAULT_ROOTS and ended != self.ended:
                 self.sections, self.ended = sections_of(*self.roots), ended
             try:
-                records = read_records(self.roots)
-                rows = [row for root in self.roots for row in read_reproduction(root, records)]
+                rows = [row for root in self.roots for row in read_reproduction(root, runs)]
             except RecordError:  # the sections say which file, and what is wrong with it
                 rows = []
             return data_json(runs, self.sections, rows)

@@ -11,7 +11,8 @@ from pathlib import Path
 from roformer.analysis.extension import read_at_lengths
 from roformer.errors import InputError
 from roformer.inference.names import find
-from roformer.report.extension import extension_tables, plot_extension
+from roformer.report.figures import draw_extension
+from roformer.report.results import extension_tables
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -45,7 +46,7 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / f"{record['run']}.json"
     write_atomically(file, json.dumps(record, indent=1) + "\n")
-    plot_extension(record, arguments.output / "plots" / f"{record['run']}.png")
+    draw_extension(record, arguments.output / "plots" / f"{record['run']}.png")
     print(extension_tables(record))
     print(f"\nrecord: {file}")
 

@@ -10,7 +10,7 @@ language models the loss by position; of triplets the scores.
 from pathlib import Path
 
 from roformer.errors import InputError
-from roformer.report.recorded import write_recorded
+from roformer.report.runs import write_recorded
 from roformer.script import Arguments, script
 from roformer.training.records import RunFolder, read_metrics
 

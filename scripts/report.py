@@ -8,13 +8,12 @@ of this machine's runs, and these runs beside the record and the paper, which it
 from pathlib import Path
 
 from roformer.errors import InputError
-from roformer.report.blocks import BLOCKS, markdown_of
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.dashboard.records import read_runs as read_records
 from roformer.report.pages import refresh
 from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
 from roformer.report.sections import sections_of, your_tables
+from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
 
@@ -30,12 +29,12 @@ def report(experiments: Path, runs: Path) -> None:
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.glob("*/REPORT.md"))
-    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page, BLOCKS)]
+    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page)]
     print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
-    rows = read_reproduction(experiments, read_records([experiments, runs]))
+    found = read_runs([experiments, runs], strict=False)
+    rows = read_reproduction(experiments, found)
     folder = runs / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    found = read_runs([experiments, runs], strict=False)
     page = build_page(data_json(found, sections_of(experiments, runs), rows))
     write_atomically(folder / "dashboard.html", page)
     write_atomically(folder / "statistics.md", f"{markdown_of(your_tables(runs))}\n")

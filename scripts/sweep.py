@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roformer.errors import DIVERGED
 from roformer.pipelines.grid import Started, command, run_jobs
-from roformer.report.records import RecordError
+from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study
 from roformer.script import Arguments, at_least, script
 

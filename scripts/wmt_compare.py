@@ -8,14 +8,14 @@ one configuration, and seeds are resampled besides.
 
 from pathlib import Path
 
-from roformer.report.recorded import find_runs
-from roformer.report.wmt_bootstrap import bleu_table
+from roformer.report.runs import read_runs
+from roformer.report.wmt import bleu_table
 from roformer.script import Arguments, script
 
 
 def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
     """Return the table of the runs, that of the first run the baseline."""
-    return bleu_table(find_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
+    return bleu_table(read_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
 
 
 @script(prints=True)

@@ -1,22 +1,52 @@
 """Runs that the studies under experiments/ recorded."""
 
 import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from roformer.report.recorded import matching, read_recorded
+from roformer.report.runs import RUNS, read_recorded
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "experiments"
 
 
+class Recorded(NamedTuple):
+    """A recorded run; `files` are those of a run's folder, parsed."""
+
+    path: Path
+    files: dict[str, Any]
+
+    @property
+    def name(self):
+        return self.path.name
+
+    def __str__(self):
+        return str(self.path)
+
+
 def recorded(study, pattern="*"):
     """Return the recorded runs of a study whose ids match."""
-    return matching(EXPERIMENTS / study, [f"runs/{pattern}"])
+    found = []
+    for name, (record, rows) in read_recorded(EXPERIMENTS / study).items():
+        if fnmatchcase(name, pattern):
+            files = {
+                "summary.json": record["summary"],
+                "config.yaml": record["config"],
+                "env.json": record["environment"],
+                "command.txt": record["command"],
+                "metrics.jsonl": rows,
+                **record.get("files", {}),
+            }
+            found.append(Recorded(EXPERIMENTS / study / "runs" / name, files))
+    assert found, f"{study} has no {pattern}"
+    return found
 
 
 def all_recorded():
     """Return the recorded runs of all studies."""
-    studies = sorted(file.parent for file in EXPERIMENTS.glob("*/runs.jsonl"))
-    return [run for study in studies for run in read_recorded(study)]
+    studies = sorted(file.parent.name for file in EXPERIMENTS.glob(f"*/{RUNS}"))
+    return [run for study in studies for run in recorded(study)]
 
 
 def write_folder(run, folder):
@@ -32,7 +62,7 @@ def write_folder(run, folder):
 
 def change_recorded(study, name, change):
     """Change the lines of a study's runs.jsonl whose id has `name` in it, each as parsed."""
-    file = study / "runs.jsonl"
+    file = study / RUNS
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         if name in line["id"]:

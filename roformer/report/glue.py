@@ -1,4 +1,4 @@
-"""GLUE tables out of run records: each model's chosen learning rate, and every cell behind it.
+"""GLUE tables out of run records: each configuration's chosen learning rate, and every run behind it.
 
 The rule: of the learning rates of a task the one with the highest mean of the headline metric on
 validation is chosen, the mean taken over all seeds, constant predictors included. Metrics are those
@@ -10,129 +10,131 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from roformer.report.records import Folder, RecordError, configuration, read_config, read_summary
-from roformer.report.tables import Table, arm_names, markdown, run_label
+import pandas as pd
+
+from roformer.report.runs import RecordError, Runs, read_runs
+from roformer.report.statistics import (
+    Paired,
+    compared,
+    interval_text,
+    mean_text,
+    p_text,
+    sign_flip_limit,
+    signed,
+)
+from roformer.report.tables import (
+    Table,
+    configuration_names,
+    find_baseline,
+    markdown,
+    without,
+)
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Of the paper's Table 2; other tasks follow by name."""
-
-Cell = dict[str, Any]
-
-
-KEYS = (
-    *("model", "position", "seed", "task", "learning_rate", "headline", "status", "metrics"),
-    *("best", "majority"),
-)
-"""Of a fine-tuning's summary."""
-
-
-class Arm(NamedTuple):
-    """What is compared: runs of one arm differ in task, learning rate and seed alone."""
-
-    name: str
-    """Model and position; where arms share those, also the settings in which they differ."""
-    settings: str
-    """All that the runs share, as JSON."""
-
-    def __str__(self) -> str:
-        return self.name
+COLUMNS = ("difference", "95 % (t)", "sign-flip p", "p, Holm", "n", "constant")
 
 
 class Row(NamedTuple):
-    """The seeds of one arm, task and learning rate."""
+    """The seeds of one configuration, task and learning rate."""
 
-    arm: Arm
+    name: str
+    """Of the configuration: runs of one differ in task, learning rate and seed alone."""
     task: str
     learning_rate: float
-    cells: list[Cell]
+    runs: pd.DataFrame
 
     def values(self, metric: str, *, best_epoch: bool = False) -> list[float]:
         """Return the metric of each seed that ended, NaN where it is not defined."""
-        ended = [cell for cell in self.cells if cell["status"] != "failed"]
-        found = [cell["best"]["metrics"] if best_epoch else cell["metrics"] for cell in ended]
-        return [math.nan if metrics.get(metric) is None else metrics[metric] for metrics in found]
+        return [*self.by_seed(metric, best_epoch=best_epoch).values()]
+
+    def by_seed(self, metric: str, *, best_epoch: bool = False) -> dict[int, float]:
+        """Return seed → metric of the runs that ended."""
+        found = {}
+        for run in self.runs[self.runs.status != "failed"].to_dict("records"):
+            summary = run["summary"]
+            value = (summary["best"] or {} if best_epoch else summary)["metrics"].get(metric)
+            found[run["seed"]] = math.nan if value is None else float(value)
+        return found
+
+    def counted(self, status: str) -> int:
+        """Return how many runs have a status."""
+        return int((self.runs.status == status).sum())
 
     @property
     def headline(self) -> str:
-        return str(self.cells[0]["headline"])
+        return str(self.runs.headline.iloc[0])
+
+    @property
+    def majority(self) -> dict[str, float | None]:
+        """What always saying the majority class gets."""
+        return dict(self.runs.summary.iloc[0]["majority"])
 
     @property
     def metrics(self) -> list[str]:
         """All metrics of the task, the headline first."""
-        return sorted(self.cells[0]["majority"], key=lambda name: name != self.headline)
+        return sorted(self.majority, key=lambda name: name != self.headline)
 
 
-def read_cells(folders: Iterable[Folder]) -> list[Cell]:
-    """Return the summaries of fine-tuning runs, each with its config under `config`.
+def rows_of(runs: pd.DataFrame) -> list[Row]:
+    """Return the rows of finished fine-tuning runs, by configuration, task and learning rate.
 
     Raises:
-        RecordError: a folder without a summary or config, of another pipeline, or damaged.
+        RecordError: a run did not end, or is of another pipeline; two have the same settings and seed.
     """
-    cells = []
-    for folder in folders:
-        for path in (folder / "summary.json", folder / "config.yaml"):
-            if not path.is_file():
-                raise RecordError(f"{folder} has no {path.name}: it did not end, or is no run")
-        pipeline = read_summary(folder, "pipeline")["pipeline"]
-        if pipeline != "glue":
-            raise RecordError(f"{folder} is a run of {pipeline}, not of glue")
-        cell, config = read_summary(folder, *KEYS), read_config(folder)
-        if not isinstance(config.get("optimizer"), dict):
-            raise RecordError(f"{folder / 'config.yaml'} has no optimizer: it is no run's")
-        cells.append({**cell, "config": config})
-    return cells
-
-
-def rows_of(cells: Sequence[Cell]) -> list[Row]:
-    """Group cells into rows, in the order arm, task, learning rate."""
-    names = arm_names((run_label(cell), _settings(cell)) for cell in cells)
-    groups: dict[tuple[Arm, str, float], list[Cell]] = {}
-    for cell in cells:
-        settings = _settings(cell)
-        arm = Arm(names[settings], settings)
-        groups.setdefault((arm, cell["task"], cell["learning_rate"]), []).append(cell)
-    rows = [
-        Row(*key, sorted(group, key=lambda cell: int(cell["seed"])))
-        for key, group in groups.items()
-    ]
+    for run in runs.to_dict("records"):
+        if run["status"] == "running":
+            raise RecordError(f"{run['folder']} has no summary.json: it did not end, or is no run")
+        if run["pipeline"] != "glue":
+            raise RecordError(f"{run['folder']} is a run of {run['pipeline']}, not of glue")
+    runs = without(runs, "task", "optimizer.learning_rate").sort_values("seed", kind="stable")
+    names = configuration_names(runs)
+    runs = runs.assign(
+        name=[names[key] for key in runs.configuration],
+        rate=[float(summary["learning_rate"]) for summary in runs.summary],
+    )
+    rows = []
+    for (name, task, rate), group in runs.groupby(["name", "task", "rate"]):
+        if group.seed.duplicated().any():
+            raise RecordError(
+                f"{name}, {task} at {rate:g} has a seed twice: leave one of the runs out, or it counts "
+                "as another seed"
+            )
+        rows.append(Row(name, task, rate, group))
     rows.sort(key=lambda row: (_place(row.task), row.learning_rate))
-    return sorted(rows, key=lambda row: row.arm.name, reverse=True)  # roformer before bert
+    return sorted(rows, key=lambda row: row.name, reverse=True)  # roformer before bert
 
 
-def _settings(cell: Cell) -> str:
-    """Return the configuration of a cell but for its task and learning rate."""
-    optimizer = {**cell["config"]["optimizer"], "learning_rate": None}
-    return configuration(cell, {**cell["config"], "task": None, "optimizer": optimizer})
-
-
-def chosen(rows: Iterable[Row]) -> dict[tuple[Arm, str], Row]:
-    """Return the row of the best learning rate of each arm and task."""
-    best: dict[tuple[Arm, str], Row] = {}
+def chosen(rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
+    """Return (configuration, task) → the row of the best learning rate."""
+    best: dict[tuple[str, str], Row] = {}
     for row in rows:
-        key = (row.arm, row.task)
-        if key not in best or _rank(row) > _rank(best[key]):
-            best[key] = row
+        known = best.setdefault((row.name, row.task), row)
+        if _rank(row) > _rank(known):
+            best[row.name, row.task] = row
     return best
 
 
-def glue_tables(folders: Iterable[Folder]) -> str:
-    """Return the table of headlines and the table of all cells, in Markdown.
+def grid_tables(folders: Iterable[Path]) -> str:
+    """Return the tables of a grid's run folders; see `glue_tables`."""
+    return glue_tables(read_runs(folders))
 
-    Args:
-        folders: of finished fine-tuning runs.
+
+def glue_tables(runs: Runs) -> str:
+    """Return the table of headlines and the table of all runs, in Markdown.
 
     Raises:
-        ValueError: see `read_cells`.
+        RecordError: see `rows_of`.
     """
-    rows = rows_of(read_cells(folders))
-    headlines = markdown(headline_table(rows).lines, text_columns=1)
-    return f"{headlines}\n\n{cell_table(rows)}"
+    rows = rows_of(runs.runs)
+    return f"{markdown(headline_table(rows).lines, text_columns=1)}\n\n{_all_rows(rows)}"
 
 
 def headline_table(rows: Sequence[Row]) -> Table:
-    """Return one line an arm: mean ± standard deviation (n) of the headline metrics, in percent."""
+    """Return one line a configuration: mean ± standard deviation (n) of the headline metrics."""
     best = chosen(rows)
     tasks = sorted({row.task for row in rows}, key=_place)
     # The headline, and the same metric of the other validation parts: accuracy_matched, …
@@ -141,54 +143,137 @@ def headline_table(rows: Sequence[Row]) -> Table:
         for row in rows
     }
     columns = [metric for task in tasks for metric in metrics[task]]
-    lines = [["model", *columns]]
-    constant = {metric: _constant(rows, metric) for metric in columns}
-    lines.append(["majority", *(constant[metric] for metric in columns)])
-    for arm in dict.fromkeys(row.arm for row in rows):
+    lines = [["model", *columns], ["majority", *(_majority(rows, metric) for metric in columns)]]
+    for name in dict.fromkeys(row.name for row in rows):
         cells = []
         for task in tasks:
-            row = best.get((arm, task))
-            cells += [_mean(row.values(m)) if row else "" for m in metrics[task]]
-        lines.append([str(arm), *cells])
+            row = best.get((name, task))
+            cells += [mean_text(row.values(m), 1, factor=100) if row else "" for m in metrics[task]]
+        lines.append([name, *cells])
     note = "Mean ± standard deviation (n seeds) at the learning rate chosen on this validation set."
     return Table("GLUE, validation, in percent", lines, notes=[note])
 
 
-def cell_table(rows: Sequence[Row]) -> str:
-    """Return one line an arm, task, learning rate and metric; the chosen rates are marked."""
+def _all_rows(rows: Sequence[Row]) -> str:
+    """Return one line a configuration, task, learning rate and metric; the chosen rates are marked."""
     best = chosen(rows)
     numbers = ["mean ± std", "median", "best", "n", "best epoch, mean", "constant", "failed"]
     lines = [["model", "metric", "learning rate", *numbers]]
     for row in rows:
-        mark = " ←" if best[row.arm, row.task] is row else ""
-        constant = sum(cell["status"] == "degenerate" for cell in row.cells)
-        failed = sum(cell["status"] == "failed" for cell in row.cells)
+        mark = " ←" if best[row.name, row.task] is row else ""
         for metric in row.metrics:
             values = row.values(metric)
-            best_epochs = row.values(metric, best_epoch=True)
             lines.append(
                 [
-                    str(row.arm),
+                    row.name,
                     metric,
                     f"{row.learning_rate:g}{mark}",
-                    _mean(values, n=False),
+                    mean_text(values, 1, factor=100).rpartition(" (")[0],
                     _percent(_over(statistics.median, values)),
                     _percent(_over(max, values)),
                     str(len(values)),
-                    _percent(_over(statistics.fmean, best_epochs)),
-                    str(constant),
-                    str(failed),
+                    _percent(_over(statistics.fmean, row.values(metric, best_epoch=True))),
+                    str(row.counted("degenerate")),
+                    str(row.counted("failed")),
                 ]
             )
     return markdown(lines, text_columns=2)
 
 
-def _constant(rows: Sequence[Row], metric: str) -> str:
+def paired_glue_table(runs: Runs, baseline: str | None = None) -> Table:
+    """Return one line a configuration and task: its headline metric against the baseline's, in percent.
+
+    Each configuration has the learning rate that `chosen` gives it, and seeds that ended in both are
+    paired. A metric that is not defined makes the difference NaN.
+
+    Args:
+        runs: finished fine-tuning runs.
+        baseline: the configuration to compare with, or a part of its name; None: the first one of the
+            tables.
+
+    Raises:
+        RecordError: see `rows_of`; fewer than two configurations.
+    """
+    rows = rows_of(runs.runs)
+    names = list(dict.fromkeys(row.name for row in rows))
+    if len(names) < 2:
+        raise RecordError(f"{len(names)} configurations: give the runs of at least two to compare")
+    base = find_baseline(names, baseline)
+    best = chosen(rows)
+    lines = [["configuration", "metric", "learning rates", base, "configuration", *COLUMNS]]
+    missing: list[str] = []
+    most = 0
+    for name in names:
+        tasks = list(dict.fromkeys(row.task for row in rows)) if name != base else []
+        sides = {task: (best.get((name, task)), best.get((base, task))) for task in tasks}
+        both = {task: (one, other) for task, (one, other) in sides.items() if one and other}
+        found = dict(
+            zip(
+                both,
+                compared(((_percents(o), _percents(t)) for o, t in both.values()), "permutation_p"),
+                strict=True,
+            )
+        )
+        for task, (ours, theirs) in sides.items():
+            if (pairs := found.get(task)) and ours and theirs:
+                lines.append(_line(ours, theirs, pairs))
+                missing += _unpaired(ours, theirs)
+                most = max(most, pairs.n)
+            elif ours or theirs:
+                missing.append(f"{name}, {task}: no seed that ended in both configurations.")
+    notes = [
+        f"In percent, mean ± standard deviation (n); differences are from {base}, of the same seed, "
+        "each configuration at its own learning rate (the baseline's second), chosen on the same "
+        "validation set, which favours both. p-values are two-sided, Holm's for all tasks of a "
+        "configuration. Constant: predictors of one class, the configuration's and the baseline's; they "
+        "count.",
+        "The seeds are those of the fine-tuning: what another pre-training would give is not in the "
+        "intervals. Nor is the sampling error of the validation sets: the records do not say how many "
+        "examples these have.",
+        sign_flip_limit(most),
+        *missing,
+    ]
+    return Table(f"GLUE: paired differences from {base}", lines, text_columns=3, notes=notes)
+
+
+def _percents(row: Row) -> dict[int, float]:
+    """Return seed → headline metric in percent, of the runs that ended."""
+    return {seed: 100 * value for seed, value in row.by_seed(row.headline).items()}
+
+
+def _unpaired(ours: Row, theirs: Row) -> list[str]:
+    """Return a sentence on the seeds that have no pair."""
+    every = {*ours.runs.seed, *theirs.runs.seed}
+    if alone := sorted(every - (_percents(ours).keys() & _percents(theirs).keys())):
+        seeds = ", ".join(map(str, alone))
+        return [f"{ours.name}, {ours.task}: without a pair, failed or not run: seed {seeds}."]
+    return []
+
+
+def _line(ours: Row, theirs: Row, found: Paired) -> list[str]:
+    return [
+        ours.name,
+        ours.headline,
+        f"{ours.learning_rate:g} / {theirs.learning_rate:g}",
+        *(mean_text([*_percents(row).values()], 1) for row in (theirs, ours)),
+        signed(found.difference, 1),
+        interval_text(found.interval, 1),
+        p_text(found.permutation_p),
+        p_text(found.holm_p),
+        str(found.n),
+        f"{ours.counted('degenerate')} / {theirs.counted('degenerate')}",
+    ]
+
+
+def _majority(rows: Sequence[Row], metric: str) -> str:
     """Return what the majority class gets; several values where runs had other data."""
     found = [
-        cell["majority"][metric] for row in rows for cell in row.cells if metric in cell["majority"]
+        math.nan if (value := summary["majority"][metric]) is None else value
+        for row in rows
+        for summary in row.runs.summary
+        if metric in summary["majority"]
     ]
-    return " / ".join(sorted({_percent(math.nan if value is None else value) for value in found}))
+    return " / ".join(sorted({_percent(value) for value in found}))
 
 
 def _rank(row: Row) -> float:
@@ -199,11 +284,6 @@ def _rank(row: Row) -> float:
 def _over(function: Any, values: list[float]) -> float:
     """Apply a function to the values; NaN where there are none or one of them is NaN."""
     return math.nan if not values or any(map(math.isnan, values)) else float(function(values))
-
-
-def _mean(values: list[float], *, n: bool = True) -> str:
-    spread = f" ± {100 * _over(statistics.stdev, values):.1f}" if len(values) > 1 else ""
-    return f"{_percent(_over(statistics.fmean, values))}{spread}{f' ({len(values)})' if n else ''}"
 
 
 def _percent(value: float) -> str:

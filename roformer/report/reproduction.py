@@ -1,7 +1,7 @@
 """The runs of this machine beside the paper and the record: one row for each comparison of two models.
 
-`reproduction` makes the rows out of records; `screen` prints them, the dashboard draws the same. The numbers
-of the paper, of the record and from here stand side by side. No difference from the paper is taken, because
+`screen` prints the rows of `read_reproduction`, the dashboard draws the same. The numbers of the paper, of
+the record and from here stand side by side. No difference from the paper is taken, because
 its scale is another: the verdicts hold the runs here against the record, and the order of the two models
 against the claim.
 """
@@ -14,17 +14,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from textwrap import shorten
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from roformer.config.runs import changes_result
-from roformer.report.comparing import signed
-from roformer.report.dashboard.records import YOURS, RunRecord
-from roformer.report.paper import Experiment, Paper, Value, find_experiment, read_paper
-from roformer.report.records import RecordError, check, read_yaml
+from roformer.report.paper import Experiment, Paper, find_experiment, read_paper
+from roformer.report.runs import (
+    ENDED,
+    LOSSES,
+    YOURS,
+    RecordError,
+    Runs,
+    check,
+    read_yaml_file,
+    settings_of,
+)
+from roformer.report.statistics import signed
 
+Value = dict[str, Any]
+"""A number of the paper's."""
 EXPECTED = Path("reproduce") / "expected.yaml"
 """The spreads, below the folder of recorded studies."""
 OF_THE_MODEL = re.compile(
@@ -53,7 +63,7 @@ class Side(NamedTuple):
 
     paper: str
     """Its row in paper.yaml, model and position: `RoFormer (rotary)`."""
-    config: Mapping[str, str]
+    config: Mapping[str, Any]
     """Dotted key → value that its runs have."""
 
 
@@ -97,7 +107,7 @@ class Measured(NamedTuple):
     value: float = math.nan
     """Mean over seeds; NaN without one."""
     seeds: int = 0
-    config: Mapping[str, str] = {}
+    config: Mapping[str, Any] = {}
     """Without the keys that are free."""
     scale: str = ""
 
@@ -176,8 +186,8 @@ def _triplets(name: str, model: str) -> Comparison:
     long, short = (
         Side(f"{words} ({kind})", {"model.name": called, "training.max_length": length})
         for words, kind, called, length in (
-            ("RoFormer-1024", "rotary", "roformer", "1024"),
-            (name, position, model, "512"),
+            ("RoFormer-1024", "rotary", "roformer", 1024),
+            (name, position, model, 512),
         )
     )
     return Comparison(
@@ -233,49 +243,29 @@ COMPARISONS = (
 )
 
 
-def reproduction(
-    paper: Paper, expected: Mapping[str, Expected], runs: Sequence[RunRecord]
-) -> list[Row]:
-    """Return a row for each comparison of `COMPARISONS`.
+def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
+    """Return a row for each comparison; none where the folder has no paper.yaml or no expected.yaml.
 
     Of several configurations of a model on this machine the recorded one counts, else the one that
     was written last; of several learning rates of a fine-tuning the best, as the paper chooses.
 
     Args:
-        paper: the paper's numbers.
-        expected: spreads, by table or figure.
+        experiments: the folder of the paper's numbers and of the spreads.
         runs: of the record and of this machine.
 
     Raises:
-        RecordError: a comparison is not in the paper's numbers.
-    """
-    return [_row(paper, expected.get(one.experiment), one, runs) for one in COMPARISONS]
-
-
-def read_reproduction(experiments: Path, runs: Sequence[RunRecord]) -> list[Row]:
-    """Return the rows of `reproduction`; none where the folder has no paper.yaml or no expected.yaml.
-
-    Raises:
-        RecordError: one of them is damaged.
+        RecordError: one of the files is damaged, or a comparison is not in the paper's numbers.
     """
     files = (experiments / "paper.yaml", experiments / EXPECTED)
     if not all(file.is_file() for file in files):
         return []
-    return reproduction(read_paper(files[0]), read_expected(files[1]), runs)
-
-
-def read_expected(file: Path) -> dict[str, Expected]:
-    """Return the spreads by table or figure.
-
-    Raises:
-        RecordError: the file cannot be read, or a key is missing or of another type.
-    """
-    content = read_yaml(file, what="the spreads of the record")
+    paper = read_paper(files[0])
+    expected = read_yaml_file(files[1], what="the spreads of the record")
     try:
-        check(dict[str, Expected], content)
+        check(dict[str, Expected], expected)
     except ValueError as error:
-        raise RecordError(f"{file} is not the spreads of the record: {error}") from error
-    return content
+        raise RecordError(f"{files[1]} is not the spreads of the record: {error}") from error
+    return [_row(paper, expected.get(one.experiment), one, runs.runs) for one in COMPARISONS]
 
 
 def screen(rows: Sequence[Row], width: int = 100) -> str:
@@ -313,22 +303,19 @@ def _line(label: str, cells: Iterable[str]) -> str:
     return " ".join(text.ljust(width) for text, width in columns).rstrip()
 
 
-def _row(
-    paper: Paper, expected: Expected | None, one: Comparison, runs: Sequence[RunRecord]
-) -> Row:
+def _row(paper: Paper, expected: Expected | None, one: Comparison, runs: pd.DataFrame) -> Row:
     about = find_experiment(paper, one.experiment)
     where, _, what = about["title"].partition(":")
     label = one.label or one.metric
-    study = expected["record"] if expected else ""
-    sides = (one.model, one.baseline)
-    recorded = [run for run in runs if run.study == study]
-    yours = [run for run in runs if run.study == YOURS]
-    record = [_measure(one, side, recorded) for side in sides]
+    recorded = runs[runs.study == (expected["record"] if expected else "")]
+    yours = runs[runs.study == YOURS]
+    record = [_measure(one, side, recorded) for side in (one.model, one.baseline)]
     here = [
-        _measure(one, side, yours, like.config) for side, like in zip(sides, record, strict=True)
+        _measure(one, side, yours, like.config)
+        for side, like in zip((one.model, one.baseline), record, strict=True)
     ]
     spread = expected["spread"].get(label, []) if expected else []
-    numbers = [_number(about, one, side) for side in sides]
+    numbers = [_number(about, one, side) for side in (one.model, one.baseline)]
     return Row(
         experiment=one.experiment,
         where=what.strip().capitalize() if one.experiment in paper["beyond"] else where,
@@ -352,63 +339,75 @@ def _row(
 
 
 def _measure(
-    one: Comparison, side: Side, runs: Sequence[RunRecord], like: Mapping[str, str] | None = None
+    one: Comparison, side: Side, runs: pd.DataFrame, like: Mapping[str, Any] | None = None
 ) -> Measured:
     """Return what a side came to, in one configuration: that of `like`, else the one written last."""
-    groups: dict[tuple[tuple[str, str], ...], list[RunRecord]] = {}
-    for run in runs:
-        fits = all(run.config.get(key) == value for key, value in side.config.items())
-        same = (run.pipeline, run.task) == (one.pipeline, one.task)
-        if fits and same and not run.recipe.startswith("stages"):
-            groups.setdefault(tuple(sorted(_configuration(run, one).items())), []).append(run)
+    groups: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    same = (runs.pipeline == one.pipeline) & (runs.task == one.task)
+    for run in runs[same & ~runs.recipe.str.startswith("stages")].to_dict("records"):
+        if not all(run["config"].get(key) == value for key, value in side.config.items()):
+            continue
+        config = _configuration(run)
+        for known, group in groups:
+            if known == config:
+                group.append(run)
+                break
+        else:
+            groups.append((config, [run]))
     if not groups:
         return Measured()
-    wanted = tuple(sorted((like or {}).items()))
-    chosen = groups.get(wanted) or max(groups.values(), key=lambda g: max(r.written for r in g))
-    by_rate: dict[str, list[RunRecord]] = {}
+    config, chosen = next(
+        (each for each in groups if each[0] == (like or {})),
+        max(groups, key=lambda each: max(run["written"] for run in each[1])),
+    )
+    by_rate: dict[Any, list[dict[str, Any]]] = {}
     for run in chosen:
-        by_rate.setdefault(run.config.get("optimizer.learning_rate", ""), []).append(run)
-    found = [_mean(one, seeds, runs) for seeds in by_rate.values()]
+        by_rate.setdefault(run["config"].get("optimizer.learning_rate"), []).append(run)
+    tokens = dict(zip(runs.run, runs.tokens, strict=True))
+    found = [_mean(one, seeds, config, tokens) for seeds in by_rate.values()]
     # Higher is better wherever several rates are tried; what has no value comes last.
-    return max(found, key=lambda measured: (measured.seeds > 0, _or_lowest(measured.value)))
+    return max(found, key=lambda m: (m.seeds > 0, -math.inf if math.isnan(m.value) else m.value))
 
 
-def _mean(one: Comparison, runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> Measured:
-    """Return the mean over seeds; their scale counts the run among the others that they start from."""
-    ended = [run for run in runs if run.status in ("done", "degenerate")]
-    states = {run.status for run in runs}
-    first = (ended or runs)[0]
-    config, scale = _configuration(first, one), _scale(first, others)
+def _mean(
+    one: Comparison,
+    runs: Sequence[dict[str, Any]],
+    config: dict[str, Any],
+    tokens: Mapping[str, int | None],
+) -> Measured:
+    """Return the mean over seeds; `tokens` are of all runs, for the scale of those that they start from."""
+    ended = [run for run in runs if run["status"] in ENDED]
+    states = {run["status"] for run in runs}
+    scale = _scale((ended or runs)[0], tokens)
     if not ended:
         why = next(s for s in ("running", "failed", "damaged") if s in states)
         return Measured(why, config=config, scale=scale)
-    values = [run.summary["metrics"].get(one.measured) for run in ended]
+    values = [run["summary"]["metrics"].get(one.measured) for run in ended]
     value = fmean(math.nan if value is None else value for value in values)
     state = "degenerate" if "degenerate" in states else "done"
     return Measured(state, value * (100 if one.percent else 1), len(ended), config, scale)
 
 
-def _configuration(run: RunRecord, one: Comparison) -> dict[str, str]:
-    """Return the config of a run without what may differ between seeds, or is chosen on validation."""
-    kept = {k: value for k, value in run.config.items() if changes_result(run.pipeline, k)}
-    if one.pipeline == "glue":
+def _configuration(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run without what may differ between seeds, or is chosen on validation."""
+    kept = settings_of(run)
+    if run["pipeline"] == "glue":
         kept.pop("optimizer.learning_rate", None)
-    if "init_from" in kept:
-        kept["init_from"] = re.sub(r"-s-?\d+$", "", kept["init_from"])
+    if kept.get("init_from"):
+        kept["init_from"] = re.sub(r"-s-?\d+$", "", str(kept["init_from"]))
     return kept
 
 
-def _scale(run: RunRecord, others: Sequence[RunRecord]) -> str:
+def _scale(run: dict[str, Any], started: Mapping[str, int | None]) -> str:
     """Return tokens, size and data of a run, and the tokens of its pre-training."""
-    read = "bytes" if run.pipeline == "charlm" else "tokens"
-    tokens = f"{run.tokens / 1e6:,.1f} M {read}" if run.tokens is not None else ""
-    start = run.config.get("init_from", "")
-    for other in others:
-        if other.name == start and other.tokens is not None:
-            tokens += f" after {other.tokens / 1e6:,.1f} M"
-    layers, wide = run.config.get("model.layers"), run.config.get("model.hidden_size")
+    read = LOSSES[run["pipeline"]].read if run["pipeline"] in LOSSES else "tokens"
+    tokens = f"{run['tokens'] / 1e6:,.1f} M {read}" if run["tokens"] is not None else ""
+    config = run["config"]
+    if before := started.get(str(config.get("init_from"))):
+        tokens += f" after {before / 1e6:,.1f} M"
+    layers, wide = config.get("model.layers"), config.get("model.hidden_size")
     size = f"{layers} × {wide}" if layers and wide else ""
-    data = run.config.get("data.kind", "").removeprefix("scm_").removeprefix("bytes_")
+    data = str(config.get("data.kind", "")).removeprefix("scm_").removeprefix("bytes_")
     return ", ".join(filter(None, (tokens, size, data)))
 
 
@@ -505,11 +504,7 @@ def _verdict(
     return f"off by {shown}" if far else f"within {limits}"
 
 
-def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys in which two configs differ; the recipe, which names the others, first."""
     keys = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
     return sorted(keys, key=lambda key: (key != "recipe", not key.startswith("data."), key))
-
-
-def _or_lowest(value: float) -> float:
-    return -math.inf if math.isnan(value) else value

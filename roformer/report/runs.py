@@ -608,6 +608,20 @@ def _cell(row: dict[str, Any], name: str) -> str:
     return "nan" if value is None or not math.isfinite(value) else json.dumps(value)
 
 
+def read_yaml_file(file: Path, *, what: str) -> dict[str, Any]:
+    """Return a YAML file as plain data, without resolving anything in it.
+
+    Raises:
+        RecordError: it cannot be read, is no mapping, or holds what a config or a plan cannot.
+    """
+    try:
+        return _config(_text(file).encode())
+    except RecordError:
+        raise
+    except ValueError as error:
+        raise RecordError(f"{file} is not {what}: {error}") from error
+
+
 def _text(file: Path) -> str:
     try:
         return file.read_bytes().decode()

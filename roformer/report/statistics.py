@@ -1,14 +1,14 @@
-"""What a few seeds can and cannot say: means, paired differences, exact tests, bootstrap intervals.
+"""Statistics of a few seeds and how tables write them: means, paired differences, tests, intervals.
 
-Small pure functions; each names its formula, what it assumes and its source. A value that is not
-finite is never left out: it makes the mean NaN and takes the interval and the p-value away.
+A value that is not finite is never left out: it makes the mean NaN and takes the interval and the
+p-value away.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,8 @@ class Paired(NamedTuple):
     permutation_p: float | None
     """Two-sided, of the sign-flip test; at best `smallest_p(n)`."""
     n: int
+    holm_p: float | None = None
+    """See `compared`."""
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -88,6 +90,27 @@ def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) 
         t_p = float(found.pvalue)
         interval = Interval(*map(float, found.confidence_interval(level)))
     return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
+
+
+def compared(
+    pairs: Iterable[tuple[Mapping[int, float], Mapping[int, float]]], test: str = "t_p"
+) -> list[Paired | None]:
+    """Return the paired differences of several comparisons, with p-values adjusted for being several.
+
+    Args:
+        pairs: seed → value of one side and of the other; seeds that both have are paired.
+        test: the p-value that is adjusted, `t_p` or `permutation_p`.
+
+    Returns:
+        For each pair the differences; None without a seed in common.
+    """
+    found: list[Paired | None] = []
+    for ours, theirs in pairs:
+        seeds = [seed for seed in ours if seed in theirs]
+        one, other = ([side[seed] for seed in seeds] for side in (ours, theirs))
+        found.append(paired(one, other) if seeds else None)
+    adjusted = holm([getattr(one, test) if one else None for one in found])
+    return [one and one._replace(holm_p=p) for one, p in zip(found, adjusted, strict=True)]
 
 
 def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int = 0) -> float | None:
@@ -198,3 +221,68 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, (len(order) - rank) * p))
         adjusted[place] = least
     return adjusted
+
+
+# --- as tables write them ------------------------------------------------------------------------
+
+
+def mean_text(values: Sequence[float], digits: int, *, factor: float = 1) -> str:
+    """Return mean ± standard deviation (n), or `NaN (n)`."""
+    mean, std, n = spread([factor * v for v in values]) if values else Spread(math.nan, None, 0)
+    if math.isnan(mean):
+        return f"NaN ({n})"
+    return f"{mean:.{digits}f}{'' if std is None else f' ± {std:.{digits}f}'} ({n})"
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a difference with its sign; zero has none."""
+    text = f"{value:+.{digits}f}"
+    return "NaN" if math.isnan(value) else text[1:] if not float(text) else text
+
+
+def difference_text(found: Paired, digits: int) -> str:
+    """Return mean difference ± standard deviation."""
+    known = found.std is not None and not math.isnan(found.std)
+    return signed(found.difference, digits) + (f" ± {found.std:.{digits}f}" if known else "")
+
+
+def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
+    """Return `low to high`, as differences with signs; – where there is no interval."""
+    if interval is None:
+        return "–"
+    return " to ".join(signed(end, digits) if sign else f"{end:.{digits}f}" for end in interval)
+
+
+def t_test_cells(found: Paired, digits: int) -> list[str]:
+    """Return the cells of a comparison by seed: difference, interval, p, Holm's p, sign-flip p, n."""
+    ps = map(p_text, (found.t_p, found.holm_p, found.permutation_p))
+    interval = interval_text(found.interval, digits)
+    return [difference_text(found, digits), interval, *ps, str(found.n)]
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value with three decimals, none of them rounded to nothing."""
+    if p is None:
+        return "–"
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
+
+
+T_TEST = ("difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n")
+"""What stands above `t_test_cells`."""
+ONE_SEED = "With one seed there is no interval and no test over seeds."
+
+
+def sign_flip_limit(n: int) -> str:
+    """Return, in a sentence, the least p that n pairs of seeds can give."""
+    least = f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
+    return ONE_SEED if n < 2 else least
+
+
+def bootstrap_limit(n: int) -> str:
+    """Return, in a sentence, how coarse the bootstrap over n seeds is."""
+    if n < 2:
+        return ONE_SEED
+    return (
+        f"With {n} seeds there are {distinct_resamples(n):,} different resamples: the interval is "
+        "rough, and too narrow rather than too wide."
+    )

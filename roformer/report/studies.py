@@ -1,7 +1,7 @@
-"""Studies under experiments/: what each asks, its arms and seeds, and which runs it has.
+"""Studies under experiments/: what each asks, its configurations and seeds, and which runs it has.
 
 `study.yaml` is the plan as data: `scripts/sweep.py` starts the runs that it names, the report says
-which of them are there, and a test checks that two arms differ in the claimed keys alone.
+which of them are there, and a test checks that two configurations differ in the claimed keys alone.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from roformer.pipelines import registry
-from roformer.report.recorded import read_recorded
-from roformer.report.records import RecordedRun, RecordError, check, read_summary, read_yaml
+from roformer.report.runs import RUNS, RecordError, check, read_yaml_file
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
 
+@with_config(ConfigDict(extra="forbid"))
 class _Arm(TypedDict):
     overrides: list[str]
     seeds: NotRequired[list[int]]
     pipeline: NotRequired[str]
 
 
+@with_config(ConfigDict(extra="forbid"))
 class _Study(TypedDict):
+    """A study.yaml; `arms` are its configurations."""
+
     title: str
     claim: Name
     scale: str
@@ -40,13 +43,18 @@ class _Study(TypedDict):
 
 
 class Arm(NamedTuple):
-    """One side of a comparison."""
+    """A configuration that a study runs."""
 
     name: str
     pipeline: str
     overrides: tuple[str, ...]
-    """On Hydra's command line, after those that all arms share."""
+    """On Hydra's command line, after those that all configurations share."""
     seeds: tuple[int, ...]
+
+    @property
+    def command(self) -> list[str]:
+        """The words that start its runs, without the seed."""
+        return ["python", registry.get(self.pipeline).command, *self.overrides]
 
 
 class Study(NamedTuple):
@@ -59,7 +67,7 @@ class Study(NamedTuple):
     arms: tuple[Arm, ...]
     """None where the study measures finished runs of others."""
     differ: tuple[str, ...]
-    """The test keys: config keys in which arms may differ; all others are the control."""
+    """The test keys: config keys in which configurations may differ; all others are the control."""
     scale: str
     """What the numbers were measured on, in a few words."""
     outcome: str
@@ -67,35 +75,29 @@ class Study(NamedTuple):
     data: str = ""
     """What tables call its data, where the records' word, `files`, says too little."""
     baseline: str | None = None
-    """The control: an arm's name in tables, or a part of it that no other has."""
+    """The control: a configuration's name in tables, or a part of it that no other has."""
 
     @property
-    def runs(self) -> list[RecordedRun]:
-        """The recorded runs."""
-        return read_recorded(self.folder)
+    def has_runs(self) -> bool:
+        """Whether any run is recorded."""
+        return (self.folder / RUNS).is_file()
 
     def commands(self) -> list[tuple[Arm, int | None, list[str]]]:
-        """Return (arm, seed, words of the command line) of every run, seeds outermost.
+        """Return (configuration, seed, words of the command line) of every run, seeds outermost.
 
-        So that a study that is cut short has the same seeds for all arms. A grid takes all seeds in
-        one command, with seed None.
+        So that a study that is cut short has the same seeds for all configurations. A grid takes all
+        seeds in one command, with seed None.
         """
-        found: list[tuple[Arm, int | None, list[str]]] = []
-        for arm in self.arms:
-            if registry.get(arm.pipeline).grid:
-                seeds = f"seed=[{','.join(map(str, arm.seeds))}]"
-                found.append((arm, None, [*command(arm), seeds]))
-        single = [arm for arm in self.arms if not registry.get(arm.pipeline).grid]
+        grids = [arm for arm in self.arms if registry.get(arm.pipeline).grid]
+        single = [arm for arm in self.arms if arm not in grids]
+        found: list[tuple[Arm, int | None, list[str]]] = [
+            (arm, None, [*arm.command, f"seed=[{','.join(map(str, arm.seeds))}]"]) for arm in grids
+        ]
         for seed in sorted({seed for arm in single for seed in arm.seeds}):
             found += [
-                (arm, seed, [*command(arm), f"seed={seed}"]) for arm in single if seed in arm.seeds
+                (arm, seed, [*arm.command, f"seed={seed}"]) for arm in single if seed in arm.seeds
             ]
         return found
-
-
-def command(arm: Arm) -> list[str]:
-    """Return the words that start an arm's runs, without the seed."""
-    return ["python", registry.get(arm.pipeline).command, *arm.overrides]
 
 
 def read_study(folder: Path) -> Study:
@@ -105,46 +107,24 @@ def read_study(folder: Path) -> Study:
         RecordError: it cannot be read, a key is missing, unknown or of another type.
     """
     file = folder / "study.yaml"
-    content = read_yaml(file, what="the plan of a study")
+    content = read_yaml_file(file, what="the plan of a study")
     try:
         check(_Study, content)
-        if unknown := sorted(set(content) - set(_Study.__annotations__)):
-            raise ValueError(f"{unknown[0]}: no key of a study")
         arms = tuple(_arm(name, arm, content) for name, arm in content.get("arms", {}).items())
     except ValueError as error:
         raise RecordError(f"{file} is not the plan of a study: {error}") from error
-    differ = tuple(content.get("differ", ()))
-    about = (content["title"], content["claim"])
-    came_out = (content["scale"], content["outcome"])
-    named = (content.get("data", ""), content.get("baseline"))
-    return Study(folder, *about, arms, differ, *came_out, *named)
+    told = {key: content[key] for key in Study._fields if key in content and key != "arms"}
+    return Study(folder, arms=arms, **(told | {"differ": tuple(content.get("differ", ()))}))
 
 
 def read_studies(experiments: Path) -> list[Study]:
-    """Return the studies of a folder, by name.
-
-    Raises:
-        RecordError: see `read_study`.
-    """
+    """Return the studies of a folder, by name; see `read_study`."""
     return [read_study(file.parent) for file in sorted(experiments.glob("*/study.yaml"))]
 
 
-def statuses(study: Study) -> dict[str, int]:
-    """Return how many of a study's recorded runs have which status."""
-    found: dict[str, int] = {}
-    for run in study.runs:
-        status = read_summary(run, "status")["status"]
-        found[status] = found.get(status, 0) + 1
-    return found
-
-
 def _arm(name: str, arm: dict[str, Any], study: dict[str, Any]) -> Arm:
-    if unknown := sorted(set(arm) - set(_Arm.__annotations__)):
-        raise ValueError(f"arms.{name}.{unknown[0]}: no key of an arm")
-    pipeline, seeds = (
-        arm.get("pipeline", study.get("pipeline")),
-        arm.get("seeds", study.get("seeds")),
-    )
+    pipeline = arm.get("pipeline", study.get("pipeline"))
+    seeds = arm.get("seeds", study.get("seeds"))
     if pipeline is None or not seeds:
         raise ValueError(f"arms.{name}: needs a pipeline and seeds, its own or the study's")
     if pipeline not in (known := registry.pipelines()):

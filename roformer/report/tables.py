@@ -1,4 +1,4 @@
-"""What tables of runs share: their command line, names of arms, and Markdown."""
+"""What tables of runs share: their command line, the configurations of runs, and Markdown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from roformer.errors import one_line
-from roformer.report.recorded import find_runs
-from roformer.report.records import Folder
+import pandas as pd
+
+from roformer.errors import InputError, one_line
+from roformer.report.runs import RecordError, Runs, read_runs, settings_of
+
+T = TypeVar("T")
 
 
 class Table(NamedTuple):
@@ -37,66 +40,129 @@ class Table(NamedTuple):
         return "\n\n".join(parts)
 
 
-def print_tables(description: str | None, tables: Callable[[list[Folder]], str]) -> None:
-    """Print what `tables` makes of the run folders on the command line; the unfinished are named.
+def print_tables(description: str | None, tables: Callable[[Runs], str]) -> None:
+    """Print what `tables` makes of the runs on the command line; the unfinished are named.
 
-    Leaves with code 2 and one line where `tables` raises ValueError.
+    Leaves with code 2 and one line where a record is damaged or nothing can be made of it.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
     arguments = parser.parse_args()
     try:
-        runs = find_runs(arguments.runs)
-        finished = [run for run in runs if (run / "summary.json").is_file()]
-        for run in runs:
-            if run not in finished:
-                print(f"left out: {one_line(str(run))} has no summary.json", file=sys.stderr)
-        print(tables(finished))
-    except ValueError as error:
+        print(tables(finished(read_runs(arguments.runs))))
+    except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
-def run_label(summary: Mapping[str, Any]) -> str:
-    """Return what a run is called: `roformer (rotary)`, or `performer (rotary)` by its attention.
-
-    Args:
-        summary: with model and position, and of language models the kind of attention.
-    """
-    attention = summary.get("attention", "softmax")
-    name = summary["model"] if attention == "softmax" else attention
-    return f"{name} ({summary['position']})"
+def finished(runs: Runs) -> Runs:
+    """Return the runs that have a summary; name the others on stderr."""
+    ended = runs.runs.status != "running"
+    for folder in runs.runs.folder[~ended]:
+        print(f"left out: {folder} has no summary.json", file=sys.stderr)
+    return runs._replace(runs=runs.runs[ended])
 
 
-def arm_names(runs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return a name for each arm's settings: what tells it from the others, and no more.
+# --- configurations ------------------------------------------------------------------------------
 
-    Args:
-        runs: of each run the label, such as `roformer (rotary)`, and all settings that the runs of
-            its arm share, as JSON.
+
+def configuration_names(runs: pd.DataFrame) -> dict[str, str]:
+    """Return a name for each configuration: what tells it from the others, and no more.
 
     Returns:
-        Settings → the label; where arms have the same, also the settings in which they differ.
+        Column `configuration` → the label, such as `roformer (rotary)`; where configurations have the
+        same one, also the settings in which they differ.
     """
+    return different_names(
+        (run["label"], run["configuration"], settings_of(run)) for run in runs.to_dict("records")
+    )
+
+
+def different_names(labelled: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Return key → name of (label, key, settings by dotted key); see `configuration_names`."""
     alike: dict[str, dict[str, dict[str, str]]] = {}
-    for label, settings in runs:
-        alike.setdefault(label, {})[settings] = _flat(json.loads(settings))
+    for label, key, settings in labelled:
+        alike.setdefault(label, {})[key] = {name: str(value) for name, value in settings.items()}
     names = {}
-    for label, arms in alike.items():
-        keys = {key for arm in arms.values() for key in arm}
-        differing = sorted(key for key in keys if len({arm.get(key) for arm in arms.values()}) > 1)
-        for settings, arm in arms.items():
-            names[settings] = ", ".join([label, *(f"{key}={arm.get(key)}" for key in differing)])
+    for label, group in alike.items():
+        every = {name for settings in group.values() for name in settings}
+        differing = sorted(n for n in every if len({s.get(n) for s in group.values()}) > 1)
+        for key, settings in group.items():
+            names[key] = ", ".join([label, *(f"{name}={settings.get(name)}" for name in differing)])
     return names
+
+
+def configurations(runs: pd.DataFrame, names: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """Return name → its runs, one a seed in ascending order, of each configuration.
+
+    Args:
+        runs: rows of the frame of runs.
+        names: see `configuration_names`.
+
+    Raises:
+        RecordError: two runs have the same configuration and seed.
+    """
+    found = {}
+    for key, group in runs.groupby("configuration", sort=False):
+        for seed, several in group.groupby("seed"):
+            if len(several) > 1:
+                raise RecordError(
+                    f"{several.folder.iloc[0]} and {several.folder.iloc[1]} have the same settings and "
+                    f"seed {seed}: leave one of them out, or it counts as another seed"
+                )
+        found[names[key]] = group.sort_values("seed")
+    return found
+
+
+def without(runs: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """Return the runs without these keys of their config, or what is below them: they are no setting."""
+    configs = [
+        {k: v for k, v in config.items() if not any(f"{k}.".startswith(f"{key}.") for key in keys)}
+        for config in runs.config
+    ]
+    runs = runs.assign(config=configs)
+    hashes = [json.dumps(settings_of(run), sort_keys=True) for run in runs.to_dict("records")]
+    return runs.assign(configuration=hashes)
+
+
+def find_baseline(names: Iterable[str], wanted: str | None) -> str:
+    """Return the name of the configuration to compare with: the one that has `wanted` in it, else the
+    first.
+
+    Raises:
+        RecordError: none or several have it; says which there are.
+    """
+    known = list(dict.fromkeys(names))
+    if wanted is None or wanted in known:
+        return wanted or known[0]
+    found = [name for name in known if wanted in name]
+    if len(found) != 1:
+        some = f"{len(found)} configurations have" if found else "no configuration has"
+        raise RecordError(f"{some} {wanted!r} in the name: choose of {'; '.join(known)}")
+    return found[0]
+
+
+def baseline_first(found: Mapping[str, T], wanted: str | None) -> dict[str, T]:
+    """Return the configurations with the baseline before the others; see `find_baseline`."""
+    first = find_baseline(found, wanted)
+    return {first: found[first], **found}
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+def markdown_of(tables: Iterable[Table]) -> str:
+    """Return tables one below the other."""
+    return "\n\n".join(table.markdown() for table in tables)
 
 
 def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
     """Return a table whose first line is the header; columns after the text are right-aligned."""
     aligned = ["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)
-    return "\n".join(row(line) for line in [lines[0], aligned, *lines[1:]])
+    return "\n".join(table_row(line) for line in [lines[0], aligned, *lines[1:]])
 
 
-def row(cells: Iterable[str]) -> str:
+def table_row(cells: Iterable[str]) -> str:
     """Return a line of a table; no cell ends it, or is more than text."""
     return f"| {' | '.join(map(escaped, cells))} |"
 
@@ -111,11 +177,3 @@ def code(text: str) -> str:
     text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
-
-
-def _flat(settings: Any, key: str = "") -> dict[str, str]:
-    """Return a nested config as dotted keys."""
-    if not isinstance(settings, dict):
-        return {key: str(settings)}
-    below = [_flat(value, f"{key}.{name}" if key else name) for name, value in settings.items()]
-    return {name: value for part in below for name, value in part.items()}

@@ -18,8 +18,8 @@ from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
-from roformer.report.decay import arms_of, decay_tables, read_decay, trend
-from roformer.report.records import RecordError
+from roformer.report.results import by_distance, decay_tables, networks, read_decay, trend
+from roformer.report.runs import RecordError
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
 
@@ -205,13 +205,12 @@ def fake(record, changes):
 def test_seeds_of_an_arm_are_averaged_and_their_trends_apart(record):
     steps = [float(-r) for r in range(32)]
     made = fake(record, [steps, [value + 2 for value in steps], steps[::-1]])
-    (arm,) = arms_of(made)
-    assert trend(arm, "centred") == pytest.approx([-1, -1, 1])
+    (seeds,) = networks(made).values()
+    assert trend(by_distance(seeds, "centred")) == pytest.approx([-1, -1, 1])
     (_, centred, _, trends) = decay_tables(made)
     assert centred.lines[1][2] == "-9.667 ± 18.502 (3)"
     assert trends.lines[1][3] == "-0.333 ± 1.155 (3)"
-    (flat,) = arms_of(fake(record, [[1.0] * 32]))
-    assert math.isnan(trend(flat, "centred")[0])
+    assert math.isnan(trend([[1.0] * 32])[0])
 
 
 @pytest.mark.parametrize(
@@ -220,8 +219,8 @@ def test_seeds_of_an_arm_are_averaged_and_their_trends_apart(record):
         (lambda r: r["bound"]["head_sizes"]["64"].pop(), "bound of 64: 250, not 251"),
         (lambda r: r["runs"][0]["by_layer"].pop(), "layers of"),
         (lambda r: r["runs"][1]["mean"]["inner"]["weight"]["mean"].pop(), "inner: 29, not 30"),
-        (lambda r: r["runs"][0]["mean"].pop("both"), "runs.0.mean.both"),
-        (lambda r: r.pop("bound"), "bound: Field required"),
+        (lambda r: r["runs"][0]["mean"].pop("both"), "'both'"),
+        (lambda r: r.pop("bound"), "bound: is missing"),
     ],
 )
 def test_a_damaged_record_is_told(record, tmp_path, spoil, message):

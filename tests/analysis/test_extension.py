@@ -26,7 +26,7 @@ from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
-from roformer.report.extension import extension_tables, verdict
+from roformer.report.results import extension_tables, verdict
 from roformer.tasks.mlm import prepare
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run

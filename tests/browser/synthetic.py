@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from roformer.report.recorded import write_recorded
+from roformer.report.runs import write_recorded
 
 HOSTILE = "</script><script>alert(1)</script>"
 HOSTILE_NAME = "<img src=x onerror=alert(1)> & <b>bold<b> \u2028"

@@ -14,11 +14,11 @@ from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
 from roformer.pipelines.stages import stages_of, train_stages
-from roformer.report.stages import stages_table
+from roformer.report.paper import read_paper, stages_table
+from roformer.report.runs import read_runs
 from roformer.tasks.mlm import MaskedLMTask, prepare
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import COMMON, assert_same, results, weights
 
 SMALL = [
@@ -173,7 +173,7 @@ def test_moments_that_are_gone_are_told(kept):
 
 def test_the_table_has_the_paper_and_ours(kept):
     folders = kept[1]
-    text = stages_table(REPOSITORY / "experiments" / "paper.yaml", folders).markdown()
+    text = stages_table(read_paper(), read_runs(folders).runs).markdown()
     metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
     (row,) = [line for line in text.splitlines() if line.startswith("| accuracy | our stage 2")]
     assert "length 64, batch 4, 12 steps" in row

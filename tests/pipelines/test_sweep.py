@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from roformer.report.records import RecordError
+from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
 from scripts.sweep import commands_of, sweep
 from tests.conftest import REPOSITORY

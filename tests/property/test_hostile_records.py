@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roformer.config.build import from_yaml, to_yaml
 from roformer.config.schema import TokenizerConfig
 from roformer.errors import InputError
-from roformer.report.records import RecordError, read_config
+from roformer.report.runs import RecordError, read_yaml_file
 from roformer.training.records import RunFolder, read_metrics
 from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
 
@@ -139,7 +139,7 @@ CONFIGS = [
 @pytest.mark.parametrize("text", CONFIGS, ids=lambda text: repr(text[:20]))
 def test_a_config_that_no_run_wrote_is_one_line(tmp_path, text):
     (file := tmp_path / "config.yaml").write_text(text)
-    assert lawful(lambda: read_config(tmp_path), file, error=RecordError) is None
+    assert lawful(lambda: read_yaml_file(file, what="a config"), file, error=RecordError) is None
     assert lawful(lambda: from_yaml(TokenizerConfig, text), "") is None
 
 
@@ -148,7 +148,8 @@ def test_a_config_that_no_run_wrote_is_one_line(tmp_path, text):
 def test_a_config_is_read_or_refused(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp()
     (folder / "config.yaml").write_bytes(content)
-    found = lawful(lambda: read_config(folder), folder / "config.yaml", error=RecordError)
+    file = folder / "config.yaml"
+    found = lawful(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
     assert found is None or json.loads(json.dumps(found, sort_keys=True)) is not None
     lawful(lambda: from_yaml(TokenizerConfig, content.decode(errors="replace")), "")
 

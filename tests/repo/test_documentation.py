@@ -14,9 +14,8 @@ from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
 from roformer.nn.position import PositionEncoding
 from roformer.pipelines import registry
-from roformer.report.blocks import BLOCKS
 from roformer.report.pages import refreshed
-from roformer.report.records import RecordError
+from roformer.report.runs import RecordError
 from roformer.report.studies import read_studies
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import all_recorded, recorded
@@ -135,12 +134,12 @@ def test_records_are_two_files_a_study():
 def test_generated_parts_are_what_the_records_give(page):
     """`make report` would change nothing; every table of a report is its records'."""
     text = page.read_text()
-    assert refreshed(text, page, BLOCKS) == text
+    assert refreshed(text, page) == text
 
 
 def test_every_study_has_generated_parts():
     for study in read_studies(REPOSITORY / "experiments"):
-        if study.runs:
+        if study.has_runs:
             text = (study.folder / "REPORT.md").read_text()
             assert "<!-- report: facts -->" in text and text.count("<!-- report: ") >= 2
 
@@ -148,7 +147,7 @@ def test_every_study_has_generated_parts():
 def test_a_changed_number_is_seen(tmp_path):
     page = REPOSITORY / "experiments" / "wmt_builtin" / "REPORT.md"
     text = page.read_text()
-    assert refreshed(text.replace("96.98 (1)", "97.98 (1)"), page, BLOCKS) == text
+    assert refreshed(text.replace("96.98 (1)", "97.98 (1)"), page) == text
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_a_changed_number_is_seen(tmp_path):
 )
 def test_a_mistake_in_a_page_is_one_line(tmp_path, text, message):
     with pytest.raises(RecordError, match=message):
-        refreshed(text, tmp_path / "REPORT.md", BLOCKS)
+        refreshed(text, tmp_path / "REPORT.md")
 
 
 @pytest.mark.parametrize("record", sorted(REPOSITORY.glob("experiments/length_extension/*.json")))
@@ -209,7 +208,7 @@ def test_the_readme_shows_the_records_of_runs():
 
 
 def test_the_speed_report_is_the_record():
-    from roformer.report.speed import speed_table
+    from roformer.report.results import speed_table
 
     folder = REPOSITORY / "experiments" / "speed"
     table = speed_table(folder)

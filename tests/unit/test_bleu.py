@@ -20,8 +20,8 @@ from roformer.evaluation.bleu import (
     sacrebleu,
     translation_scores,
 )
-from roformer.report.bleu import COLUMNS, bleu, draw_lines, resampled_bleu
 from roformer.report.statistics import two_sided_p
+from roformer.report.wmt import COUNTS, bleu, draw_lines, resampled_bleu
 
 REFERENCES = [
     "Der schnelle braune Fuchs springt über den faulen Hund.",
@@ -156,7 +156,7 @@ def test_the_statistics_by_hand():
         [0, 2] + [0] * 8,
         [1, 0, *[0] * 4, 1, 0, 0, 0],
     ]
-    assert tuple(COLUMNS) == STATISTICS
+    assert tuple(COUNTS) == STATISTICS
     with pytest.raises(InputError, match="cannot be scored"):
         bleu_statistics(["a"], [])
 

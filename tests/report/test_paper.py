@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from roformer.report.ours import Ours
-from roformer.report.paper import against_paper, others_table, paper_table, paper_tables, read_paper
-from roformer.report.records import RecordError
+from roformer.report.paper import Ours, against_paper, others_table, paper_table, read_paper
+from roformer.report.runs import RecordError
 from tests.conftest import REPOSITORY
 
 FILE = REPOSITORY / "experiments" / "paper.yaml"
@@ -139,7 +138,7 @@ def test_every_number_is_there_and_no_other(paper, key):
 def test_a_table_prints_every_number_under_its_split(paper, key):
     printed = {}
     who = "Shaw et al. 2018" if key == "shaw" else "paper"
-    for words, numbers in text_and_numbers(paper_tables(paper)[key]):
+    for words, numbers in text_and_numbers(paper_table(paper, key)):
         for header, cell in numbers.items():
             if cell:
                 printed[words[0], words[1], header] = cell
@@ -280,3 +279,36 @@ def test_rows_that_would_mix_are_refused(paper):
         against_paper(paper, "table_1", [row._replace(values={"F1": "1 (1)"})])
     with pytest.raises(RecordError, match="no table_9: choose one of table_1"):
         against_paper(paper, "table_9", [])
+
+
+def test_every_name_in_the_papers_numbers_is_there(paper):
+    """Sources, caveats, metrics and models that are named; a cell has one number."""
+    experiments = paper["tables"] | paper["figures"] | paper["beyond"]
+    assert set(paper["claims"]) <= set(experiments) and paper["paper"] in paper["sources"]
+    for caveat in paper["caveats"].values():
+        assert set(caveat["tables"]) <= set(experiments)
+    assert {other["about"] for other in paper["others"]} <= set(experiments)
+    for key, about in experiments.items():
+        rows = {(model["model"], model["position"]) for model in about["models"]}
+        here = {name for name, caveat in paper["caveats"].items() if key in caveat["tables"]}
+        cells = set()
+        for value in about["numbers"]:
+            assert (value["model"], value["position"]) in rows
+            assert value["metric"] in about["metrics"] and value["source"] in paper["sources"]
+            assert set(value.get("caveats", ())) <= here
+            assert (value["origin"] == "copied") == (value["source"] != about["by"])
+            assert (value["origin"] == "computed") == (value["split"] == "no data")
+            cell = (value["model"], value["position"], value["metric"], value["split"])
+            assert cell not in cells
+            cells.add(cell)
+
+
+@pytest.mark.parametrize("text", ["paper: {", "- 1", "paper: x", None])
+def test_a_damaged_file_is_one_line(tmp_path, text):
+    file = tmp_path / "paper.yaml"
+    if text:
+        file.write_text(text)
+    with pytest.raises(
+        RecordError, match=r"paper\.yaml (is not the paper's numbers|cannot be read)"
+    ):
+        read_paper(file)

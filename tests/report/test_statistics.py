@@ -167,13 +167,13 @@ def test_percentiles_are_values_that_were_drawn():
 def test_what_is_not_finite_is_never_left_out():
     for bad in (math.nan, math.inf):
         found = paired([1.0, bad, 3.0], [1.0, 1.0, 1.0])
-        assert math.isnan(found.difference) and found[2:] == (None, None, None, 3)
+        assert math.isnan(found.difference) and found[2:] == (None, None, None, 3, None)
         assert math.isnan(spread([bad, 1.0]).mean)
         assert sign_flip_p([1.0, bad]) is None
 
 
 def test_one_pair_has_no_interval_and_no_test():
-    assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1)
+    assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1, None)
     assert spread([3.0]) == (3.0, None, 1)
 
 

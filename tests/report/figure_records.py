@@ -2,7 +2,9 @@
 
 import json
 
-from roformer.report.decay import QUANTITIES, Pairs
+from roformer.report.results import QUANTITIES
+
+PAIRS = ("both", "before", "after", "inner")
 
 
 def decay_record(path, *, seeds=(0,), length=16, layers=2, model="roformer", position="rotary"):
@@ -20,7 +22,7 @@ def decay_record(path, *, seeds=(0,), length=16, layers=2, model="roformer", pos
                     for i, name in enumerate(QUANTITIES)
                 }
 
-            whole = {name: part(1, length) for name in Pairs.__annotations__}
+            whole = {name: part(1, length) for name in PAIRS}
             runs.append(
                 {
                     "run": f"run-s{seed}",
@@ -41,31 +43,7 @@ def decay_record(path, *, seeds=(0,), length=16, layers=2, model="roformer", pos
     return path
 
 
-def pretraining(folder, seed, losses, *, model="roformer", position="rotary", tokens=8192):
-    """Write the record of a run with a loss at every 100 updates."""
-    folder.mkdir(parents=True)
-    rows = [
-        {
-            "step": 100 * n,
-            "valid/mlm_loss": loss,
-            "valid/unigram_entropy": 5.5,
-            "data/samples": 6400 * n,
-            "data/tokens": 100 * n * tokens,
-        }
-        for n, loss in enumerate(losses, 1)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = {"pipeline": "pretrain", "model": model, "position": position, "seed": seed}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    config = {
-        "seed": seed,
-        "model": {"name": model, "position": position, "layers": 4, "hidden_size": 256},
-        "training": {"steps": 300, "batch_size": 64, "sequence_length": 128},
-        "runtime": {"threads": seed},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config))
-    return folder
-
-
-def change(file, **values):
+def change_file(file, **values):
+    """Change keys of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    return file

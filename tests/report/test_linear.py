@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from roformer.report.linear import crossovers, draw_linear, linear_table, read_linear
-from roformer.report.records import RecordError
+from roformer.report.figures import draw_linear
+from roformer.report.results import crossovers, linear_table, read_linear
+from roformer.report.runs import RecordError
 
 PEER = {"what": "against another code", "ratio": 8.0, "goal": 6.0} | {
     "peer_seconds": 0.8,
@@ -57,7 +58,7 @@ def test_tables_and_caption_say_what_was_measured(tmp_path):
     ("rows", "message"),
     [
         ([PEER], "no row of a method"),
-        ([measured("a", False, 512, -1.0)], "not positive: a"),
+        ([measured("a", False, 512, -1.0)], "row 1, ratio: not a positive"),
         ([{k: v for k, v in ROWS[0].items() if k != "causal"}], "a row without causal"),
     ],
 )

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from roformer.report.sections import HERE, comparable, finished, run_tables, sections_of
+from roformer.report.runs import read_runs
+from roformer.report.sections import HERE, comparable, run_tables, sections_of
 from scripts.report import report
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
 
@@ -50,31 +51,30 @@ def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
 
 
 def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
-    """Another recipe or an attempt that was set aside is no arm of the same comparison."""
+    """Another recipe or an attempt that was set aside is no part of the same comparison."""
     for run in [*recorded("pretraining_builtin"), *recorded("pretraining_english")]:
         write_folder(run, tmp_path / "pretrain" / run.name)
     (rotary,) = recorded("pretraining_builtin", "*rotary*")
     write_folder(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
-    runs = finished(tmp_path)
-    assert sorted(len(group) for group in comparable(runs)) == [2, 3]
+    runs = read_runs([tmp_path])
+    assert sorted(len(group.runs) for group in comparable(runs)) == [2, 3]
     titles = [table.title for table in run_tables(runs)]
     assert titles.count("valid/mlm_loss at equal updates") == 2
 
 
 def test_scores_of_different_test_sets_have_tables_of_their_own(tmp_path):
-    """A run that failed is told of below each; one on other text is no arm beside the others."""
+    """A run that failed is told of below each; one on other text is not beside the others."""
     for study in ("wmt_builtin", "wmt_multi30k", "pretraining_builtin"):
         for run in recorded(study):
             write_folder(run, tmp_path / study / run.name)
-    runs = finished(tmp_path)
-    builtin, *multi30k = run_tables([run for run in runs if "wmt" in run.parent.name])
+    builtin, *multi30k = run_tables(read_runs(sorted(tmp_path.glob("wmt*/*"))))
     lines, seeds = multi30k  # the builtin runs have one seed, so no table over seeds
     assert "500 lines" in builtin.notes[0] and "1,000 lines" in lines.notes[0]
     assert seeds.title.startswith("sacreBLEU: paired differences") and len(seeds.lines) == 3
     (rotary,) = tmp_path.glob("pretraining_builtin/*rotary*")
     environment = json.loads((rotary / "env.json").read_text())
     (rotary / "env.json").write_text(json.dumps(environment | {"data": "other"}))
-    assert len(comparable([run for run in runs if "wmt" not in run.parent.name])) == 2
+    assert len(comparable(read_runs(tmp_path.glob("pretraining_builtin/*")))) == 2
 
 
 def test_a_report_is_made_once(experiments, tmp_path, capsys):
@@ -128,7 +128,7 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     """Nothing is told of it but in the list of runs."""
     for run in recorded("pretraining_builtin"):
         write_folder(run, tmp_path / "pretrain" / run.name)
-    before = [table.title for table in run_tables(finished(tmp_path))]
+    before = [table.title for table in run_tables(read_runs([tmp_path]))]
     (rotary,) = recorded("pretraining_builtin", "*rotary*")
     diverged = write_folder(rotary, tmp_path / "pretrain" / "diverged-s0")
     config = json.loads((diverged / "config.yaml").read_text())
@@ -138,4 +138,4 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
     (diverged / "summary.json").write_text(json.dumps(summary))
     (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
-    assert [table.title for table in run_tables(finished(tmp_path))] == before
+    assert [table.title for table in run_tables(read_runs([tmp_path]))] == before

@@ -7,18 +7,37 @@ from matplotlib.text import Text
 from PIL import Image
 
 from roformer.report import drawing
-from roformer.report.curves import read_curve
-from roformer.report.decay_figures import draw_bound, draw_decay_by_layer, draw_measured_decay
 from roformer.report.drawing import COLOURS, DIGEST, draw, fingerprint, looks, shown
-from roformer.report.figures import draw_bleu, draw_convergence, draw_glue, draw_speed
-from roformer.report.records import RecordError
+from roformer.report.figures import (
+    draw_bleu,
+    draw_bound,
+    draw_convergence,
+    draw_decay_by_layer,
+    draw_glue,
+    draw_measured_decay,
+    draw_positions,
+    draw_speed,
+)
+from roformer.report.runs import RecordError, read_runs
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
-from tests.unit.figure_records import change, decay_record, pretraining
-from tests.unit.test_glue_report import record as glue_record
-from tests.unit.test_wmt_report import record as wmt_record
+from tests.report.figure_records import change_file, decay_record
+from tests.report.records import change, curve, record
+from tests.report.test_curves import language_model
+from tests.report.test_glue import cell
+from tests.report.test_wmt import scored
 
 EVIL = "$\\frac{a\n$_{x}|<b>\u2028 🜏"
+
+
+def pretraining(folder, seed, losses, **more):
+    """Write the record of a run with a loss at every 100 steps."""
+    rows = curve(losses, samples=64, tokens=8192, **{"valid/unigram_entropy": 5.5})
+    config = {
+        "model": {"layers": 4, "hidden_size": 256},
+        "training": {"steps": 300, "batch_size": 64, "sequence_length": 128},
+    }
+    return record(folder, rows=rows, seed=seed, config=config, **more)
 
 
 @pytest.fixture
@@ -41,10 +60,12 @@ def figures(monkeypatch):
 
 
 RECORDED = {
-    "convergence": lambda path, decay: draw_convergence(recorded("pretraining_builtin"), path),
-    "glue": lambda path, decay: draw_glue(recorded("glue_builtin"), path),
-    "glue, seeds": lambda path, decay: draw_glue(recorded("glue_real"), path),
-    "bleu": lambda path, decay: draw_bleu(recorded("wmt_multi30k"), path),
+    "convergence": lambda path, decay: draw_convergence(
+        read_runs([EXPERIMENTS / "pretraining_builtin"]), path
+    ),
+    "glue": lambda path, decay: draw_glue(read_runs([EXPERIMENTS / "glue_builtin"]), path),
+    "glue, seeds": lambda path, decay: draw_glue(read_runs([EXPERIMENTS / "glue_real"]), path),
+    "bleu": lambda path, decay: draw_bleu(read_runs([EXPERIMENTS / "wmt_multi30k"]), path),
     "speed": lambda path, decay: draw_speed(EXPERIMENTS / "speed", path),
     "bound": lambda path, decay: draw_bound(decay, path),
     "decay": lambda path, decay: draw_measured_decay(decay, path),
@@ -71,7 +92,7 @@ def test_a_figure_is_drawn_once_and_the_same_everywhere(name, decay, tmp_path):
 def test_captions_say_how_many_and_at_which_scale(decay, tmp_path):
     captions = {name: call(tmp_path / "x.png", decay) for name, call in RECORDED.items()}
     scale = "Scale: 4 layers × 256; 600 updates of 64 sequences of 128 tokens (4.9 M tokens)."
-    assert captions["convergence"].endswith(f"Seeds: 1 an arm. {scale}")
+    assert captions["convergence"].endswith(f"Seeds: 1 a configuration. {scale}")
     assert "unigram entropy of the predicted tokens, 5.610 nats" in captions["convergence"]
     assert "Seeds: roformer (rotary) 1-5, bert (learned) 1-5." in captions["glue, seeds"]
     assert "test_2016_flickr (1,000 lines)" in captions["bleu"]
@@ -83,15 +104,16 @@ def test_captions_say_how_many_and_at_which_scale(decay, tmp_path):
 def test_a_file_is_drawn_again_when_what_it_shows_has_changed(tmp_path):
     path = tmp_path / "figure.png"
     run = write_folder(recorded("pretraining_builtin")[0], tmp_path / "run")
-    draw_convergence([run], path)
+    draw_convergence(read_runs([run]), path)
     before = path.read_bytes()
     text = (run / "metrics.jsonl").read_text()
     (run / "metrics.jsonl").write_text(text.replace('"perf/', '"other/'))
-    draw_convergence([run], path)
+    draw_convergence(read_runs([run]), path)
     assert path.read_bytes() == before, "what is not drawn has changed"
-    loss = max(read_curve(run, "valid/mlm_loss").points.values())
+    rows = [json.loads(line) for line in text.splitlines()]
+    loss = max(row.get("valid/mlm_loss", 0) for row in rows)
     (run / "metrics.jsonl").write_text(text.replace(str(loss), str(loss + 1e-9)))
-    draw_convergence([run], path)
+    draw_convergence(read_runs([run]), path)
     assert path.read_bytes() != before
 
 
@@ -129,7 +151,7 @@ def test_drawing_leaves_the_settings_of_the_process_alone(decay, tmp_path, monke
     assert (tmp_path / "odd.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
 
 
-def test_an_encoding_has_one_colour_and_its_arms_look_different():
+def test_an_encoding_has_one_colour_and_its_configurations_look_different():
     found = looks({"b": "learned", "a": "rotary", "a2": "rotary", "new": "fourier"})
     assert list(found) == ["a", "a2", "b", "new"]
     assert found["a"].colour == found["a2"].colour == COLOURS["rotary"]
@@ -154,7 +176,7 @@ def test_convergence_shows_the_mean_and_the_seeds_against_updates_and_tokens(fig
         pretraining(tmp_path / "r1", 1, [5.4, 4.2, 3.2]),
         pretraining(tmp_path / "b0", 0, [6.0, 5.5, 5.2], model="bert", position="learned"),
     ]
-    caption = draw_convergence(runs, tmp_path / "figure.png")
+    caption = draw_convergence(read_runs(runs), tmp_path / "figure.png")
     assert "Seeds: roformer (rotary) 2, bert (learned) 1." in caption
     left, right = figures[0].axes
     for axes, places in ((left, [100, 200, 300]), (right, [0.8192, 1.6384, 2.4576])):
@@ -174,11 +196,11 @@ def test_convergence_shows_the_mean_and_the_seeds_against_updates_and_tokens(fig
 
 def test_glue_shows_the_chosen_rate_by_task(figures, tmp_path):
     runs = [
-        *(glue_record(tmp_path, s, 5e-5, v) for s, v in enumerate((0.5, 0.6))),
-        *(glue_record(tmp_path, s, 2e-5, v) for s, v in enumerate((0.80, 0.84))),
-        glue_record(tmp_path, 0, 2e-5, None, task="stsb"),
+        *(cell(tmp_path, s, 5e-5, v) for s, v in enumerate((0.5, 0.6))),
+        *(cell(tmp_path, s, 2e-5, v) for s, v in enumerate((0.80, 0.84))),
+        cell(tmp_path, 0, 2e-5, None, task="stsb"),
     ]
-    draw_glue(runs, tmp_path / "figure.png")
+    draw_glue(read_runs(runs), tmp_path / "figure.png")
     (axes,) = figures[0].axes
     (bar,) = axes.patches
     assert bar.get_height() == pytest.approx(82)
@@ -193,27 +215,23 @@ def test_glue_shows_the_chosen_rate_by_task(figures, tmp_path):
     assert "n/a" in [text.get_text() for text in axes.texts]
 
 
-def test_bleu_shows_seeds_and_the_intervals_given(figures, tmp_path):
-    runs = [wmt_record(tmp_path, f"r{s}", s, bleu) for s, bleu in enumerate((27.0, 28.0))]
-    runs.append(wmt_record(tmp_path, "s0", 0, 26.0, position="sinusoidal"))
-    runs.append(wmt_record(tmp_path, "f0", 1, 26.0, position="sinusoidal", status="failed"))
-    arm = "transformer (rotary)"
-    draw_bleu(runs, tmp_path / "figure.png")
-    draw_bleu(runs, tmp_path / "figure.png", {arm: (26.5, 28.5)})
-    plain, banded = (list(figure.axes[0].get_lines()) for figure in figures)
-    assert [list(line.get_xdata()) for line in plain] == [[27.0, 28.0], [27.5], [26.0]]
-    assert list(banded[0].get_xdata()) == [26.5, 28.5]
+def test_bleu_shows_seeds_and_intervals_over_lines(figures, tmp_path):
+    runs = [scored(tmp_path / f"r{s}", s, bleu) for s, bleu in enumerate((27.0, 28.0))]
+    runs.append(scored(tmp_path / "s0", 0, 26.0, position="sinusoidal"))
+    runs.append(scored(tmp_path / "f0", 1, 26.0, position="sinusoidal", status="failed"))
+    assert "bands" not in draw_bleu(read_runs(runs), tmp_path / "figure.png")
+    lines = list(figures[0].axes[0].get_lines())
+    assert [list(line.get_xdata()) for line in lines] == [[27.0, 28.0], [27.5], [26.0]]
     assert [text.get_text() for text in figures[0].axes[0].get_yticklabels()] == [
-        arm,
+        "transformer (rotary)",
         "transformer (sinusoidal)",
     ]
-    other = wmt_record(tmp_path, "o0", 0, 20.0, lines=3000, alpha=1.0)
-    draw_bleu([*runs, other], tmp_path / "two.png")
+    other = scored(tmp_path / "o0", 0, 20.0, lines=3000, alpha=1.0)
+    draw_bleu(read_runs([*runs, other]), tmp_path / "two.png")
     assert len(figures[-1].axes) == 2, "scores of two test sets stand in one panel"
-    with pytest.raises(RecordError, match="intervals are of one test set"):
-        draw_bleu([*runs, other], tmp_path / "two.png", {arm: (1.0, 2.0)})
-    with pytest.raises(RecordError, match="an interval of bert: these runs are of"):
-        draw_bleu(runs, tmp_path / "two.png", {"bert": (1.0, 2.0)})
+    caption = draw_bleu(read_runs([EXPERIMENTS / "wmt_builtin"]), tmp_path / "banded.png")
+    (low, high), *_ = (line.get_xdata() for line in figures[-1].axes[0].get_lines())
+    assert "bands: 95 % over the test lines" in caption and low < high
 
 
 def test_speed_shows_ratios_and_goals(figures, tmp_path):
@@ -268,19 +286,19 @@ def evil_names(tmp_path):
         pretraining(tmp_path / f"c{i}", 0, [5.0, 4.0], model=name, position=name)
         for i, name in enumerate(names)
     ]
-    glue = glue_record(tmp_path / "glue", 0, 2e-5, 0.8)
-    change(glue / "summary.json", model=EVIL, task=EVIL, headline=f"{EVIL}/f1", position=EVIL)
-    change(glue / "summary.json", majority={f"{EVIL}/f1": 0.5}, metrics={f"{EVIL}/f1": 0.5})
-    wmt = wmt_record(tmp_path / "wmt", "wmt", 0, 27.0)
+    glue = cell(tmp_path / "glue", 0, 2e-5, 0.8)
+    change(glue, model=EVIL, task=EVIL, headline=f"{EVIL}/f1", position=EVIL)
+    change(glue, majority={f"{EVIL}/f1": 0.5}, metrics={f"{EVIL}/f1": 0.5})
+    wmt = scored(tmp_path / "wmt", 0, 27.0)
     test_set = {"name": EVIL, "lines": 3, "fingerprint": EVIL}
-    change(wmt / "summary.json", model=EVIL, test_set=test_set, position=EVIL)
+    change(wmt, model=EVIL, test_set=test_set, position=EVIL)
     (tmp_path / "speed").mkdir()
     row = {"what": EVIL, "ratio": 1.5, "goal": None, "deviations": EVIL}
     (tmp_path / "speed" / "like.json").write_text(json.dumps({"rows": [row]}))
     return {
-        "convergence": lambda path: draw_convergence(curves, path),
-        "glue": lambda path: draw_glue([glue], path),
-        "bleu": lambda path: draw_bleu([wmt], path),
+        "convergence": lambda path: draw_convergence(read_runs(curves), path),
+        "glue": lambda path: draw_glue(read_runs([glue]), path),
+        "bleu": lambda path: draw_bleu(read_runs([wmt]), path),
         "speed": lambda path: draw_speed(tmp_path / "speed", path),
         "decay": lambda path: draw_measured_decay(decay, path),
         "decay by layer": lambda path: draw_decay_by_layer(decay, path),
@@ -288,7 +306,7 @@ def evil_names(tmp_path):
 
 
 def test_names_are_drawn_as_text(figures, tmp_path):
-    """A dollar begins no formula, an underscore hides no arm, and a line end is spelt out."""
+    """A dollar begins no formula, an underscore hides no name, and a line end is spelt out."""
     for name, call in evil_names(tmp_path).items():
         caption = call(tmp_path / f"{name}.png")
         assert caption.isprintable(), name
@@ -299,3 +317,72 @@ def test_names_are_drawn_as_text(figures, tmp_path):
         assert figures[-1].get_figheight() < 20 and figures[-1].get_figwidth() < 12
         if name == "convergence":
             assert "_hidden" in joined
+
+
+# --- positions, and what cannot be drawn ---------------------------------------------------------
+
+
+def test_positions_show_the_trained_length_and_only_beyond_it_the_longer(figures, tmp_path):
+    runs = [language_model(tmp_path, "clm", "rotary", seed, 3.0 + seed / 10) for seed in (0, 1)]
+    runs.append(language_model(tmp_path, "clm", "learned", 0, 4.0, longer=False))
+    caption = draw_positions(read_runs(runs), tmp_path / "figure.png")
+    lines = [line for line in figures[0].axes[0].get_lines() if len(line.get_xdata()) > 2]
+    assert [tuple(point) for line in lines for point in line.get_xydata()] == [
+        (1.0, pytest.approx(5.05)),
+        (4.0, pytest.approx(3.05)),
+        (12.0, pytest.approx(6.05)),
+    ]
+    assert "blocks of 8 (dotted)" in caption and "in blocks of up to 16" in caption
+
+
+def test_an_entropy_far_above_all_curves_is_told_and_not_drawn(tmp_path):
+    run = language_model(tmp_path, "charlm", "rotary", 0, 2.0)  # 3.0 and 2.5 bits
+    caption = draw_convergence(read_runs([run]), tmp_path / "far.png")
+    assert caption.startswith("Bits per byte on validation text against updates and against bytes")
+    assert "Not shown: the unigram entropy of the predicted bytes, 6.000 bits, far above" in caption
+
+
+def emptied(folder, **values):
+    return change_file(decay_record(folder / "decay.json"), **values)
+
+
+def initial(folder):
+    file = decay_record(folder / "decay.json")
+    return change_file(file, runs=json.loads(file.read_text())["runs"][1:])
+
+
+def slower(folder):
+    row = {"what": "x", "ratio": -1.0, "goal": None, "deviations": "none"}
+    (folder / "like.json").write_text(json.dumps({"rows": [row]}))
+    return folder
+
+
+def apart(folder):
+    one, two = (pretraining(folder / f"s{seed}", seed, [5.0]) for seed in range(2))
+    text = (two / "metrics.jsonl").read_text()
+    (two / "metrics.jsonl").write_text(text.replace('"step": 100', '"step": 150'))
+    return [one, two]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t, out: draw_convergence(read_runs([]), out), "none of these runs"),
+        (lambda t, out: draw_glue(read_runs([]), out), "none of these runs"),
+        (lambda t, out: draw_bleu(read_runs([]), out), "none of these runs"),
+        (lambda t, out: draw_positions(read_runs([]), out), r"has a positions\.json"),
+        (lambda t, out: draw_glue(read_runs([t]), out), "has no summary.json"),
+        (lambda t, out: draw_bleu(read_runs([t]), out), "has no summary.json"),
+        (lambda t, out: draw_bound(t / "none.json", out), "cannot be read"),
+        (lambda t, out: draw_measured_decay(emptied(t, runs=[]), out), "has no runs"),
+        (lambda t, out: draw_decay_by_layer(initial(t), out), "has no trained run"),
+        (lambda t, out: draw_convergence(read_runs(apart(t)), out), "no evaluation at the same"),
+        (lambda t, out: draw_speed(t, out), "has no rotary.json"),
+        (lambda t, out: draw_speed(slower(t), out), "row 1, ratio: not a positive number"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_in_a_line(tmp_path, call, message):
+    with pytest.raises(RecordError, match=message) as refusal:
+        call(tmp_path, tmp_path / "figure.png")
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "figure.png").exists()

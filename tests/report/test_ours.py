@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from roformer.report.ours import glue_ours, loss_ours, wmt_ours
-from roformer.report.paper import against_paper, claims, read_paper
-from roformer.report.records import RecordError
+from roformer.report.paper import (
+    against_paper,
+    claims,
+    glue_ours,
+    loss_ours,
+    read_paper,
+    wmt_ours,
+)
+from roformer.report.runs import RecordError, read_runs
 from roformer.report.studies import Study, read_studies
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
@@ -19,6 +25,11 @@ FILE = EXPERIMENTS / "paper.yaml"
 @pytest.fixture(scope="module")
 def paper():
     return read_paper(FILE)
+
+
+def rows(*places):
+    """Return the rows of studies, or of folders."""
+    return read_runs([EXPERIMENTS / p if isinstance(p, str) else p for p in places]).runs
 
 
 # --- ours, from records --------------------------------------------------------------------------
@@ -35,8 +46,8 @@ def copied(run, folder, name, **changes):
 @pytest.mark.parametrize("study", ["glue_builtin", "glue_real"])
 def test_glue_rows_are_those_of_the_report(paper, study):
     """Numbers and n of the headline table, which a test holds to be the records'."""
-    starts = [*recorded("pretraining_builtin"), *recorded("pretraining_english")]
-    ours = glue_ours(recorded(study), pretraining=starts)
+    starts = rows("pretraining_builtin", "pretraining_english")
+    ours = glue_ours(rows(study), dict(zip(starts.run, starts.tokens, strict=True)))
     report = (EXPERIMENTS / study / "REPORT.md").read_text().splitlines()
     header = next(line for line in report if line.startswith("| model | mrpc/f1"))
     for row in ours:
@@ -52,13 +63,13 @@ def test_glue_rows_are_those_of_the_report(paper, study):
 
 
 def test_a_constant_predictor_is_counted_in_its_cell():
-    (row,) = [row for row in glue_ours(recorded("glue_builtin")) if row.row == "roformer (none)"]
+    (row,) = [row for row in glue_ours(rows("glue_builtin"), {}) if row.row == "roformer (none)"]
     assert row.values["QQP F1"] == "0.0 (1, 1 constant)" and row.values["MRPC F1"] == "64.5 (1)"
     assert "pre-trained as roformer-none-mini-5ab83a7e-s0" in row.setting
 
 
 def test_translation_rows_are_those_of_the_report(paper):
-    ours = wmt_ours([*recorded("wmt_builtin"), *recorded("wmt_multi30k")])
+    ours = wmt_ours(rows("wmt_builtin", "wmt_multi30k"))
     for study in ("wmt_builtin", "wmt_multi30k"):
         report = (EXPERIMENTS / study / "REPORT.md").read_text()
         (scores,) = re.findall(
@@ -77,7 +88,7 @@ def test_translation_rows_are_those_of_the_report(paper):
 
 
 def test_pretraining_rows_tell_loss_and_updates():
-    ours = loss_ours([*recorded("pretraining_builtin"), *recorded("pretraining_english")])
+    ours = loss_ours(rows("pretraining_builtin", "pretraining_english"))
     found = {(row.row, row.setting): row.values["masked-LM loss"] for row in ours}
     assert found == {
         ("roformer (rotary)", "builtin, 4.9 M tokens in 600 updates, mini"): "3.346 (1)",
@@ -88,8 +99,8 @@ def test_pretraining_rows_tell_loss_and_updates():
     }
 
 
-def test_seeds_of_an_arm_are_one_row():
-    ours = loss_ours(recorded("precision_and_dropout"))
+def test_seeds_of_a_configuration_are_one_row():
+    ours = loss_ours(rows("precision_and_dropout"))
     assert (
         sorted(row.values["masked-LM loss"][-4:] for row in ours)
         == [" (1)", " (1)", " (1)", " (3)"][:4]
@@ -101,33 +112,30 @@ def test_seeds_of_an_arm_are_one_row():
 def test_unfinished_runs_are_named_not_counted(tmp_path):
     (run, *_) = recorded("pretraining_builtin")
     stopped = copied(run, tmp_path, "stopped", status="failed")
-    (row,) = loss_ours([run, stopped])
+    (row,) = loss_ours(rows(run.path, stopped))
     assert (
         row.notes == ["Left out: stopped is failed."] and row.values["masked-LM loss"][-3:] == "(1)"
     )
     (run, *_) = recorded("wmt_builtin")
     failed = copied(run, tmp_path, "failed", status="failed", seed=1)
-    rows = wmt_ours([run, failed])
-    assert {row.values["BLEU"][-3:] for row in rows} == {"(1)"}
-    assert rows[0].notes == ["Left out, without scores: failed is failed."]
+    found = wmt_ours(rows(run.path, failed))
+    assert {row.values["BLEU"][-3:] for row in found} == {"(1)"}
+    assert found[0].notes == ["Left out, without scores: failed is failed."]
 
 
 def test_records_that_are_no_such_runs_are_refused(tmp_path):
     (run, *_) = recorded("pretraining_builtin")
+    again = copied(run, tmp_path, "again")
+    once_more = copied(run, tmp_path, "once_more")
     with pytest.raises(RecordError, match="same settings and seed"):
-        loss_ours([run, copied(run, tmp_path, "again")])
+        loss_ours(rows(again, once_more))
     with pytest.raises(RecordError, match="tokens"):
-        loss_ours([copied(run, tmp_path, "damaged", tokens="many")])
-    with pytest.raises(
-        RecordError, match="is a run of wmt: only pretrain, charlm, clm have curves"
-    ):
-        loss_ours(recorded("wmt_builtin"))
-    (translation, *_) = recorded("wmt_builtin")
-    with pytest.raises(RecordError, match=r"is a run of pretrain, .* of wmt: give those of one"):
-        loss_ours([run, translation])
+        loss_ours(rows(copied(run, tmp_path, "damaged", tokens="many")))
+    with pytest.raises(RecordError, match="only pretrain, charlm, clm have curves"):
+        loss_ours(rows("wmt_builtin"))
     (run, *_) = recorded("glue_builtin")
     with pytest.raises(RecordError, match="init_from"):
-        glue_ours([copied(run, tmp_path, "tuned", init_from=5)])
+        glue_ours(rows(copied(run, tmp_path, "tuned", init_from=5)), {})
 
 
 # --- claims --------------------------------------------------------------------------------------

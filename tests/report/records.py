@@ -1,0 +1,60 @@
+"""Records of runs that tables are made of."""
+
+import json
+
+from roformer.report.runs import read_runs
+
+WHOLE = {
+    "recipe": "mini",
+    "data": "builtin",
+    "steps": 20,
+    "tokens": 160_000,
+    "parameters": 5_000_000,
+    "wall_seconds": 1.0,
+    "tokens_per_second": 1000.0,
+    "status": "done",
+    "metrics": {},
+}
+
+
+def record(folder, *, rows=(), config=None, files=None, text="d", **summary):
+    """Write the record of a run and return its folder; a summary without a status has not ended."""
+    folder.mkdir(parents=True)
+    about = {"seed": 0, "model": "roformer", "position": "rotary", "pipeline": "pretrain"} | summary
+    position, seed = {"kind": about["position"]}, about["seed"]
+    settings = {"recipe": "mini", "seed": seed, "runtime": {"threads": 1 + abs(seed)}}
+    settings["model"] = {"name": about["model"], "position": position, "size": "mini"}
+    for key, value in (config or {}).items():
+        settings[key] = settings.get(key, {}) | value if isinstance(value, dict) else value
+    texts = {
+        "summary.json": json.dumps(WHOLE | about),
+        "config.yaml": json.dumps(settings),
+        "env.json": json.dumps({"commit": "0" * 40, "dirty": False, "data": text, "resumed": []}),
+        "command.txt": "python scripts/x.py\n",
+        "metrics.jsonl": "".join(json.dumps(row) + "\n" for row in rows or [{"step": 20}]),
+    }
+    for name, content in (texts | (files or {})).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def curve(losses, *, metric="valid/mlm_loss", every=100, samples=32, tokens=512, **more):
+    """Return the rows of a run that was evaluated every so many steps."""
+    return [
+        {"step": step, metric: loss, "data/samples": samples * step, "data/tokens": tokens * step}
+        | more
+        for step, loss in zip(range(every, every * (len(losses) + 1), every), losses, strict=True)
+    ]
+
+
+def change(folder, **values):
+    """Change keys of a run's summary."""
+    file = folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    return folder
+
+
+def rows_of(*folders):
+    """Return the rows of the frame of runs."""
+    return read_runs(folders).runs

@@ -1,0 +1,359 @@
+"""Curves of losses: side by side, configurations over seeds, and by position."""
+
+import itertools
+import json
+import math
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from roformer.report.curves import (
+    amounts_read,
+    compare_runs,
+    convergence_tables,
+    loss_of,
+    position_tables,
+    reach,
+    read_curves,
+    steps_to,
+)
+from roformer.report.runs import RecordError, read_runs
+from roformer.report.sections import run_tables
+from tests.conftest import REPOSITORY
+from tests.report.records import change, curve, record, rows_of
+
+STEPS = (100, 200, 300, 400)
+FAST = {0: (6.0, 5.0, 4.0, 3.0), 1: (6.2, 5.1, 4.3, 3.2), 2: (6.1, 5.4, 4.5, 3.1)}
+SLOW = {0: (6.5, 5.9, 5.4, 4.4), 1: (6.6, 6.0, 5.2, 4.9), 2: (6.9, 6.1, 5.6, 4.5)}
+NAMES = ("roformer (rotary)", "roformer (learned)")
+
+
+# --- side by side --------------------------------------------------------------------------------
+
+
+def loss_run(folder, losses, *, length=128, vocabulary=8192, **more):
+    data = {"kind": "builtin", "tokenizer": {"vocab_size": vocabulary}}
+    config = {"data": data, "training": {"sequence_length": length}}
+    return record(folder, rows=curve(losses, samples=1, tokens=10), config=config, **more)
+
+
+def compared(*folders, metric="valid/mlm_loss"):
+    return compare_runs(read_runs(folders), metric)
+
+
+def test_runs_are_compared_at_equal_steps_and_at_equal_values(tmp_path):
+    fast = loss_run(tmp_path / "fast", (5.0, 4.0))
+    slow = loss_run(tmp_path / "slow", (6.0, 5.0), model="bert")
+    text = compared(fast, slow)
+    assert "| 100 | 100 | 1,000 | 5.000 | 6.000 |" in text
+    assert "| 4.000 | roformer (rotary), seed 0 | 200 | not reached |" in text
+    assert "| 5.000 | bert (rotary), seed 0 | 100 | 200 |" in text
+
+
+def test_a_diverged_run_is_listed_and_left_out(tmp_path):
+    sound = loss_run(tmp_path / "sound", (5.0, 4.0))
+    errors = {"wild": "Diverged: the loss of step 21 is nan", "full": "OSError: no space"}
+    for name, error in errors.items():
+        record(tmp_path / name, rows=[{"step": 20}], status="failed", error=error)
+    table, left_out = compared(tmp_path / "wild", sound, tmp_path / "full").split(
+        "\n\n**Left out**\n\n"
+    )
+    assert table == compared(sound)
+    assert left_out.splitlines() == [
+        "- `wild` diverged: the loss of step 21 is nan",
+        "- `full` failed: OSError: no space",
+    ]
+    with pytest.raises(RecordError, match="all of these runs failed: `wild` diverged"):
+        compared(tmp_path / "wild")
+
+
+@pytest.mark.parametrize("other", [{"text": "e" * 64, "vocabulary": 1024}, {"length": 64}])
+def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, other):
+    """Another vocabulary has another fingerprint of the data; a length changes the targets alone."""
+    a, b = loss_run(tmp_path / "a", (5.0,)), loss_run(tmp_path / "b", (6.0,), model="bert")
+    c = loss_run(tmp_path / "c", (3.0,), **other)
+    text = compared(a, c, b)
+    assert text.startswith("Runs on 2 different validation sets: a loss depends on the vocabulary")
+    assert compared(a, b) in text and compared(c) in text
+    assert "### 1 of 2: data builtin, vocabulary 8,192, sequence length 128" in text
+
+
+def test_a_curve_is_a_straight_line_between_evaluations(tmp_path):
+    folder = loss_run(tmp_path / "a", (6.0, 5.0, 4.0))
+    (found,) = read_curves(read_runs([folder]), "valid/mlm_loss").values()
+    assert [steps_to(found.points, target) for target in (4.5, 7.0, 3.9)] == [250, 100, None]
+    assert steps_to({1: 4.0, 2: math.nan, 3: 2.0}, 3.0) == 2.0
+    with pytest.raises(RecordError, match=r"has no valid/loss: choose one of data/samples, data/t"):
+        compared(folder, metric="valid/loss")
+    shorter = found._replace(read={100: (100, 996), 200: (200, 1_000)})
+    assert amounts_read([found, shorter], 100) == ["100", "≈ 998"]
+    assert amounts_read([found, shorter], 200) == ["200", ""]
+    assert amounts_read([found, found._replace(read={})], 100) == ["", ""]
+
+
+def test_runs_of_several_pipelines_have_no_common_loss(tmp_path):
+    runs = [record(tmp_path / name, pipeline=name) for name in ("clm", "charlm", "wmt")]
+    with pytest.raises(RecordError, match=r"is a run of clm, .* of charlm: give those of one"):
+        loss_of(rows_of(*runs[:2]))
+    with pytest.raises(RecordError, match="only pretrain, charlm, clm have curves"):
+        loss_of(rows_of(runs[2]))
+
+
+# --- configurations over seeds -------------------------------------------------------------------
+
+
+def seed_run(folder, position, seed, losses, *, name=None, training=None, **more):
+    path = folder / (name or f"{position}-s{seed}")
+    config = {"training": training or {"steps": 400}}
+    return record(path, rows=curve(losses), position=position, seed=seed, config=config, **more)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Folders of two configurations; those of the slow one in another order of seeds."""
+    slow = [seed_run(tmp_path, "learned", seed, SLOW[seed]) for seed in (2, 0, 1)]
+    return [seed_run(tmp_path, "rotary", seed, FAST[seed]) for seed in (0, 1, 2)] + slow
+
+
+def tables(folders, **more):
+    return convergence_tables(read_runs(folders), **more)
+
+
+def cells(table, *starts):
+    """Return the rows that begin with these cells, without them."""
+    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
+    return [line[len(starts) :] for line in found]
+
+
+def test_each_configuration_has_a_mean_at_equal_steps(study):
+    table = tables(study)[0]
+    assert table.lines[0] == ["updates", "sequences", "tokens", *NAMES]
+    ends = [[curves[seed][-1] for seed in (0, 1, 2)] for curves in (FAST, SLOW)]
+    means = [f"{np.mean(end):.3f} ± {statistics.stdev(end):.3f} (3)" for end in ends]
+    assert cells(table, "400") == [["12,800", "204,800", *means]]
+    assert "All that the configurations differ in: model.position.kind." in table.notes
+    assert table.notes[-1] == "All 6 runs ended, and are counted."
+
+
+def test_differences_are_of_the_same_seed(study):
+    """The folders stand in another order of seeds: pairs by place would have another spread."""
+    table = tables(study)[1]
+    assert table.title == "valid/mlm_loss: paired differences from roformer (rotary)"
+    ours, theirs = ([c[s][-1] for s in (0, 1, 2)] for c in (SLOW, FAST))
+    test = stats.ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(0.95)
+    spread = statistics.stdev(np.subtract(ours, theirs))
+    mean = f"+{np.mean(ours) - np.mean(theirs):.3f} ± {spread:.3f}"
+    ps = [f"{test.pvalue:.3f}"] * 2
+    assert cells(table, NAMES[1], "400") == [
+        [mean, f"{low:+.3f} to {high:+.3f}", *ps, "0.250", "3"]
+    ]
+    assert [line[1] for line in table.lines[1:]] == ["100", "200", "300", "400"]
+    assert "With 3 seeds the sign-flip test gives no p below 0.250." in table.notes
+    assert "the same text, order and masks" in table.notes[0]
+
+
+def test_of_several_configurations_the_p_values_are_adjusted(study, tmp_path):
+    """The smaller of two p counts double, the larger is no less than that."""
+    other = {seed: [loss + seed for loss in SLOW[seed]] for seed in SLOW}
+    none = [seed_run(tmp_path, "none", seed, other[seed]) for seed in other]
+    table = tables([*study, *none])[1]
+    ends = [[curves[seed][-1] for seed in (0, 1, 2)] for curves in (SLOW, other, FAST)]
+    one, two = (stats.ttest_rel(ours, ends[2]).pvalue for ours in ends[:2])
+    assert 2 * one < two < 0.5
+    found = [cells(table, f"roformer ({name})", "400")[0][2:4] for name in ("learned", "none")]
+    assert found == [[f"{one:.3f}", f"{2 * one:.3f}"], [f"{two:.3f}", f"{two:.3f}"]]
+
+
+def steps_by_numpy(losses, target):
+    """Return the steps to a loss on straight lines: the curves here only fall."""
+    if losses[-1] > target:
+        return math.inf
+    return float(np.interp(-target, [-loss for loss in losses], STEPS))
+
+
+def test_steps_to_the_loss_of_another_configuration(study):
+    """The loss is drawn with the seeds, and sequences and tokens stand beside the steps."""
+
+    def mean(draw):
+        target = np.mean([SLOW[s][-1] for s in draw])
+        return np.mean([steps_by_numpy(FAST[s], target) for s in draw])
+
+    ratios = sorted(mean(draw) / 400 for draw in itertools.product((0, 1, 2), repeat=3))
+    steps = mean((0, 1, 2))
+    table = tables(study)[2]
+    assert cells(table, *NAMES, "400") == [
+        [
+            f"{np.mean([SLOW[s][-1] for s in SLOW]):.3f}",
+            *(f"{factor * steps:,.0f}" for factor in (1, 32, 512)),
+            f"{steps / 400:.2f}",
+            f"{ratios[0]:.2f} to {ratios[26]:.2f}",
+            "0 of 3",
+        ]
+    ]
+    assert "With 3 seeds there are 10 different resamples" in table.notes[-1]
+    (never,) = cells(table, *NAMES[::-1], "400")
+    assert never[1:5] == ["> 400", "> 12,800", "> 204,800", "> 1.00"]
+    assert never[5:] == ["≥ 1.00", "3 of 3"]
+
+
+def test_who_is_there_at_the_first_evaluation_was_there_before(tmp_path):
+    early = dict.fromkeys((0, 1, 2), (4.0, 3.5, 3.2, 3.0))
+    folders = [seed_run(tmp_path, "rotary", seed, early[seed]) for seed in early]
+    folders += [seed_run(tmp_path, "learned", seed, SLOW[seed]) for seed in SLOW]
+    (line,) = cells(tables(folders)[2], *NAMES, "400")
+    assert line[1:6] == ["≤ 100", "≤ 3,200", "≤ 51,200", "≤ 0.25", "≤ 0.25"]
+    points = dict(zip(STEPS, early[0], strict=True))
+    assert reach(points, 4.0) == (0, 100) and reach(points, 3.75) == (150, 150)
+    assert reach(points, 2.9) == (400, math.inf)
+
+
+def test_a_loss_that_is_nan_is_no_mean(study, tmp_path):
+    """The run counts: its configuration has no mean, no difference and no steps there."""
+    worse = seed_run(tmp_path, "none", 0, (6.0, 5.9, None, None), status="degenerate")
+    means, differences, steps, told = tables([*study, worse])
+    assert cells(means, "400")[0][-1] == "NaN (1)"
+    assert cells(differences, "roformer (none)", "400") == [["NaN", *["–"] * 4, "1"]]
+    assert cells(steps, NAMES[0], "roformer (none)", "400") == [["NaN", *["–"] * 6]]
+    assert cells(steps, "roformer (none)", NAMES[0], "400")[0][-1] == "1 of 1"
+    assert ["none-s0", "roformer (none)", "counted, though degenerate"] in told.lines
+
+
+def test_runs_without_an_end_are_told_and_their_seed_is_missed(study, tmp_path):
+    (study[4] / "summary.json").unlink()  # learned, seed 0
+    failed = seed_run(tmp_path, "none", 0, (6.0,), status="failed", error="Diverged: NaN")
+    means, differences, steps, told = tables([*study, failed])
+    assert told.lines[1:] == [
+        ["learned-s0", "–", "left out: no summary.json, so it did not end"],
+        ["none-s0", "–", "left out: failed (Diverged: NaN)"],
+        ["–", NAMES[1], "has no seed 0"],
+    ]
+    assert not any("All" in note and "ended" in note for note in means.notes)
+    assert cells(differences, NAMES[1], "400")[0][-1] == "2"
+    assert cells(steps, *NAMES, "400")[0][-1] == "0 of 2"
+
+
+def test_configurations_without_a_seed_in_common_are_not_compared(tmp_path):
+    folders = [seed_run(tmp_path, "rotary", 0, FAST[0]), seed_run(tmp_path, "learned", 1, SLOW[1])]
+    _, differences, steps, told = tables(folders)
+    assert cells(differences, NAMES[1], "400") == [[*["–"] * 5, "0"]]
+    assert cells(steps, *NAMES, "400") == [["–"] * 7] and len(told.lines) == 3
+
+
+def test_the_baseline_is_named_or_that_of_the_first_folder(study):
+    found = tables(study, baseline="learned")
+    assert found[1].title.endswith("from roformer (learned)")
+    assert found[0].lines[0][3:] == list(NAMES[::-1])
+    with pytest.raises(RecordError, match="no configuration has 'shaw' in the name: choose of rof"):
+        tables(study, baseline="shaw")
+    with pytest.raises(RecordError, match="2 configurations have 'roformer' in the name"):
+        tables(study, baseline="roformer")
+
+
+def test_what_cannot_be_compared_is_refused_or_told(study, tmp_path):
+    again = seed_run(tmp_path, "rotary", 0, FAST[0], name="again")
+    with pytest.raises(RecordError, match="have the same settings and seed"):
+        tables([*study, again])
+    elsewhere = seed_run(tmp_path, "none", 0, FAST[0], text="e" * 64, name="elsewhere")
+    with pytest.raises(RecordError, match=r"read other data \(fingerprints d and eeeeeeee\)"):
+        tables([*study, elsewhere])
+    short = seed_run(tmp_path, "none", 0, ())
+    with pytest.raises(RecordError, match="has no valid/mlm_loss"):
+        tables([*study, short])
+    (study[0] / "summary.json").unlink()
+    with pytest.raises(RecordError, match="none of these runs ended"):
+        tables(study[:1])
+    other = [seed_run(tmp_path / "o", "none", s, SLOW[s], training={"steps": 9}) for s in (0, 1, 2)]
+    notes = tables([*study[3:], *other])[1].notes
+    assert "may as well" in notes[0] and "the same text" not in notes[0]
+
+
+def test_the_script_prints_the_tables_or_one_line(study):
+    def script(*words):
+        return subprocess.run(
+            [sys.executable, REPOSITORY / "scripts/compare.py", *map(str, words)],
+            capture_output=True,
+            text=True,
+        )
+
+    done = script("--seeds", "--baseline", "learned", *study)
+    assert "paired differences from roformer (learned)" in done.stdout, done.stderr
+    (study[1] / "metrics.jsonl").write_text("{")
+    refused = script(*study)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    assert "metrics.jsonl:1 is not what a run wrote" in refused.stderr
+
+
+# --- the loss by position ------------------------------------------------------------------------
+
+
+def language_model(root, pipeline, position, seed, loss, *, longer=True, **more):
+    """Write the record of a language model that was trained on 8 tokens."""
+    name = {"clm": "valid/loss", "charlm": "valid/bits_per_byte"}[pipeline]
+    worth = name.replace("valid/", "valid/unigram_").replace("loss", "entropy")
+    rows = curve((loss + 1, loss + 0.5), metric=name, every=10, samples=1, tokens=8, **{worth: 6.0})
+    seen = [
+        {"seen": [1, 1], "tokens": 4, "loss": loss + 2},
+        {"seen": [2, 8], "tokens": 28, "loss": loss},
+    ]
+    lengths = [{"length": 8, "tokens": 32, "loss": loss, "rows": seen}]
+    left_out = [{"length": 16, "reason": "no learned position beyond 8 was trained"}]
+    if longer:
+        beyond = {"seen": [9, 16], "tokens": 16, "loss": loss + 3}
+        further = [*({**row, "loss": row["loss"] + 9} for row in seen), beyond]
+        lengths.append({"length": 16, "tokens": 32, "loss": loss + 1, "rows": further})
+        left_out = []
+    file = {"text": "the sample", "trained_length": 8, "lengths": lengths, "left_out": left_out}
+    last = rows[-1][name]
+    return record(
+        root / f"roformer-{position}-s{seed}",
+        rows=rows,
+        pipeline=pipeline,
+        position=position,
+        seed=seed,
+        metrics={name: last, f"{name}_whole": last + 1},
+        files={"positions.json": file},
+        **more,
+    )
+
+
+@pytest.fixture
+def models(tmp_path):
+    rotary = [language_model(tmp_path, "clm", "rotary", seed, 3.0 + seed / 10) for seed in (0, 1)]
+    return [*rotary, language_model(tmp_path, "clm", "learned", 0, 4.0, longer=False)]
+
+
+def test_loss_by_tokens_seen_and_by_length(models):
+    seen, beyond = position_tables(read_runs(models))
+    assert list(seen.lines[1]) == ["1", "5.050 ± 0.071 (2)", "6.000 (1)"]
+    assert list(seen.lines[2]) == ["2-8", "3.050 ± 0.071 (2)", "4.000 (1)"]
+    assert list(beyond.lines[1]) == ["8 (trained)", "3.050 ± 0.071 (2)", "4.000 (1)"]
+    assert list(beyond.lines[2]) == ["16", "4.050 ± 0.071 (2)", "–"]
+    assert beyond.notes[0].startswith("Beyond the paper: ")
+    assert "no learned position beyond 8 was trained" in beyond.notes[1]
+    assert len(position_tables(read_runs(models[2:]))) == 1  # nothing was read beyond
+    (models[0] / "positions.json").write_text(json.dumps({"text": "x"}))
+    with pytest.raises(RecordError, match=r"positions\.json is not what a run wrote: 'trained_le"):
+        position_tables(read_runs(models))
+
+
+def test_language_models_have_the_tables_of_pre_training(models, tmp_path):
+    titles = [table.title for table in run_tables(read_runs(models), "rotary")]
+    assert titles[0] == "valid/loss at equal updates" and "tokens are seen" in titles[-2]
+    assert "Updates until valid/loss is that of another configuration" in titles
+    performer = {"attention": {"kind": "performer"}}
+    run = language_model(tmp_path / "b", "charlm", "rotary", 0, 2.0)
+    other = language_model(
+        *(tmp_path / "c", "charlm", "rotary", 1, 2.0),
+        config={"model": performer},
+        attention="performer",
+    )
+    found = run_tables(read_runs([run, other]))
+    names = ["roformer (rotary)", "performer (rotary)"]
+    assert list(found[0].lines[0]) == ["updates", "sequences", "bytes", *names]
+    assert list(found[-2].lines[0]) == ["bytes seen", *names]
+    assert change(run, status="degenerate") == run
