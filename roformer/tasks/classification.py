@@ -234,13 +234,17 @@ class ExamplesTask(Task):
     def write_predictions(self, run: Path) -> dict[str, Scores]:
         """Write `predictions/<split>.tsv` with the best weights; return the outputs of each split."""
         best, folder = run / "checkpoints" / "best", run / "predictions"
+        model = self.model
         if best.exists():  # there is none where no evaluation had a defined metric
-            checkpoint.load_model(best.resolve(), self.model, self.description)
+            # Another copy: what was trained may be cut over several processes.
+            model = self.build_model(self.description["vocab_size"])
+            checkpoint.load_model(best.resolve(), model, self.description)
+            model.to(next(self.model.parameters()).device)
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.eval()
+        model.eval()
         found = {}
         for part in self.held_out:
-            found[part.name] = outputs = self.held_out_outputs(self.model, part)
+            found[part.name] = outputs = self.held_out_outputs(model, part)
             rows = [["index", *self.told_columns, *self.columns]]
             for index, told, row in zip(
                 part.split.index, self.prediction_columns(part, outputs), outputs, strict=True

@@ -77,6 +77,7 @@ def train(folder: Path, processes: int) -> None:
         small_run([*PRETRAIN, *text, CUT, SHARDED], runs="sharded")
         small_run([*BF16, *text, CUT, SHARDED], runs="bf16 sharded")
         wmt_runs.small_run([*WMT, *pairs, SHARDED], runs="sharded")
+        test_glue.run([*GLUE, cache, SHARDED, f"runtime.runs_dir={folder / 'sharded'}"])
     leave_process_group()
 
 
@@ -145,7 +146,7 @@ def test_several_processes_equal_one(folder, pipeline, processes):
         )
 
 
-@pytest.mark.parametrize("pipeline", ["pretrain", "wmt"])
+@pytest.mark.parametrize("pipeline", ["pretrain", "glue", "wmt"])
 def test_a_sharded_model_trains_as_a_whole_one(folder, pipeline):
     """Catches the lent pass counted, and moments that are cut wrongly; translation decodes different
     numbers of batches on its ranks, which no exchange may wait for."""
