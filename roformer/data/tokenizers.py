@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -166,6 +167,14 @@ class WordPiece:
             "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
         }.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+    def to_transformers(self) -> Any:
+        """Return the tokenizer of `transformers` that gives the same ids."""
+        from transformers import AutoTokenizer
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder)
+            return AutoTokenizer.from_pretrained(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> WordPiece:
