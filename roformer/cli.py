@@ -1,4 +1,4 @@
-"""How a script starts: its config is checked, then Hydra does what its flags say.
+"""The start of a training script: its config is checked, then Hydra does what its flags say.
 
 Nothing heavy is imported before the config stands, so that a mistake, `--help` and `--cfg` answer at
 once.

@@ -22,7 +22,7 @@ REMEDIES = {
     errno.EACCES: "allow it or choose another folder",
     errno.EPERM: "allow it or choose another folder",
 }
-"""What to do about a system's error."""
+"""Advice by errno of an OSError."""
 
 
 class InputError(ValueError):

@@ -1,4 +1,4 @@
-"""What scripts share: arguments, one-line errors, signals, and a reader that leaves (`… | head`)."""
+"""Shared parts of scripts: arguments, one-line errors, signals, and a reader that leaves (`… | head`)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ TOKENS_A_PASS = 8192
 
 
 class Scores(NamedTuple):
-    """Of every predicted token, (N,), in the order of the text at every length."""
+    """Values of every predicted token, (N,), in the order of the text at every length."""
 
     loss: NDArray[np.float64]
     correct: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""What a recipe would cost, from its config alone: no data is read and no weights are made."""
+"""The cost of a recipe, from its config alone: no data is read and no weights are made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roformer.models.cost import (
 from roformer.training.hardware import GPUS
 
 BERT_VOCABULARY = 30522
-"""Of bert-base-uncased: assumed where the tokenizer is read rather than trained."""
+"""Size of bert-base-uncased's vocabulary: assumed where the tokenizer is read rather than trained."""
 BYTES = 256
 """The vocabulary of byte-level models, and what byte-pair encoding starts from."""
 SENTENCE = 30
@@ -38,7 +38,7 @@ class Work(NamedTuple):
     tokens: int
     """Read in all; of translation, of the target."""
     told: str
-    """What they are made of."""
+    """The operations counted."""
     operations: float
     """FLOP a token, forward and backward."""
     held: int

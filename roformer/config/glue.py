@@ -66,7 +66,7 @@ class TaskConfig:
     """Names of the validation parts where there are several; the first is the headline."""
     files: TaskFiles
     submission: Literal["number", "name", "score"] = "number"
-    """How the GLUE server wants a prediction written."""
+    """The GLUE server's format of a prediction."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -104,7 +104,7 @@ class BuiltinGlue(GlueData):
     kind: Literal["builtin"] = "builtin"
     train_examples: PositiveInt = 4000
     validation_examples: PositiveInt = 600
-    """Of each validation part."""
+    """For each validation part."""
 
 
 @schema

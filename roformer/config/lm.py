@@ -77,7 +77,7 @@ class FileBytes(ByteData, LocalFiles):
     member: Name | None = None
     """Which file of a .zip; null: the only one."""
     text_field: str = "text"
-    """Of the rows of .jsonl."""
+    """The column of .jsonl rows with the text."""
 
 
 @schema
@@ -87,7 +87,7 @@ class Enwik8(ByteData):
     kind: Literal["bytes_enwik8"] = "bytes_enwik8"
     url: Annotated[str, Field(pattern=r"^https?://")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """Of the .zip."""
+    """Checksum of the .zip."""
     member: Name = "enwik8"
 
 

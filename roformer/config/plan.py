@@ -15,7 +15,7 @@ from roformer.config.wmt import WmtConfig
 
 @schema
 class Devices:
-    """How many there are, and how well they are used."""
+    """Number of devices, and how well they are used."""
 
     devices: PositiveInt = 1
     utilisation: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
@@ -24,24 +24,24 @@ class Devices:
 
 @schema
 class PretrainPlan(Devices, PretrainConfig):
-    """Of `make pretrain`."""
+    """Plan of `make pretrain`."""
 
 
 @schema
 class StagesPlan(Devices, StagesConfig):
-    """Of `make stages`."""
+    """Plan of `make stages`."""
 
 
 @schema
 class WmtPlan(Devices, WmtConfig):
-    """Of `make wmt`."""
+    """Plan of `make wmt`."""
 
 
 @schema
 class CharLMPlan(Devices, CharLMConfig):
-    """Of `make charlm`."""
+    """Plan of `make charlm`."""
 
 
 @schema
 class CausalLMPlan(Devices, CausalLMConfig):
-    """Of `make clm`."""
+    """Plan of `make clm`."""

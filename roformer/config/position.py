@@ -86,7 +86,7 @@ Scaling = Annotated[
     NoScaling | LinearScaling | NtkScaling | DynamicNtkScaling | YarnScaling,
     Field(discriminator="kind"),
 ]
-"""How a rotary encoding reads more positions than it was trained on; `roformer.nn.rotary_scaling`."""
+"""Ways for a rotary encoding to read more positions than it was trained on; `roformer.nn.rotary_scaling`."""
 
 
 @schema
@@ -94,7 +94,7 @@ class PositionConfig:
     """Base class of the encodings: what one can do, and which models it refuses."""
 
     adds_to_logits: ClassVar[bool] = False
-    """Whether it needs the matrix of attention logits, which linear attention does not have."""
+    """True if it needs the matrix of attention logits, which linear attention does not have."""
 
     @property
     def longest(self) -> int | None:

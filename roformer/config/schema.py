@@ -106,7 +106,7 @@ class FilesText(TextData, LocalFiles):
     kind: Literal["files"] = "files"
     text_field: str = "text"
     document_separator: Literal["blank_line", "line_break"] = "blank_line"
-    """Of a .txt: what stands between two documents."""
+    """The separator of documents in a .txt."""
 
 
 @schema
@@ -124,7 +124,7 @@ class ChineseBuiltinText(TextData):
 
     kind: Literal["chinese_builtin"] = "chinese_builtin"
     documents: PositiveInt = 4000
-    """How many are made, of some 500 characters each; `max_documents` reads fewer of them."""
+    """Number of documents made, of some 500 characters each; `max_documents` reads fewer of them."""
     documents_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
@@ -164,12 +164,12 @@ class TransformerConfig:
 
     @property
     def causal(self) -> bool:
-        """Whether a token sees only itself and those before it."""
+        """True if a token sees only itself and those before it."""
         return False
 
     @property
     def init_std(self) -> float:
-        """Of embeddings and of trained positions: unit variance after the scaling by √hidden_size."""
+        """Of embeddings and trained positions: unit variance after the scaling by √hidden_size."""
         return float(self.hidden_size**-0.5)
 
     @property
@@ -184,7 +184,7 @@ class TransformerConfig:
 
     @property
     def rotary_dim(self) -> int:
-        """How many dimensions of these are rotated; 0 for encodings that do not rotate."""
+        """Number of these dimensions that are rotated; 0 for encodings that do not rotate."""
         return self.position.rotated_dims(self.rotated_size)
 
     @model_validator(mode="after")
@@ -305,7 +305,7 @@ class PrecisionConfig:
 
 @schema
 class IntervalsConfig(PrecisionConfig):
-    """How often a training is logged, evaluated and saved."""
+    """Intervals of logging, evaluation and checkpoints."""
 
     log_every: Interval
     evaluate_every: Interval
@@ -363,7 +363,7 @@ class EpochsTraining(PrecisionConfig):
 
 @schema
 class RuntimeConfig:
-    """Where and how fast. The same weights come out, to the order of floating-point sums; with
+    """Device and speed. The same weights come out, to the order of floating-point sums; with
     dropout, to its draws, which differ between devices and numbers of processes.
     """
 
@@ -401,11 +401,11 @@ class TrackerConfig:
 
     kind: Literal["none", "wandb", "tensorboard", "trackio"] = "none"
     project: str | None = None
-    """Of wandb and trackio; null: WANDB_PROJECT for wandb, else `roformer`."""
+    """Project of wandb and trackio; null: WANDB_PROJECT for wandb, else `roformer`."""
     entity: str | None = None
-    """Of wandb; null: WANDB_ENTITY, else the user's own."""
+    """Entity of wandb; null: WANDB_ENTITY, else the user's own."""
     mode: Literal["auto", "online", "offline"] = "auto"
-    """Of wandb; `auto`: WANDB_MODE, else online when logged in and offline when not."""
+    """Mode of wandb; `auto`: WANDB_MODE, else online when logged in and offline when not."""
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -465,9 +465,9 @@ class FinetuningConfig(CommandConfig):
     """Base class of what starts from a pre-trained encoder."""
 
     model: EncoderConfig
-    """Of a fresh model; weights that are read bring their own, all but the dropout."""
+    """Architecture of a fresh model; weights that are read bring their own, all but the dropout."""
     tokenizer: TokenizerConfig | None = None
-    """Of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts.
+    """Tokenizer of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts.
     Weights that are read bring their own, which this may only confirm."""
     init_from: Name
     """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or

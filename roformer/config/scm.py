@@ -64,7 +64,7 @@ Triplets = Annotated[BuiltinTriplets | FilesTriplets, Field(discriminator="kind"
 
 @schema
 class PairConfig:
-    """How two documents become one score."""
+    """Pooling of two documents into one score."""
 
     pooling: Pooling = "mean"
     """Over all tokens of the pair, padding left out, or [CLS] alone."""
@@ -84,7 +84,7 @@ class TripletTraining(EpochsTraining):
     """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
     over the two scores of a triplet."""
     order: Order = "shuffled"
-    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
+    """Order of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
     by the power of two below their longest, so that a fresh model learns from short pairs what to
     look for in long ones."""
 

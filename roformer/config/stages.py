@@ -47,11 +47,11 @@ class StageConfig:
 
 @schema
 class StagesTraining(IntervalsConfig):
-    """What the loops of all stages share."""
+    """Settings shared by the loops of all stages."""
 
     documents: Literal["cross", "isolate"] = "cross"
     valid_sequences: PositiveInt
-    """Of each stage's own length, out of the same held-out documents."""
+    """Validation blocks of each stage's own length, out of the same held-out documents."""
 
 
 @schema

@@ -1,4 +1,4 @@
-"""What makes a dataclass of the config strict, and a key of it free."""
+"""Strict dataclasses for the config, and marks of keys that change no result."""
 
 from __future__ import annotations
 

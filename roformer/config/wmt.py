@@ -62,7 +62,7 @@ class BpeConfig:
     source: Name = "train"
     """`train`, or a folder that holds the tokenizer of an earlier run."""
     words: Literal["moses", "bytes"] = "moses"
-    """What is cut into pieces: Moses tokens (sacremoses), or raw text as bytes (as GPT-2)."""
+    """Units that are cut into pieces: Moses tokens (sacremoses), or raw text as bytes (as GPT-2)."""
     merges: PositiveInt = 40_000
     """Merges to learn; the vocabulary is what comes out of them. Ignored when it is read."""
 
@@ -136,7 +136,7 @@ class SearchConfig:
     beam: PositiveInt = 4
     """1 is greedy search."""
     length_penalty: Literal["fairseq", "gnmt"] = "fairseq"
-    """What a hypothesis of L tokens divides its log-probability by: L^α, or ((5+L)/6)^α."""
+    """The divisor of the log-probability of a hypothesis of L tokens: L^α, or ((5+L)/6)^α."""
     alpha: NonNegativeFloat = 0.6
     max_length_ratio: NonNegativeFloat = 1.0
     """A translation has at most ratio · source tokens + extra tokens, both with their end."""

@@ -47,11 +47,11 @@ class ExampleSplit:
     """The examples of one split, N of them."""
 
     index: NDArray[np.int64]
-    """Where each stands in its source, (N,)."""
+    """Row number of each in its source, (N,)."""
     labels: NDArray[np.int64] | NDArray[np.float32]
     """Class numbers, int64, or scores, float32; (N,)."""
     places: NDArray[np.int64]
-    """Of triplets, the number in `PLACES` or `NOWHERE`; (N,)."""
+    """For triplets, the number in `PLACES` or `NOWHERE`; (N,)."""
     ids: tuple[TokenLists, ...]
     """Tokens of the first texts, of the second and of the third, as far as the task has them."""
 

@@ -1,4 +1,4 @@
-"""How far a preparation is: bars with an ETA on a terminal, plain lines in a log."""
+"""Progress of a preparation: bars with an ETA on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

@@ -16,18 +16,18 @@ IGNORED = -100
 
 
 class Purpose(IntEnum):
-    """What a random stream is for: streams of one seed never overlap. A number is never reused."""
+    """Purpose of a random stream: streams of one seed never overlap. A number is never reused."""
 
     BLOCK_ORDER = 0
     TRAIN_MASK = 1
     VALID_SAMPLE = 2
     VALID_MASK = 3
     EXAMPLE_ORDER = 4
-    """Of fine-tuning examples."""
+    """Order of fine-tuning examples."""
     EXAMPLE_SUBSET = 5
     """`data.max_train_examples`."""
     BUCKET_ORDER = 6
-    """Of sentence pairs and their buckets."""
+    """Order of sentence pairs and their buckets."""
     TOY_PAIRS = 7
     """The built-in parallel text."""
     PAPER_SPLIT = 8

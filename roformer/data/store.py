@@ -37,7 +37,7 @@ from roformer.errors import InputError
 from roformer.json_files import read_object
 
 FORMAT = 3
-"""Of the folder. A version of what is in it stands in the identity that `prepare` is given."""
+"""Version of the folder. A version of what is in it stands in the identity that `prepare` is given."""
 MANIFEST = "manifest.json"
 PACKAGES = ("datasets", "numpy", "pyarrow", "sacremoses", "tokenizers")
 
@@ -199,7 +199,7 @@ class SplitWriter:
             if pyarrow.types.is_large_list(field.type)
         }
         self._numbers: dict[str, list[Any]] = {name: [] for name in self.schema.names}
-        """Of a column of tokens, the lengths; of another one, the values."""
+        """Lengths of a column of tokens; values of any other column."""
         self._sums = {name: hashlib.sha256() for name in self.schema.names}
 
     def __enter__(self) -> SplitWriter:

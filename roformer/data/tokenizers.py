@@ -188,7 +188,7 @@ class WordPiece:
 
 
 class ByteVocabulary:
-    """What stands for a tokenizer where bytes are read: 256 entries, each its own id."""
+    """The vocabulary of bytes, in place of a tokenizer: 256 entries, each its own id."""
 
     size = 256
     fingerprint = "bytes"

@@ -43,7 +43,7 @@ class Prediction(NamedTuple):
     score: float
     """Probability of the label, or the score of a regression."""
     cut: bool
-    """Whether the text was longer than the model reads, and its end was left out."""
+    """True if the text was longer than the model reads, and its end was left out."""
 
 
 class Filling(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 from roformer.errors import InputError
 
 RUNS = "runs"
-"""Where runs are, unless `runtime.runs_dir` says otherwise."""
+"""Folder of runs, unless `runtime.runs_dir` says otherwise."""
 EXPORT = "export"
 """Folder beside the pipelines' whose folders are named as the runs that they were made of."""
 

@@ -38,7 +38,7 @@ class Translation(NamedTuple):
     score: float
     """Log-probability over the length penalty; see `roformer.evaluation.beam`."""
     cut: bool
-    """Whether the source was longer than the model reads, and its end was left out."""
+    """True if the source was longer than the model reads, and its end was left out."""
 
 
 class Translator:

@@ -119,7 +119,7 @@ class Record(NamedTuple):
     summary: dict[str, Any]
     """Empty of a run that has not ended."""
     rows: list[dict[str, Any]]
-    """Of metrics.jsonl."""
+    """Rows of metrics.jsonl."""
 
     @property
     def name(self) -> str:

@@ -65,7 +65,7 @@ class PositionEncoding(nn.Module):
     """
 
     adds_to_values = False
-    """Whether `value_term` is used; fused kernels, which hide the probabilities, are then out."""
+    """True if `value_term` is used; fused kernels, which hide the probabilities, are then out."""
 
     def __init__(self, config: Any, model: TransformerConfig):
         super().__init__()

@@ -103,7 +103,7 @@ class Started:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """Seconds since its start."""
         return time.monotonic() - self.began
 
     def __str__(self) -> str:

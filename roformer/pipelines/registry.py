@@ -19,7 +19,7 @@ from roformer.errors import InputError
 
 VARIABLE = "ROFORMER_PIPELINES"
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation"]
-"""What a trained model can do, as its checkpoint's description says."""
+"""Kinds of trained models, as a checkpoint's description says."""
 
 
 class Metric(NamedTuple):
@@ -40,7 +40,7 @@ class Loss(NamedTuple):
     entropy: str
     """The metric that says what knowing the frequencies alone is worth."""
     read: str = "tokens"
-    """What a model reads."""
+    """The unit that a model reads."""
     whole: str = ""
     """The metric of the whole validation text after the last update, where there is one: what the
     others are of is a sample."""
@@ -52,7 +52,7 @@ class Loss(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How a training's cost is estimated."""
+    """An estimate of a training's cost."""
 
     config: str
     """The pipeline's config class with `roformer.config.plan.Devices`."""
@@ -66,9 +66,9 @@ class Stage(NamedTuple):
     minutes: float
     """At recipe mini on two slow CPU cores (experiments/reproduce)."""
     overrides: tuple[str, ...] = ()
-    """What tells it from the other stages of its pipeline."""
+    """Overrides that distinguish it from the other stages of its pipeline."""
     only_all: bool = False
-    """Whether it belongs to the whole paper alone; its minutes are estimates then."""
+    """True if it belongs to the whole paper alone; its minutes are estimates then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +76,18 @@ class Pipeline:
     """One entry; parts are "module:name"."""
 
     name: str
-    """Of `conf/<name>.yaml`, of the folder `conf/pipelines/<name>/` with recipes and other groups of its own,
-    and of the folder under `runs/`."""
+    """Name of `conf/<name>.yaml`, of the folder `conf/pipelines/<name>/` with recipes and other groups of
+    its own, and of the folder under `runs/`."""
     config: str
     """Config class; its docstring is what `--help` says."""
     task: str
     """Function of a run's resolved config: prepares the data and returns `roformer.training.task.Opened`."""
     kind: Kind
-    """Of its models."""
+    """Kind of its models."""
     headline: Metric | None
     """None where each run's summary names its own, as those of several tasks do."""
     loss: Loss | None = None
-    """What its curves are of; None: it is judged by scores."""
+    """The metric of its curves; None: it is judged by scores."""
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
     train: str = ""
@@ -102,15 +102,15 @@ class Pipeline:
     runs: str = ""
     """The pipeline that its runs are of, where not its own."""
     grid: bool = False
-    """Whether one command takes lists of seeds and fills the machine by itself."""
+    """True if one command takes lists of seeds and fills the machine by itself."""
     script: str = ""
-    """What starts it; default: `scripts/<name>.py`."""
+    """The script that starts it; default: `scripts/<name>.py`."""
     groups: tuple[str, ...] = ()
     """Folders of config groups that it shares with some pipelines, under `conf/pipelines/`."""
     stages: tuple[Stage, ...] = ()
-    """Of `make reproduce`."""
+    """Stages of `make reproduce`."""
     conf: Path | None = None
-    """Where `<name>.yaml` and `pipelines/<name>/` are; None: `conf/` of this repository."""
+    """Folder of `<name>.yaml` and `pipelines/<name>/`; None: `conf/` of this repository."""
 
     @property
     def config_of_run(self) -> str:

@@ -26,7 +26,7 @@ from roformer.pipelines.run import resolve
 from roformer.training.process import usable_cores
 
 LAST_LINES = 12
-"""Of a failed stage's output, shown on the terminal."""
+"""Lines of a failed stage's output shown on the terminal."""
 REPORT_MINUTES = 0.5
 
 
@@ -36,7 +36,7 @@ class Stage(NamedTuple):
     pipeline: registry.Pipeline
     minutes: float
     overrides: tuple[str, ...]
-    """What tells it from other stages of its pipeline, and the recipe."""
+    """Overrides that distinguish it from other stages of its pipeline, and the recipe."""
     folders: list[Path]
 
     @property

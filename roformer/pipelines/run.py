@@ -117,11 +117,11 @@ class Run:
         self.id = run_id(config)
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)
         self.summary: dict[str, Any] | None = None
-        """Of a run that is finished already; there is nothing left to do then."""
+        """Summary of a run that is finished already; there is nothing left to do then."""
         self.checkpoint: Path | None = None
-        """Where the run goes on from."""
+        """The checkpoint that the run resumes from."""
         self.passed_over: list[str] = []
-        """What is wrong with newer checkpoints than that."""
+        """A line for each newer, damaged checkpoint."""
         self._find_what_is_there()
 
     def _find_what_is_there(self) -> None:

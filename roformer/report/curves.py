@@ -39,13 +39,13 @@ from roformer.report.tables import (
 )
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
-"""Of the steps: where configurations are compared besides at the end."""
+"""Shares of the steps at which configurations are compared, besides the end."""
 FALLING = ("loss", "bits_per_byte", "perplexity")
 """In the names of metrics of which lower is better."""
 VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 POSITIONS = "positions.json"
-"""Of a run: its loss by how many tokens are seen."""
+"""File of a run with its loss by the number of tokens before the predicted one."""
 
 
 class Curve(NamedTuple):
@@ -494,7 +494,7 @@ def _quarters(steps: Sequence[int]) -> list[int]:
 
 
 class Positions(NamedTuple):
-    """What the seeds of a configuration read at several lengths, of their positions.json."""
+    """The losses of a configuration's seeds at several lengths, from their positions.json."""
 
     position: str
     text: str

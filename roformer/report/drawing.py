@@ -33,14 +33,14 @@ COLOURS = {
 }
 """Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision."""
 SPARE = ("#882255", "#999933", "#332288")
-"""Of Tol's palette, for encodings that the table does not have."""
+"""Colours of Tol's palette, for encodings that the table does not have."""
 NEUTRAL = "#333333"
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 HATCHES = ("", "///", "...", "xxx")
 MARKERS = "osD^"
-"""What tells configurations of one encoding apart, in this order."""
+"""Line styles of configurations of one encoding, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
-"""What a caption says of `curves_of_seeds`."""
+"""Caption of `curves_of_seeds`."""
 DRAWN = 1
 """Raised when the drawing itself changes, so that files of unchanged data are drawn again."""
 DIGEST = "Data-SHA256"
@@ -66,7 +66,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Look(NamedTuple):
-    """How a configuration looks wherever it is drawn."""
+    """The look of a configuration in all figures."""
 
     colour: str
     dash: Any

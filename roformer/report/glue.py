@@ -34,7 +34,7 @@ from roformer.report.tables import (
 )
 
 ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
-"""Of the paper's Table 2; other tasks follow by name."""
+"""Tasks of the paper's Table 2; others follow by name."""
 COLUMNS = ("difference", "95 % (t)", "sign-flip p", "p, Holm", "n", "constant")
 
 
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     """The seeds of one configuration, task and learning rate."""
 
     name: str
-    """Of the configuration: runs of one differ in task, learning rate and seed alone."""
+    """Key of the configuration: its runs differ in task, learning rate and seed alone."""
     task: str
     learning_rate: float
     runs: pd.DataFrame
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
     @property
     def majority(self) -> dict[str, float | None]:
-        """What always saying the majority class gets."""
+        """Score of the majority class."""
         return dict(self.runs.summary.iloc[0]["majority"])
 
     @property

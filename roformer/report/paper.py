@@ -52,7 +52,7 @@ BLEU = {"sacrebleu": "sacreBLEU", "bleu_compound": "compound BLEU"}
 STAGES = {"loss": ("valid/mlm_loss", 1, 2), "accuracy": ("valid/mlm_accuracy", 100, 1)}
 """Metric of Table 4 → ours, times what, decimals."""
 Paper = dict[str, Any]
-"""What paper.yaml holds; see there."""
+"""Content of paper.yaml; see there."""
 Experiment = dict[str, Any]
 """A table or figure of it: what it claims, how it was made, and its numbers."""
 
@@ -67,9 +67,9 @@ class Ours(NamedTuple):
     setting: str
     """Data and scale: `builtin, 4.9 M tokens of pre-training, mini`."""
     column: str = "validation"
-    """What was measured, as the header says it: the split, and which BLEU."""
+    """The metric as the header names it, with the split and the kind of BLEU."""
     signature: str = ""
-    """Of the metric; rows with different ones cannot share a column."""
+    """Signature of the metric; rows with different ones cannot share a column."""
     notes: Sequence[str] = ()
 
 

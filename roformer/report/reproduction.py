@@ -44,12 +44,12 @@ OF_THE_MODEL = re.compile(
 NOT_RUN = "not run"
 LEGEND = "claim: yes if ahead by more than the spread; (…) not claimed by the paper; * copied, another split"
 WIDTHS = (18, 13, 14, 14, 10, 28)
-"""Of the columns on a terminal."""
+"""Widths of the columns on a terminal."""
 Spread = Annotated[float, Field(gt=0, le=1000)]
 
 
 class Expected(TypedDict):
-    """What expected.yaml says of a table or figure."""
+    """The entry of a table or figure in expected.yaml."""
 
     record: str
     """The study whose runs are the record."""
@@ -68,7 +68,7 @@ class Side(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What a claim of the paper compares."""
+    """The two models that a claim of the paper compares."""
 
     experiment: str
     """Key of paper.yaml."""
@@ -87,11 +87,11 @@ class Comparison(NamedTuple):
     """A share is measured, and shown in points of a hundred."""
     digits: int = 1
     split: str = ""
-    """Of the paper's numbers, where it has several."""
+    """The split of the paper's numbers, where it has several."""
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the two are called: by model, or by position where they share the model."""
+        """Names of the two: by model, or by position where they share the model."""
         words = [
             side.paper.removesuffix(")").partition(" (") for side in (self.model, self.baseline)
         ]
@@ -100,7 +100,7 @@ class Comparison(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the runs of one side came to."""
+    """Results of the runs of one side."""
 
     state: str = NOT_RUN
     """`done`, `degenerate`, `running`, `failed` or `not run`."""
@@ -135,17 +135,17 @@ class Row(NamedTuple):
     here: str
     spread: str
     holds: str
-    """Whether the order of the two models here is the claimed one."""
+    """Verdict on the claim: is the order of the two models here the claimed one?"""
     verdict: str
-    """Of here against the record."""
+    """Verdict on the result here against the record."""
     is_run: bool
-    """Whether there is a run of one of the two models on this machine."""
+    """True if there is a run of one of the two models on this machine."""
     paper_scale: str
     paper_settings: str
     record_scale: str
     here_scale: str
     how: str
-    """What the spread was derived from."""
+    """Source of the spread."""
 
 
 def _rotary(model: str) -> Side:

@@ -108,7 +108,7 @@ class Row(TypedDict):
     steps: int | None
     tokens: int | None
     wall_seconds: float | None
-    """Of a running one: from its start to its last line."""
+    """For a running one, from its start to its last line."""
     tokens_per_second: float | None
     parameters: int | None
     commit: str | None
@@ -118,7 +118,7 @@ class Row(TypedDict):
     configuration: str
     """Hash of what of the config changes the result, but the seed."""
     written: float
-    """When a file of the record was last written, in seconds since the epoch."""
+    """Time of the last write to the record, in seconds since the epoch."""
     summary: dict[str, Any]
     config: dict[str, Any]
     """Dotted key → value."""
@@ -138,7 +138,7 @@ class _Best(TypedDict):
 
 
 class _Summary(TypedDict):
-    """What is used of a summary.json; `NEEDED` says what else a pipeline's has."""
+    """The used keys of a summary.json; `NEEDED` has further ones by pipeline."""
 
     pipeline: str
     model: str

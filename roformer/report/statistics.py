@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 DRAWS = 9999
-"""Of signs, and of resamples, where there are too many to try all."""
+"""Number of random sign flips and resamples, where there are too many to try all."""
 ROUNDING = 1e-12
-"""What of the largest value counts as nothing: the rounding of sums and differences."""
+"""Share of the largest value that counts as zero: the rounding of sums and differences."""
 
 
 class Interval(NamedTuple):
@@ -44,7 +44,7 @@ class Paired(NamedTuple):
     """The mean of the differences."""
     std: float | None
     interval: Interval | None
-    """Of the mean difference, by Student's t, 95 %."""
+    """Interval of the mean difference, by Student's t, 95 %."""
     t_p: float | None
     """Two-sided, of the paired t test."""
     permutation_p: float | None
@@ -268,7 +268,7 @@ def p_text(p: float | None) -> str:
 
 
 T_TEST = ("difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n")
-"""What stands above `t_test_cells`."""
+"""Header of `t_test_cells`."""
 ONE_SEED = "With one seed there is no interval and no test over seeds."
 
 

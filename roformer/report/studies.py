@@ -69,17 +69,17 @@ class Study(NamedTuple):
     differ: tuple[str, ...]
     """The test keys: config keys in which configurations may differ; all others are the control."""
     scale: str
-    """What the numbers were measured on, in a few words."""
+    """Size of models and data, in a few words."""
     outcome: str
-    """What came out, in a sentence."""
+    """The result, in a sentence."""
     data: str = ""
-    """What tables call its data, where the records' word, `files`, says too little."""
+    """Name of its data in tables, where the records' word, `files`, says too little."""
     baseline: str | None = None
     """The control: a configuration's name in tables, or a part of it that no other has."""
 
     @property
     def has_runs(self) -> bool:
-        """Whether any run is recorded."""
+        """True if any run is recorded."""
         return (self.folder / RUNS).is_file()
 
     def commands(self) -> list[tuple[Configuration, int | None, list[str]]]:

@@ -1,4 +1,4 @@
-"""What tables of runs share: their command line, the configurations of runs, and Markdown."""
+"""Shared parts of tables of runs: their command line, the configurations of runs, and Markdown."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Table(NamedTuple):
     lines: Sequence[Sequence[str]]
     """The header, then the rows; plain text, escaped where it is written out."""
     text_columns: int = 1
-    """How many columns, from the left, are words and not numbers."""
+    """Number of columns, from the left, with words instead of numbers."""
     notes: Sequence[str] = ()
     """Sentences below it: scale, caveats, what is left out."""
     command: str = ""
-    """What prints it again."""
+    """The command that prints it."""
 
     def markdown(self) -> str:
         """Return title, table, notes and command."""

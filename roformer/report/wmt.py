@@ -65,7 +65,7 @@ COUNTS = [
 SCORES = {"averaged": "test/sacrebleu", "single": "test/sacrebleu_single"}
 """System → the metric that its statistics must give."""
 SAMPLES = 1000
-"""Of the test set, as sacreBLEU draws."""
+"""Number of bootstrap samples of the test set, as in sacreBLEU."""
 SEED = 12345
 """sacreBLEU's."""
 Samples = NDArray[np.float64]
@@ -216,7 +216,7 @@ class _Resampled(NamedTuple):
 
     @property
     def interval(self) -> Interval | None:
-        """Of the mean over the seeds: the lines are drawn for all seeds together."""
+        """Interval of the mean over the seeds: the lines are drawn for all seeds together."""
         return None if self.matrix is None else percentiles(self.matrix.mean(1))
 
 

@@ -37,7 +37,7 @@ from roformer.training.updates import share_of
 POSITIONS = "positions.json"
 """File of a run: the loss by the number of tokens that are seen, at every length that was read."""
 TOKENS_A_PASS = 8192
-"""Of a scoring pass on one device."""
+"""Tokens of a scoring pass on one device."""
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -52,7 +52,7 @@ class CausalTask(BlockTask):
 
     config: LanguageModelConfig
     reads: str
-    """What the ids are, `bytes` or `tokens`; a checkpoint says it of its model."""
+    """Kind of the ids, `bytes` or `tokens`; a checkpoint says it of its model."""
 
     def __init__(
         self, config: LanguageModelConfig, text: PreparedText | PreparedBytes, vocabulary: Any

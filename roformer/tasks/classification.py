@@ -69,7 +69,7 @@ class Epochs:
     ):
         self.lengths, self.batch_size, self.seed, self.order = lengths, batch_size, seed, order
         self.steps = -(-len(lengths) // batch_size)
-        """Of one epoch."""
+        """Steps of one epoch."""
         self._epoch: tuple[int, list[Any]] = (-1, [])
 
     def share(self, step: int, rank: int, world_size: int) -> Any:
@@ -104,7 +104,7 @@ class ExamplesTask(Task):
 
     higher_is_better = True
     rows: str
-    """What an example is called."""
+    """Name of an example in messages."""
     evaluation_batch: int
     """Examples of a forward pass that is only read."""
     logs_an_epoch: int
@@ -282,7 +282,7 @@ class ClassificationTask(ExamplesTask):
 
     @property
     def max_length(self) -> int:
-        """What is asked for, or what the model can read."""
+        """The requested length, or the longest that the model reads."""
         wanted = self.config.training.max_length
         return min(wanted, self.config.model.position.longest or wanted)
 

@@ -36,7 +36,7 @@ FREE_IN_WARM_START = (
     *("model.name ", "model.size ", "model.hidden_dropout ", "model.attention_dropout "),
     *("model.init_std ", "model.position.scaling"),
 )
-"""What may differ between a model and the weights that it starts from."""
+"""Keys that may differ between a model and the weights that it starts from."""
 
 
 class Checkpoints:

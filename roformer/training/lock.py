@@ -20,7 +20,7 @@ from typing import Any
 from roformer.errors import InputError
 
 BEAT_SECONDS = 15.0
-"""How often a holder counts."""
+"""Seconds between two beats of a holder."""
 BEATS_TO_WAIT = 4
 """Beats without a count after which a holder on another machine is taken to be gone."""
 LINE = 200

@@ -1,4 +1,4 @@
-"""What a process knows of its rank before any process group exists."""
+"""The rank of a process, known before any process group exists."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 MEAN_WEIGHT, NOISE_WEIGHT = 0.1, 0.02
-"""Of the newest step in the running values."""
+"""Weight of the newest step in the running values."""
 UPDATES_TO_KNOW = 25
 DEVIATIONS = 6.0
 SHARE, LEAST = 0.2, 0.1
-"""How far above the mean it must be at least, over the mean and in nats."""
+"""Least distance above the mean, over the mean and in nats."""
 
 
 class Spike(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a pipeline gives the loop: a model, its batches, its loss and its evaluation."""
+"""The interface of the loop to a pipeline: a model, its batches, its loss and its evaluation."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ TRIAL = 100
 
 
 class Task(ABC):
-    """What is trained and how it is scored. The loop knows batches as dicts and keys as opaque."""
+    """A model, its data and its score. The loop knows batches as dicts and keys as opaque."""
 
     model: nn.Module
     description: dict[str, Any]
     """Plain data that tells this model from another; kept in every checkpoint."""
     training: LoopConfig
-    """How long the loop runs, and how precisely."""
+    """Length of the loop, and its precision."""
     batches: Dataset[Batch]
     """`batches[key]` is a micro-batch; keys come from `keys`."""
     monitor: str
     """The metric that decides which checkpoint is the best."""
     higher_is_better = False
-    """Whether the best is the highest value of it, or the lowest."""
+    """True if the best is its highest value, False if its lowest."""
     flops_per_token: float
     """Floating-point operations of a training step over the tokens it reads."""
     keep_checkpoints = 1
-    """How many of the newest checkpoints the conclusion needs, whatever the runtime keeps."""
+    """Number of the newest checkpoints that the conclusion needs, whatever the runtime keeps."""
 
     @abstractmethod
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
@@ -106,7 +106,7 @@ class Task(ABC):
 
 
 class Tokenizer(Protocol):
-    """What is kept beside a run's weights."""
+    """Data of a run beside its weights."""
 
     def save(self, folder: Path) -> None: ...
 
@@ -121,7 +121,7 @@ class Opened(NamedTuple):
     tokenizer: Tokenizer
     build: Callable[[], Task]
     keep_only_best: bool = False
-    """Whether the finished run keeps the best checkpoint alone."""
+    """True if the finished run keeps the best checkpoint alone."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Settings:
     schedule: ScheduleConfig
     runtime: RuntimeConfig
     keep_checkpoints: int = 1
-    """How many of the newest checkpoints the pipeline needs, whatever the runtime keeps."""
+    """Number of the newest checkpoints that the pipeline needs, whatever the runtime keeps."""
 
 
 def is_trial(steps: int) -> bool:

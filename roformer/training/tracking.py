@@ -1,4 +1,4 @@
-"""Where metrics go besides metrics.jsonl: the terminal and, if asked for, one of accelerate's trackers."""
+"""Destinations of metrics besides metrics.jsonl: the terminal and one of accelerate's trackers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoTracker:
     """`tracker=none`, and the base class of the trackers: what mirrors metrics.jsonl."""
 
     run_id: str | None = None
-    """What a resumed run needs to go on in the same place, kept in its checkpoints."""
+    """The id by which a resumed run goes on in the same place, kept in its checkpoints."""
 
     def log(self, row: dict[str, Any]) -> None:
         """Mirror a row of metrics.jsonl."""

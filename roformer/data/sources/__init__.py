@@ -1,4 +1,4 @@
-"""Where data comes from: made by templates, the user's files, or the Hugging Face Hub.
+"""Sources of data: made by templates, the user's files, or the Hugging Face Hub.
 
 A source yields the rows of a split and accounts for what it read. What comes from outside is checked
 here and nowhere else; anything wrong with it is one `InputError` line that names the file, the line

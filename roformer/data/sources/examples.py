@@ -20,7 +20,7 @@ from roformer.data.toy.glue import GRAMMAR, builtin_examples
 from roformer.errors import InputError
 
 TestRow = tuple[int, str, str | None]
-"""Where a row of a test split stands in its source, and its text or texts."""
+"""Row number of a test example in its source, and its text or texts."""
 NOWHERE = -1
 """`Example.place` of all but built-in triplets."""
 
@@ -29,12 +29,12 @@ class Example(NamedTuple):
     """A labelled text, pair or triplet."""
 
     number: int
-    """Where it stands in its source, bad rows counted."""
+    """Row number in its source, bad rows counted."""
     texts: tuple[str, ...]
     label: int | float
     """The class number or the score; of a triplet 0 where A is closer to B and 1 if to C."""
     place: int = NOWHERE
-    """Where the evidence of a built-in triplet stands: number in `PLACES`."""
+    """Place of the evidence in a built-in triplet: number in `PLACES`."""
 
 
 def open_examples(name: str, task: TaskConfig, data: Glue) -> ExampleSource:

@@ -23,13 +23,13 @@ from roformer.errors import InputError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 NAMES = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
-"""What the file of each split may be called."""
+"""Accepted file names of each split."""
 LABELS = ("B", "C")
 """Which one A is closer to, by number."""
 PLACES = ("early", "late")
-"""Where the evidence of a built-in triplet stands, by number."""
+"""Places of the evidence in a built-in triplet, by number."""
 CUT = (0.6, 0.8)
-"""Where `paper622` cuts the shuffled rows."""
+"""Shares of the shuffled rows at which `paper622` splits them."""
 
 
 def open_triplets(data: TripletData) -> Source[Example]:

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class Point(NamedTuple):
-    """What a loan case can turn on."""
+    """A point that a loan case can turn on."""
 
     terms: tuple[str, ...]
     """Terms of law; each holding has two of them, and they are in holdings alone."""
     holdings: tuple[str, ...]
-    """What the court finds."""
+    """The court's finding."""
     pleas: tuple[str, ...]
-    """How a party argues the same; together longer than two holdings."""
+    """A party's argument of the same; together longer than two holdings."""
 
 
 def _sentences(text: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ Place = Literal["early", "late"]
 
 
 class Kind(NamedTuple):
-    """How long the cases of a group are and where their findings stand."""
+    """Length of the cases of a group and place of their findings."""
 
     place: Place
     length: Literal["digest", "middle", "long"]
@@ -83,7 +83,7 @@ class Triplet(NamedTuple):
     c: str
     label: Literal["B", "C"]
     place: Place
-    """Where the findings stand that decide."""
+    """Place of the deciding findings."""
 
 
 def case_documents(count: int, seed: int) -> Iterator[str]:

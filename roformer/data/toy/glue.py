@@ -132,7 +132,7 @@ THEN = ("on monday", "on friday", "on sunday", "last week", "this week", "today"
 
 
 def _qnli(draw: Draw) -> list[Example]:
-    """When did one do it to another; the answer says when, of the same deed or of the reverse."""
+    """A question for the time of a deed; the answer tells that of the same deed or of the reverse."""
     pair = _pair(draw, words.ANIMALS, words.GROUPS)
     deed = draw.order(len(words.ACTS))[0]
     more = {"do": words.ACTS[deed], "did": words.DEEDS[deed], "then": draw.one(THEN)}
@@ -148,7 +148,7 @@ it was {0} who sold {2} to {1} for {3} .
 for {3} , {0} sold {2} to {1} .
 """)
 WEIGHTS = (3.0, 2.0)
-"""What it counts to agree in who sold to whom, and in what was sold for what.
+"""Points for agreeing in who sold to whom, and in what was sold for what.
 
 Four scores, equally frequent: unless the predictions are tied as the scores are, a Spearman
 correlation can reach √(1 - 1/16) = 0.968.
@@ -214,7 +214,7 @@ def _mnli(
     comparatives: Sequence[str] = words.COMPARATIVES,
     premises: Sequence[str] = PREMISES,
 ) -> list[Example]:
-    """Who is more than whom, and somebody else; the hypothesis has two of the three."""
+    """A comparison of two persons, and a third; the hypothesis has two of the three."""
     x, y = _pair(draw, words.MATERIALS, words.FOODS)
     z = draw.one(words.NAMES)
     more = draw.one(comparatives)

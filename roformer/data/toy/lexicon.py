@@ -26,7 +26,7 @@ ASPECTS = _words(
     "plot music script cast ending action direction title sound design style idea start middle"
     " text role book show series story acting opening scene drama theme picture pace hero"
 )
-"""What a review is about."""
+"""Subjects of reviews."""
 
 NAMES = _words(
     "ben john bob paul mark robert max sam tim adam ray jan anne anna carl mary alice tom peter"

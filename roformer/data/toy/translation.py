@@ -100,7 +100,7 @@ PRONOUNS = [
 
 
 class Clause(NamedTuple):
-    """What a clause says, in neither language; adverbials in both."""
+    """The meaning of a clause, in neither language; adverbials in both."""
 
     verb: Verb
     tense: str

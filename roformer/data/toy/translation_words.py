@@ -180,14 +180,14 @@ dance +with; tanzen tanzt tanzte getanzt; mit dative
 talk +to; sprechen spricht sprach gesprochen; mit dative
 think thought thought +of; denken denkt dachte gedacht; an accusative
 """)
-"""Of one being to another."""
+"""Verbs with a person as object."""
 GIVING = _verbs("""
 give gave given; geben gibt gab gegeben | show showed shown; zeigen zeigt zeigte gezeigt
 send sent sent; schicken schickt schickte geschickt | lend lent lent; leihen leiht lieh geliehen
 bring brought brought; bringen bringt brachte gebracht | return; zurück-geben gibt gab zurückgegeben
 sell sold sold; verkaufen verkauft verkaufte verkauft
 """)
-"""Of a thing to another being: English "a book to the child", German "dem Kind ein Buch"."""
+"""Verbs with a thing and a receiver: English "a book to the child", German "dem Kind ein Buch"."""
 USING = _verbs("""
 buy bought bought; kaufen kauft kaufte gekauft | lose lost lost; verlieren verliert verlor verloren
 forget forgot forgotten; vergessen vergisst vergaß vergessen
@@ -195,7 +195,7 @@ carry; tragen trägt trug getragen | repair; reparieren repariert reparierte rep
 need; brauchen braucht brauchte gebraucht | steal stole stolen; stehlen stiehlt stahl gestohlen
 clean; putzen putzt putzte geputzt | look +for; suchen sucht suchte gesucht
 """)
-"""Of a thing."""
+"""Verbs with a thing as object."""
 DOING = _verbs("""
 sleep slept slept; schlafen schläft schlief geschlafen | cry; weinen weint weinte geweint
 sing sang sung; singen singt sang gesungen | work; arbeiten arbeitet arbeitete gearbeitet

@@ -33,7 +33,7 @@ from roformer.report.tables import Table
 LONGEST_CURVE = 500
 """Points of a curve that are drawn."""
 POLL_SECONDS = 10
-"""How often a live page asks for the records."""
+"""Seconds between two requests of a live page for the records."""
 SHOWN = (
     *("run", "folder", "study", "status", "reason", "pipeline", "model", "position", "recipe"),
     *("task", "label", "seed", "headline", "score", "steps", "tokens", "wall_seconds"),
@@ -41,7 +41,7 @@ SHOWN = (
 )
 """Columns of the frame that the page has as they are."""
 FIRST = "valid/mlm_loss"
-"""What is drawn first."""
+"""Metrics by the order in which one is chosen for the first plot."""
 AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
 FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
 """Config keys that names of runs leave out."""

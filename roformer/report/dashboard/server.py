@@ -15,7 +15,7 @@ from typing import Any
 
 ADDRESS = "127.0.0.1"
 PORTS = 20
-"""How many ports are tried, from the given one on."""
+"""Number of ports tried, from the given one on."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
