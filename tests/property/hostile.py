@@ -140,8 +140,8 @@ def _places(document):
             yield from _places(value)
 
 
-def lawful(read, *names, error=InputError):
-    """Return what `read` returns, or None where it raised what the law allows.
+def read_or_refused(read, *names, error=InputError):
+    """Return what `read` returns, or None where it refused the input in one line.
 
     That is `error`, in one line that can be printed and names one of `names`.
     """

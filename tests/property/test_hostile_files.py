@@ -1,6 +1,6 @@
 """Text and tokenizers of any bytes: each is read whole, or refused in one line that names the file.
 
-The law of `lawful`; and where a reader returns something, nothing was cut out of it silently.
+The law of `read_or_refused`; and where a reader returns something, nothing was cut out of it silently.
 """
 
 import gzip
@@ -24,7 +24,7 @@ from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
 from tests.data.glue_tasks import TASKS
 from tests.data.parallel_texts import files as parallel_files
-from tests.property.hostile import fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import fuzz, mangled, mangled_json, read_or_refused
 
 VOCABULARY = [*SPECIAL_TOKENS, *"abcde", *(f"##{c}" for c in "abcde")]
 WORDPIECE = WordPiece(VOCABULARY, lowercase=True)
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 def test_lines_are_all_there_or_the_file_is_named(folder, content, packed):
     file = folder / ("lines.txt.gz" if packed else "lines.txt")
     file.write_bytes(gzip.compress(content, mtime=0) if packed else content)
-    lines = lawful(lambda: [line for _, line in text_lines(file)], file)
+    lines = read_or_refused(lambda: [line for _, line in text_lines(file)], file)
     wanted = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     assert lines is None or len(lines) == wanted
 
@@ -53,7 +53,7 @@ def test_lines_are_all_there_or_the_file_is_named(folder, content, packed):
 @fuzz(80)
 def test_a_damaged_gzip_is_never_half_a_text(folder, content):
     (file := folder / "packed.txt.gz").write_bytes(content)
-    lines = lawful(lambda: [line for _, line in text_lines(file)], file)
+    lines = read_or_refused(lambda: [line for _, line in text_lines(file)], file)
     assert lines is None or lines == gzip.decompress(content).decode().split("\n")[:-1]
 
 
@@ -71,7 +71,7 @@ def documents(file, bad_rows, field="text"):
 @fuzz(120)
 def test_json_lines_are_read_or_counted_as_skipped(folder, content, bad_rows):
     (file := folder / "rows.jsonl").write_bytes(content)
-    if (found := lawful(lambda: documents(file, bad_rows), file)) is not None:
+    if (found := read_or_refused(lambda: documents(file, bad_rows), file)) is not None:
         texts, source = found
         lines = [line for line in content.decode("utf-8-sig").split("\n") if line.strip()]
         assert len(texts) + source.bad.count == len(lines) == source.describe()["rows_read"]
@@ -91,7 +91,7 @@ PARQUET = parquet({"text": ["One.", None, "Three."]})
 @fuzz(60)
 def test_a_damaged_parquet_is_refused_or_read(folder, content):
     (file := folder / "rows.parquet").write_bytes(content)
-    found = lawful(lambda: documents(file, 1), file)
+    found = read_or_refused(lambda: documents(file, 1), file)
     assert found is None or all(isinstance(text, str) and text for text in found[0])
 
 
@@ -113,9 +113,9 @@ def test_a_table_of_a_task_is_read_or_counted(folder, name, data, bad_rows):
     file = place / "train.tsv"
     file.write_bytes(data.draw(mangled(TABLES[name].encode())))
     source = FolderExamples(name, task, FilesGlue(path=str(folder), max_bad_rows=bad_rows))
-    rows = lawful(lambda: list(source.rows("train")), file)
+    rows = read_or_refused(lambda: list(source.rows("train")), file)
     (place / "test.tsv").write_bytes(file.read_bytes())
-    lawful(lambda: list(source.test_rows(None)), place / "test.tsv")
+    read_or_refused(lambda: list(source.test_rows(None)), place / "test.tsv")
     if rows is None:
         return
     lines = [line for _, line in text_lines(file)]
@@ -140,7 +140,9 @@ def test_pairs_stay_aligned(folder, source, target, split):
         (folder / f"{name}.en").write_bytes(source)
         (folder / f"{name}.de").write_bytes(target)
     pairs = FilePairs(parallel_files(folder))
-    found = lawful(lambda: list(pairs.rows(split)), folder / f"{split}.en", folder / f"{split}.de")
+    found = read_or_refused(
+        lambda: list(pairs.rows(split)), folder / f"{split}.en", folder / f"{split}.de"
+    )
     if found is not None:
         sides = [[line for _, line in text_lines(folder / f"{split}.{of}")] for of in ("en", "de")]
         whole = list(zip_longest(*sides))
@@ -153,7 +155,7 @@ def test_pairs_stay_aligned(folder, source, target, split):
 
 def used(read, *names):
     """Read a tokenizer by the law and encode with it."""
-    tokenizer = lawful(read, *names)
+    tokenizer = read_or_refused(read, *names)
     if isinstance(tokenizer, WordPiece):
         assert len(set(tokenizer.vocabulary)) == tokenizer.size
         ids = tokenizer.encode("abc \0\u2028 x")

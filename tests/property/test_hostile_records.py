@@ -14,7 +14,7 @@ from roformer.config.schema import TokenizerConfig
 from roformer.errors import InputError
 from roformer.report.runs import RecordError, read_yaml_file
 from roformer.training.records import RunFolder, read_metrics
-from tests.property.hostile import NOT_OBJECTS, fuzz, lawful, mangled, mangled_json
+from tests.property.hostile import NOT_OBJECTS, fuzz, mangled, mangled_json, read_or_refused
 
 SUMMARY = {
     "pipeline": "glue",
@@ -49,7 +49,7 @@ BOMB = "a: &a [1]\n" + "".join(
 def test_a_summary_has_what_is_used_of_it(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp()
     (folder / "summary.json").write_bytes(content)
-    found = lawful(lambda: RunFolder(folder).summary(), folder / "summary.json")
+    found = read_or_refused(lambda: RunFolder(folder).summary(), folder / "summary.json")
     if found is not None:
         assert all(isinstance(found[key], str) for key in ("run_id", "status"))
         assert {type(v) for v in found["metrics"].values()} <= {int, float, type(None)}
@@ -62,7 +62,7 @@ def test_a_summary_has_what_is_used_of_it(tmp_path_factory, content):
 def test_an_environment_names_the_data(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp()
     (folder / "env.json").write_bytes(content)
-    found = lawful(RunFolder(folder).data, folder / "env.json")
+    found = read_or_refused(RunFolder(folder).data, folder / "env.json")
     assert found is None or isinstance(found, str)
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_json_object_is_refused(tmp_path, name):
 def test_metrics_are_all_lines_or_all_but_a_torn_last(tmp_path_factory, content, torn):
     file = tmp_path_factory.getbasetemp() / "metrics.jsonl"
     file.write_bytes(content)
-    rows = lawful(lambda: read_metrics(file, torn=torn), file)
+    rows = read_or_refused(lambda: read_metrics(file, torn=torn), file)
     if rows is not None:
         lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
         assert lines - len(rows) in ((0, 1) if torn else (0,))
@@ -104,8 +104,10 @@ WITHOUT_STEP = [
 @pytest.mark.parametrize("line", WITHOUT_STEP, ids=lambda line: repr(line[:20]))
 def test_a_line_without_a_step_is_named(tmp_path, line):
     (file := tmp_path / "metrics.jsonl").write_bytes(METRICS + line + b"\n" + METRICS)
-    assert lawful(lambda: read_metrics(file), f"{file}:4: not a metrics row") is None
-    assert lawful(lambda: read_metrics(file, torn=True), f"{file}:4: not a metrics") is None
+    assert read_or_refused(lambda: read_metrics(file), f"{file}:4: not a metrics row") is None
+    assert (
+        read_or_refused(lambda: read_metrics(file, torn=True), f"{file}:4: not a metrics") is None
+    )
 
 
 def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
@@ -139,8 +141,11 @@ CONFIGS = [
 @pytest.mark.parametrize("text", CONFIGS, ids=lambda text: repr(text[:20]))
 def test_a_config_that_no_run_wrote_is_one_line(tmp_path, text):
     (file := tmp_path / "config.yaml").write_text(text)
-    assert lawful(lambda: read_yaml_file(file, what="a config"), file, error=RecordError) is None
-    assert lawful(lambda: from_yaml(TokenizerConfig, text), "") is None
+    assert (
+        read_or_refused(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
+        is None
+    )
+    assert read_or_refused(lambda: from_yaml(TokenizerConfig, text), "") is None
 
 
 @given(mangled(to_yaml(TokenizerConfig()).encode()))
@@ -149,9 +154,9 @@ def test_a_config_is_read_or_refused(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp()
     (folder / "config.yaml").write_bytes(content)
     file = folder / "config.yaml"
-    found = lawful(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
+    found = read_or_refused(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
     assert found is None or json.loads(json.dumps(found, sort_keys=True)) is not None
-    lawful(lambda: from_yaml(TokenizerConfig, content.decode(errors="replace")), "")
+    read_or_refused(lambda: from_yaml(TokenizerConfig, content.decode(errors="replace")), "")
 
 
 def test_nothing_of_a_config_is_resolved(monkeypatch):

@@ -23,7 +23,7 @@ from roformer.inference.start import find_start
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 from tests.data.glue_tasks import TOKENIZER
-from tests.property.hostile import lawful
+from tests.property.hostile import read_or_refused
 
 CONFIG = build(
     schema.EncoderConfig,
@@ -90,7 +90,7 @@ def test_weights_that_are_a_pickle_are_not_opened(run, marker):
         (folder / checkpoint.MODEL).write_bytes(content)
         complete_again(folder)
         for opened in (lambda: load_model(run), lambda: start(run, run)):
-            assert lawful(opened, folder, run) is None
+            assert read_or_refused(opened, folder, run) is None
         assert not marker.exists()
 
 
@@ -109,7 +109,7 @@ def test_a_hugging_face_folder_of_pickles_is_refused(tmp_path, marker, name):
     TOKENIZER.save(folder)
     for content in pickles(marker):
         (folder / name).write_bytes(content)
-        assert lawful(lambda: start(folder, folder), f"init_from={folder}", folder) is None
+        assert read_or_refused(lambda: start(folder, folder), f"init_from={folder}", folder) is None
         assert not marker.exists()
 
 
@@ -122,7 +122,7 @@ def test_code_beside_a_hugging_face_model_is_not_run(tmp_path, marker):
             "auto_map": {"AutoConfig": "evil.E", "AutoModel": "evil.E"},
         }
         (folder / "config.json").write_text(json.dumps(content))
-        assert lawful(lambda: start(folder, folder), f"init_from={folder}", folder) is None
+        assert read_or_refused(lambda: start(folder, folder), f"init_from={folder}", folder) is None
 
 
 def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
@@ -133,9 +133,9 @@ def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
             (folder / "vocab.txt").unlink()
             (folder / name).write_bytes(content)
             reader = Bpe if name == "bpe.json" else WordPiece
-            assert lawful(lambda r=reader, f=folder: r.load(f), folder) is None
+            assert read_or_refused(lambda r=reader, f=folder: r.load(f), folder) is None
         config = schema.TokenizerConfig(source=str(tmp_path / "vocab" / "vocab.txt"))
-        assert lawful(lambda c=config: load_wordpiece(c), tmp_path) is None
+        assert read_or_refused(lambda c=config: load_wordpiece(c), tmp_path) is None
 
 
 # --- sizes ---------------------------------------------------------------------------------------
