@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from roformer.config.build import configuration, free_keys
+from roformer.config.build import free_keys
 from roformer.pipelines import registry
 
 RUNS: dict[str, type] = {
@@ -14,16 +11,6 @@ RUNS: dict[str, type] = {
     if not pipeline.runs
 }
 """Pipeline → config class of its runs."""
-
-
-def settings_but_seed(pipeline: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded config without its seed and the keys that change no result.
-
-    Args:
-        pipeline: whose run it is; of one that is not ours all counts.
-        config: the record's, as plain data.
-    """
-    return configuration(RUNS[pipeline], config) if pipeline in RUNS else dict(config)
 
 
 def changes_result(pipeline: str, key: str) -> bool:

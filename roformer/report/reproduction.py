@@ -20,6 +20,7 @@ import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from roformer.json_files import check_shape
 from roformer.report.paper import Experiment, Paper, find_experiment, read_paper
 from roformer.report.runs import (
     ENDED,
@@ -27,7 +28,6 @@ from roformer.report.runs import (
     YOURS,
     RecordError,
     Runs,
-    check,
     read_yaml_file,
     settings_of,
 )
@@ -262,7 +262,7 @@ def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
     paper = read_paper(files[0])
     expected = read_yaml_file(files[1], what="the spreads of the record")
     try:
-        check(dict[str, Expected], expected)
+        check_shape(dict[str, Expected], expected)
     except ValueError as error:
         raise RecordError(f"{files[1]} is not the spreads of the record: {error}") from error
     return [_row(paper, expected.get(one.experiment), one, runs.runs) for one in COMPARISONS]

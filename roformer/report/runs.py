@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired
 
 import pandas as pd
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
 from roformer.config.build import read_yaml
 from roformer.config.runs import changes_result
 from roformer.errors import InputError, one_line
+from roformer.json_files import check_shape
 from roformer.pipelines import registry
 
 RUNS = "runs.jsonl"
@@ -554,7 +555,7 @@ def _config(content: bytes) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _yaml(text: str) -> dict[str, Any]:
     found = read_yaml(text)
-    check(dict[str, JsonValue], found)
+    check_shape(dict[str, JsonValue], found)
     json.dumps(found)  # a number of thousands of digits cannot be written
     return found
 
@@ -566,7 +567,7 @@ def _rows(content: bytes, *, torn: bool) -> Rows:
     for number, line in enumerate([*lines, last] if last else lines, 1):
         try:
             row = _json(Metrics, line)
-            check(_Step, row)
+            check_shape(_Step, row)
         except ValueError as error:
             if torn and number > len(lines):
                 break
@@ -593,8 +594,8 @@ def _read_csv(file: Path) -> dict[str, Rows]:
                 for name, cell in zip(header[1:], cells, strict=True)
                 if cell != ""
             }
-            check(Metrics, row)
-            check(_Step, row)
+            check_shape(Metrics, row)
+            check_shape(_Step, row)
             found.setdefault(run, []).append(row)
     except (ValueError, csv.Error) as error:
         raise RecordError(f"{file}:{number} is no line of a recorded run: {error}") from error
@@ -632,20 +633,5 @@ def _text(file: Path) -> str:
 def _json(shape: Any, content: bytes) -> dict[str, Any]:
     """Return a JSON object that has the shape."""
     found: dict[str, Any] = from_json(content, allow_inf_nan=False)
-    check(shape, found)
+    check_shape(shape, found)
     return found
-
-
-def check(shape: Any, content: object) -> None:
-    """Raise ValueError where content does not have the shape; it names the first key."""
-    try:
-        _adapter(shape).validate_python(content, strict=True)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, problem["loc"])) or "content"
-        raise ValueError(f"{key}: {problem['msg']}") from None
-
-
-@cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)

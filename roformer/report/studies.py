@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from roformer.json_files import check_shape
 from roformer.pipelines import registry
-from roformer.report.runs import RUNS, RecordError, check, read_yaml_file
+from roformer.report.runs import RUNS, RecordError, read_yaml_file
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
@@ -122,7 +123,7 @@ def read_study(folder: Path) -> Study:
     file = folder / "study.yaml"
     content = read_yaml_file(file, what="the plan of a study")
     try:
-        check(_Study, content)
+        check_shape(_Study, content)
         configurations = tuple(
             _configuration(name, configuration, content)
             for name, configuration in content.get("configurations", {}).items()

@@ -26,7 +26,7 @@ ALLOWED = {
     "analysis": {
         *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
     },
-    "report": {"config", "errors"},
+    "report": {"config", "errors", "json_files"},
     "cli": {"config", "training", "script"},
     "errors": set(),
     "json_files": set(),
