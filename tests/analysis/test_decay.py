@@ -131,7 +131,7 @@ BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_e
 
 @pytest.fixture(scope="module")
 def runs(corpus, tmp_path_factory):  # noqa: F811
-    """Return the folders of two runs of two updates, whose rate is too small to change a weight."""
+    """Return the folders of two runs of two steps, whose rate is too small to change a weight."""
     folder = tmp_path_factory.mktemp("decay") / "runs"
     base = [*SMALL, *corpus, f"runtime.runs_dir={folder}", "optimizer.learning_rate=1e-30"]
     return [
@@ -146,7 +146,7 @@ def record(runs):
 
 
 def test_initial_weights_are_those_that_the_training_began_with(runs, record):
-    """The runs' updates change nothing, so trained and initial are the same network."""
+    """The runs' steps change nothing, so trained and initial are the same network."""
     for run in runs:
         opened = open_pretrained(run)
         trained, initial = load_model(run).model, decay.initial_model(opened)

@@ -37,7 +37,7 @@ BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_e
 
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
-    """Return the folder of a run of two updates on 32 tokens: nearly random weights."""
+    """Return the folder of a run of two steps on 32 tokens: nearly random weights."""
     runs = tmp_path_factory.mktemp("extension") / "runs"
     return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *BRIEF)[1]
 
