@@ -3,8 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,9 @@ from roformer.errors import Diverged, InputError
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop
-from tests.conftest import REPOSITORY
 from tests.e2e import test_glue
 from tests.e2e.conftest import results, small_run
+from tests.scripts import run_script
 
 DROPOUT = ["model.hidden_dropout=0.1", "training.log_every=1", "runtime.keep_optimizer=true"]
 small = test_glue.small
@@ -128,14 +126,10 @@ def test_a_diverged_step_is_noted_and_can_be_replayed(arguments, monkeypatch):
 
 @pytest.mark.slow
 def test_the_script_and_its_mistakes(recorded, tmp_path):
-    def call(*arguments):
-        words = [sys.executable, REPOSITORY / "scripts" / "replay_batch.py", *arguments]
-        return subprocess.run([*map(str, words)], capture_output=True, text=True)
-
-    done = call(recorded, 9, "--top", 2, "--width", 20)
+    done = run_script("replay_batch", recorded, 9, "--top", 2, "--width", 20)
     lines = done.stdout.splitlines()
     assert lines[-4].startswith("step 9, replayed from step 6: loss ") and len(lines[-1]) < 50
-    done = call(tmp_path, 9)
+    done = run_script("replay_batch", tmp_path, 9)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path} is no run") and done.stderr.count("\n") == 1
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +23,11 @@ from roformer.inference.generate import load_generator
 from roformer.inference.start import find_start
 from roformer.interop.layout import convert_run_layout
 from roformer.models.causal import CausalLM
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results
 from tests.e2e.conftest import small_run as pretrain
 from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
+from tests.scripts import run_script
 
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", SMALL)
@@ -246,13 +244,8 @@ def test_a_pre_training_is_no_language_model(arguments):
 
 
 def script(*arguments, lines=""):
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "generate.py"), *map(str, arguments)],
-        input=lines.encode(),
-        capture_output=True,
-        timeout=120,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    done = run_script("generate", *arguments, stdin=lines)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.slow

@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from roformer.evaluation.bleu import translation_scores
 from roformer.inference.translate import load_translator
 from roformer.report.wmt import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import DROPOUT, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
+from tests.scripts import run_script
 
 
 @pytest.fixture(scope="session")
@@ -59,14 +58,9 @@ def of_other_words(shared_arguments):
     return small_run(shared_arguments, "data.tokenizer.merges=50")[1]
 
 
-def script(name, *arguments, lines=None):
+def script(name, *arguments, lines=""):
     """Run a script; return (code, stdout, stderr)."""
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
-        input=lines,
-        capture_output=True,
-        text=True,
-    )
+    done = run_script(name, *arguments, stdin=lines, cwd=Path.cwd())
     return done.returncode, done.stdout, done.stderr
 
 
