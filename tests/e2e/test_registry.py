@@ -38,10 +38,8 @@ from pydantic import PositiveInt
 
 from roformer.config.plan import Devices
 from roformer.config.schema import PretrainConfig
-from roformer.config.typed import schema
 
 
-@schema
 class BackwardsConfig(PretrainConfig):
     """Masked words of texts that are read from their end."""
 
@@ -49,7 +47,6 @@ class BackwardsConfig(PretrainConfig):
     """Tokens that are turned round at once."""
 
 
-@schema
 class BackwardsPlan(Devices, BackwardsConfig):
     """Of the toy."""
 '''
