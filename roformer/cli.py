@@ -125,7 +125,7 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             runtime = getattr(built, "runtime", None)
             if runtime is not None and runtime.tune_process:
                 let_threads_sleep()
-            from roformer.training.process import leave_process_group
+            from roformer.training.distributed import leave_process_group
             from roformer.training.records import COMMAND
 
             os.environ[COMMAND] = typed

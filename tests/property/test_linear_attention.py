@@ -20,7 +20,7 @@ from roformer.models.cost import attention_flops
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
 from roformer.nn.position import Positions
-from roformer.training.updates import begin_update
+from roformer.training.steps import begin_step
 from tests.property import laws, models
 
 FAVOR, ELU = PerformerAttention(features=24), EluAttention()
@@ -127,7 +127,7 @@ def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
     config = dataclasses.replace(FAVOR, redraw_interval=10)
 
     def vectors(net, seed, update, rank=0):
-        begin_update(net, seed, update, rank)
+        begin_step(net, seed, update, rank)
         return [net.encoder.blocks[n].attention.feature_map.vectors.clone() for n in (0, 1)]
 
     one = models.build("encoder", "rotary", attention=config)
