@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.pipelines import registry
+from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
 
@@ -100,9 +101,10 @@ def run_in_process(pipeline, arguments, *overrides, runs="runs"):
     where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
     folder = Path(where).with_name(runs)
     schema = registry.load(registry.get(pipeline).config)
-    summary = train(
-        pipeline, build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
-    )
+    config = build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
+    if pipeline == "glue":
+        (config,) = cells_of(config)
+    summary = train(pipeline, config)
     return summary, folder / pipeline / summary["run_id"]
 
 

@@ -56,7 +56,7 @@ def rates(folder):
 
 
 def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments, monkeypatch):
-    """Bit for bit; AdamW's own count of updates goes on too, so its bias correction does."""
+    """Bit for bit; AdamW's own count of steps goes on too, so its bias correction does."""
     begun = []
     update = Loop._step
 
