@@ -47,7 +47,7 @@ from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.training import checkpoint
-from roformer.training.ranks import check_share, first_process
+from roformer.training.distributed import check_share, first_process
 from roformer.training.task import Batch, Opened, Task, cost
 
 Labels = NDArray[np.number]

@@ -63,7 +63,7 @@ def test_the_samples_are_those_of_the_batch(arguments):
 
 
 def test_a_spike_is_recorded_with_its_samples_and_told(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(spikes, "UPDATES_TO_KNOW", 5)
+    monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
     loss, seen = MaskedLMTask.loss, []
 
     def spiked(task, model, batch):
@@ -84,8 +84,8 @@ def test_a_spike_is_recorded_with_its_samples_and_told(arguments, monkeypatch, c
 
 
 def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
-    monkeypatch.setattr(spikes, "UPDATES_TO_KNOW", 5)
-    loss, update, steps = MaskedLMTask.loss, Loop._update, []
+    monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
+    loss, update, steps = MaskedLMTask.loss, Loop._step, []
 
     def counted(loop, batches):
         steps.append(loop.state.step + 1)
@@ -94,7 +94,7 @@ def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
     def spiked(task, model, batch):
         return loss(task, model, batch) * (3 if steps[-1] == 15 else 1)
 
-    monkeypatch.setattr(Loop, "_update", counted)
+    monkeypatch.setattr(Loop, "_step", counted)
     monkeypatch.setattr(MaskedLMTask, "loss", spiked)
     quiet = ["optimizer.learning_rate=1e-6"]
     go_on = stop_at(17)

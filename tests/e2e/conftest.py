@@ -62,15 +62,15 @@ def stop_at(monkeypatch):
     """Return a function that makes the process die when it begins step `step`."""
 
     def stop(step):
-        update = Loop._update
+        update = Loop._step
 
         def dying(loop, batches):
             if loop.state.step + 1 == step:
                 raise KeyboardInterrupt
             update(loop, batches)
 
-        monkeypatch.setattr(Loop, "_update", dying)
-        return lambda: monkeypatch.setattr(Loop, "_update", update)
+        monkeypatch.setattr(Loop, "_step", dying)
+        return lambda: monkeypatch.setattr(Loop, "_step", update)
 
     return stop
 

@@ -278,7 +278,7 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(argumen
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, times, capsys):
     """Launchers and batch systems may both send one; at step 5, where none is written otherwise."""
-    update = Loop._update
+    update = Loop._step
 
     def told(loop, batches):
         update(loop, batches)
@@ -286,7 +286,7 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Loop, "_update", told)
+    monkeypatch.setattr(Loop, "_step", told)
     with pytest.raises(SystemExit) as left:
         small_run(arguments)
     assert left.value.code == 143
