@@ -153,7 +153,7 @@ def test_data_of_another_shape(hub, start, tmp_path):
             "org/pairs",
             translations,
             ["pretrain", f"data.sources=[{{{one}, revision: {COMMIT}}}]", *VOCABULARY],
-            "has no column 'body': set the source's text_field to one of text",
+            "has no column 'body', but text: set the source's text_field",
         ),
     ):
         hub.push("datasets", name, files, COMMIT)

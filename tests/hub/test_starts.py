@@ -111,7 +111,7 @@ def test_translation_of_hub_data(hub, start, tmp_path):
     config = OmegaConf.load(folder / "config.yaml")
     assert (config.data.path, config.data.revision) == ("wmt/wmt14", WMT)
     (manifest,) = map(read, (tmp_path / "cache").rglob("manifest.json"))
-    assert manifest["source"]["pairs"] == {"train": 240, "valid": 12, "test": 15}
+    assert manifest["source"]["rows"] == {"train": 240, "valid": 12, "test": 15}
     begun = len(hub.log)
     run(start, tmp_path, "wmt", "seed=1")
     assert not hub.asked("wmt14", begun)
