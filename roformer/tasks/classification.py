@@ -39,7 +39,7 @@ from roformer.data.examples import (
     task_texts,
     training_texts,
 )
-from roformer.data.sources.triplets import LABELS, PLACES
+from roformer.data.sources.examples import LABELS, PLACES
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.inference.start import SCRATCH, Start, find_start, load_start
