@@ -75,7 +75,8 @@ def read_curves(runs: Runs, metric: str) -> pd.DataFrame:
     rows, keys = named(runs.runs), ["study", "run"]
     logged = runs.metrics[runs.metrics.run.isin(set(rows.run))]
     read = logged.groupby([*keys, "step"], as_index=False)[["samples", "tokens"]].last()
-    found = logged.loc[logged.metric == metric, [*keys, "step", "value"]].merge(read, "left")
+    found = logged.loc[logged.metric == metric, [*keys, "step", "value"]]
+    found = found.drop_duplicates([*keys, "step"], keep="last").merge(read, "left")
     about = rows[[*keys, "folder", "name", "position", "seed"]].reset_index(drop=True)
     for key, folder in rows.folder[~rows.index.isin(found.set_index(keys).index)].items():
         own = logged[(logged.study == key[0]) & (logged.run == key[1])]
