@@ -143,9 +143,12 @@ def _tables(
     at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
     read = LOSSES[loss].read if (loss := runs.runs.pipeline.iloc[0]) in LOSSES else "tokens"
     header, *lines = mean_lines(at, "step", "name", 3)
+    if each_run:
+        lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
     values = [["steps", "sequences", read, *header[1:]]]
     values += [[f"{step:,}", *_amounts(at[at.step == step]), *cells] for step, *cells in lines]
-    notes = [*told, "Mean ± standard deviation over seeds (and how many they are)."]
+    counted = told or [f"All {len(runs.runs)} runs ended, and are counted."]
+    notes = [*counted, "Mean ± standard deviation over seeds (and how many they are)."]
     one_each = {
         name: settings_of(run)
         for name, run in zip(named(runs.runs).name, runs.runs.to_dict("records"), strict=True)
@@ -260,7 +263,8 @@ def _ratios(
     pairs = [(base, other, step) for other in others for step in quarters[other]]
     pairs += [(other, base, quarters[base][-1]) for other in others]
     for name, other, step in pairs:
-        own = frame[frame.name == name].groupby("step")[["samples", "tokens"]].mean().dropna()
+        own = frame[frame.name == name].sort_values("seed", kind="stable").drop_duplicates("step")
+        own = own.set_index("step")[["samples", "tokens"]].dropna()
         lines.append([name, other, f"{step:,}", *_ratio(curves[name], curves[other], step, own)])
     seeds = max(len(curves[base].keys() & curves[other].keys()) for other in others)
     notes = [

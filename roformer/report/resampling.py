@@ -54,6 +54,15 @@ Samples = NDArray[np.float64]
 # --- lines of a translation ----------------------------------------------------------------------
 
 
+def scored_on(frame: pd.DataFrame) -> list[str]:
+    """Return the test set of translations, and how the scores were made, in sentences."""
+    summary = frame.summary.iloc[0]
+    test_set = summary["test_set"]
+    name, fingerprint = test_set["name"], test_set["fingerprint"][:12]
+    made = [f"{key}: {signature}" for key, signature in summary["signatures"].items()]
+    return [f"{name}, {test_set['lines']:,} lines (fingerprint {fingerprint}).", *made]
+
+
 def bleu_intervals(
     frame: pd.DataFrame, *, samples: int = SAMPLES, seed: int = SEED
 ) -> dict[str, Interval | None]:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roformer.pipelines import registry
-from roformer.report.resampling import bleu_table, over_triplets
+from roformer.report.resampling import bleu_table, over_triplets, scored_on
 from roformer.report.runs import ENDED, LOSSES, RecordError, read_runs, settings_of
 from roformer.report.statistics import (
     Paired,
@@ -293,6 +293,8 @@ def tables_text(folders: Iterable[Path]) -> str:
 def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFrame) -> list[Table]:
     pipeline = pipeline_of(frame)
     about, chosen = scored(pipeline), frame[frame.chosen]
+    if pipeline == "wmt":
+        told = [*scored_on(frame), *told]
     tables = [_means(chosen, about, told)]
     headline = chosen[chosen.headline]
     over: dict[str, Callable[[str, str], str]] = {}
@@ -321,13 +323,7 @@ def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
         texts = {k: " / ".join(sorted(_text(v, about.digits) for v in vs)) for k, vs in values}
         lines.insert(0, ["majority", *(texts[one] for one in header[1:])])
     notes = ["Mean ± standard deviation over seeds (n).", about.note, *told]
-    title, summary = about.title, frame.summary.iloc[0]
-    if "test_set" in about.same:
-        test_set = summary["test_set"]
-        title = f"{title}: {test_set['name']}, {test_set['lines']:,} lines"
-        signatures = [f"{key}: {value}" for key, value in summary["signatures"].items()]
-        notes += [f"Test set: fingerprint {test_set['fingerprint'][:12]}", *signatures]
-    return Table(title, [header, *lines], notes=[note for note in notes if note])
+    return Table(about.title, [header, *lines], notes=[note for note in notes if note])
 
 
 def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
