@@ -122,7 +122,7 @@ def draw_curves(
             if number % columns and share:
                 axes.sharey(grid[number - 1])
                 axes.tick_params(labelleft=False)
-            own = frame[frame.panel == number]
+            own = frame[(frame.panel == number) & frame.x.notna()]
             for name, look in style.items():
                 seeds = own[own.name == name].pivot(index="x", columns="seed", values="y").dropna()
                 line = {"color": look.colour, "linestyle": look.dash}

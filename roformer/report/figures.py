@@ -93,18 +93,20 @@ def draw_positions(runs: Runs, output: Path) -> str:
             if found.empty
             else "runs of several lengths cannot be drawn together"
         )
-    end, longest, read = found.trained.iloc[0], found.length.max(), loss_of(runs.runs).read
+    found, read = found[found.reason.isna()], loss_of(runs.runs).read
+    end, longest = int(found.trained.iloc[0]), int(found.length.max())
     longer = found.length == found.groupby("name").length.transform("max")
     beyond = longer & (found["first"] > end)
     frame = found[(found["first"] > 0) & (beyond | (found.length == end))]
     places = (frame["first"] * frame["last"]) ** 0.5
     panel = Panel(f"{read} seen", "loss (nats)", log="x", references=[("x", end, NEUTRAL)])
-    frame = frame.assign(panel=0, x=places, y=frame.loss)
+    frame = frame.assign(panel=0, x=places, y=frame.value)
     _curves(output, frame, [panel], reference="trained length", markers=True, size=(5.6, 3.6))
-    how = f": up to there in such blocks, beyond it, which is beyond the paper, in blocks of up to {longest:,}"
+    how = ": up to there in such blocks, beyond it, which is beyond the paper, in blocks of up to"
     return (
         f"Loss by how many {read} are seen after a training on blocks of {end:,} (dotted)"
-        f"{how if longest > end else ''}. Means over {read} of about as many seen; {BAND}. {_seeds(frame)}"
+        f"{f'{how} {longest:,}' if longest > end else ''}. Means over {read} of about as many seen; {BAND}. "
+        f"{_seeds(frame)}"
     )
 
 

@@ -25,14 +25,7 @@ import pandas as pd
 from roformer.pipelines import registry
 from roformer.report.curves import curve_tables, position_tables
 from roformer.report.paper import claims, paper_sections, read_paper, stage_runs_table
-from roformer.report.results import (
-    decay_tables,
-    extension_tables,
-    linear_table,
-    read_decay,
-    read_result,
-    speed_table,
-)
+from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
 from roformer.report.scores import score_tables
 from roformer.report.studies import Study, read_studies, read_study
@@ -310,14 +303,14 @@ def _statuses(study: Study) -> str:
 BLOCKS: dict[str, Block] = {
     "claims": lambda folder, words: _claims(folder),
     "compare": compare_block,
-    "decay": lambda folder, words: decay_tables(read_decay(folder / words[0])),
-    "extension": lambda folder, words: extension_tables(read_result(folder / words[0], "rows")),
+    "decay": lambda folder, words: decay_tables(folder / words[0]),
+    "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
     "figure": figure_block,
     "index": index_block,
-    "linear": lambda folder, words: linear_table(folder / words[0]),
+    "linear": lambda folder, words: linear_tables(folder / words[0]),
     "outcomes": outcomes_block,
     "paper": lambda folder, words: _paper(folder),
-    "speed": lambda folder, words: speed_table(folder / words[0]),
+    "speed": lambda folder, words: speed_tables(folder / words[0]),
     "tables": tables_block,
 }

@@ -235,9 +235,12 @@ def _measure(
     one: Comparison, side: Side, runs: pd.DataFrame, like: Mapping[str, Any] | None = None
 ) -> Measured:
     """Return what a side came to, in one configuration: that of `like`, else the one written last."""
-    of_side = [side.config.items() <= config.items() for config in runs.config]
-    staged = runs.recipe.str.startswith("stages")
-    rows = runs[(runs.pipeline == one.pipeline) & (runs.task == one.task) & of_side & ~staged]
+    rows = runs[
+        (runs.pipeline == one.pipeline)
+        & (runs.task == one.task)
+        & ~runs.recipe.str.startswith("stages").astype(bool)
+        & runs.config.map(lambda config: side.config.items() <= config.items()).astype(bool)
+    ]
     if rows.empty:
         return Measured()
     configs = [_configuration(run) for run in rows.to_dict("records")]

@@ -125,7 +125,8 @@ def scored(pipeline: str) -> Scored:
     if pipeline in SCORES:
         return SCORES[pipeline]
     if loss := LOSSES.get(pipeline):
-        return Scored(loss.words, {loss.whole or loss.metric: loss.words}, digits=3)
+        metric = loss.whole or loss.metric
+        return Scored(loss.words, {metric: loss.words}, compared=(metric,), digits=3)
     headline = registry.get(pipeline).headline
     return Scored(pipeline, {headline.name: headline.name} if headline else {})
 
