@@ -24,7 +24,7 @@ import pandas as pd
 
 from roformer.pipelines import registry
 from roformer.report.curves import curve_tables, position_tables
-from roformer.report.paper import claims, paper_sections, read_paper, stage_runs_table
+from roformer.report.paper import claims, paper_sections, read_paper, stages_table
 from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
 from roformer.report.scores import score_tables
@@ -59,7 +59,7 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     """
     rows = runs.runs[runs.runs.status != "running"]
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
-    tables = [stage_runs_table(rows[staged])] if staged.any() else []
+    tables = [stages_table(read_paper(), rows[staged])] if staged.any() else []
     rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]

@@ -42,6 +42,8 @@ class Ours(NamedTuple):
     """Mean ± standard deviation (n)."""
     signature: str = ""
     """Signature of the metric; numbers with different ones cannot share a column."""
+    words: Mapping[str, str] = {}
+    """Header → cell of what the table describes its rows by, besides."""
 
 
 def read_paper(path: Path = PAPER) -> Paper:
@@ -106,7 +108,7 @@ def against_paper(
             lines[metric, line["model"]] = line | not_run
         for one in own:
             place = (metric, one.model, one.setting)
-            start = {"metric": metric, "model": one.model, SOURCE: one.setting}
+            start = {"metric": metric, "model": one.model, SOURCE: one.setting, **one.words}
             header = f"ours, {one.column} (n)"
             if lines.setdefault(place, start).setdefault(header, one.text) != one.text:
                 raise RecordError(f"two values of {', '.join(place)}: a cell has one source")
@@ -289,45 +291,26 @@ def stages_text(folders: Iterable[Path]) -> str:
 
 
 def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
-    """Return Table 4 with ours, in the order of the stages, below it."""
-    ours = []
-    for number, run in enumerate(runs.to_dict("records"), 1):
-        stage = _stage(run)
-        setting = f"{run['data']}: length {stage['length']}, batch {stage['batch']}, {run['steps']:,} steps"
-        setting += "" if run["status"] == "done" else f", {run['status']}"
-        name = f"our stage {number} ({run['model']}, {run['position']})"
-        for metric, key in (("loss", "loss"), ("accuracy", "accuracy, %")):
-            ours.append(Ours(metric, name, setting, "validation", stage[key]))
-    return against_paper(paper, "table_4", ours)
-
-
-def stage_runs_table(runs: pd.DataFrame) -> Table:
-    """Return the runs of stages as Table 4 has them: length, batch, steps, loss and accuracy.
-
-    Those of several seeds or settings stand below each other.
-    """
+    """Return Table 4 with the runs of stages below it, those of a model and seed in their order."""
     place = [config.get("training.first_epoch", 0) for config in runs.config]
     ordered = runs.assign(place=place).sort_values(["model", "seed", "place"], kind="stable")
     stages = ordered.groupby(["model", "seed"]).place.rank("dense").astype(int)
-    lines = [
-        {"run": run["run"], "stage": str(stage)} | _stage(run) | {"status": run["status"]}
-        for stage, run in zip(stages, ordered.to_dict("records"), strict=True)
-    ]
-    note = (
-        "Each stage starts from the one before, so length, data and training time change together."
-    )
-    cells = [[*line.values()] for line in lines]
-    return Table("Pre-training in stages", [[*lines[0]], *cells], text_columns=1, notes=[note])
-
-
-def _stage(run: Mapping[str, Any]) -> dict[str, str]:
-    """Return header → cell of a stage."""
-    config, found = run["config"], run["summary"]["metrics"]
-    loss, accuracy = found.get("valid/mlm_loss"), found.get("valid/mlm_accuracy")
-    return {
-        "length": f"{config['training.sequence_length']:,}",
-        "batch": f"{config['training.batch_size']:,}",
-        "steps": f"{run['steps']:,}",
-        "loss": "not finite" if loss is None else f"{loss:.2f}",
-        "accuracy, %": "not finite" if accuracy is None else f"{100 * accuracy:.1f}",
-    }
+    ours = []
+    for stage, run in zip(stages, ordered.to_dict("records"), strict=True):
+        config, found = run["config"], run["summary"]["metrics"]
+        name = f"our stage {stage} ({run['model']}, {run['position']})"
+        words = {
+            "length": f"{config['training.sequence_length']:,}",
+            "batch": f"{config['training.batch_size']:,}",
+            "steps": f"{run['steps']:,}",
+        }
+        setting = f"{run['data']}, {run['run']}"
+        setting += "" if run["status"] == "done" else f", {run['status']}"
+        loss, accuracy = found.get("valid/mlm_loss"), found.get("valid/mlm_accuracy")
+        texts = {
+            "loss": "not finite" if loss is None else f"{loss:.2f}",
+            "accuracy": "not finite" if accuracy is None else f"{100 * accuracy:.1f}",
+        }
+        for metric, text in texts.items():
+            ours.append(Ours(metric, name, setting, "validation", text, words=words))
+    return against_paper(paper, "table_4", ours)

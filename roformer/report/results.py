@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -250,6 +251,8 @@ def decay_tables(file: Path) -> list[Table]:
 
 def trend(curve: pd.DataFrame) -> float:
     """Return Spearman's correlation of a curve with the distance; NaN where it does not change."""
+    if curve.value.nunique() == 1:
+        return math.nan
     return float(curve.distance.corr(curve.value, method="spearman"))
 
 
@@ -301,22 +304,22 @@ def extension_tables(file: Path) -> list[Table]:
             "windows, the same in every row; differences of the loss are ± one standard error over the "
             "windows."
         )
+        texts = by_length[["loss", "verdict"]].unstack(sort=False)
+        loss, verdicts = (
+            lines_of(texts[key].reindex(columns=record["lengths"]).fillna("–"))
+            for key in ("loss", "verdict")
+        )
+        trained = f"trained at {record['trained_length']} tokens"
+        means = [
+            f"keeps: the loss is not above that of none at {control}, by two standard errors; helps: it is "
+            "below that of none at this length."
+        ]
+        places = lines_of(by_place.rename(columns=lambda number: f"part {number + 1}"))
         return [
-            Table(
-                f"Masked-LM loss of {record['run']}, trained at {record['trained_length']} tokens, by "
-                "tokens of a sequence",
-                lines_of(by_length.loss.unstack(fill_value="–", sort=False)),
-            ),
-            Table(
-                f"By two standard errors: `keeps` where the loss is not above that of none at {control}, "
-                "`helps` where it is below that of none at this length",
-                lines_of(by_length.verdict.unstack(fill_value="–", sort=False)),
-            ),
+            Table(f"Masked-LM loss of {record['run']}, {trained}, by tokens of a sequence", loss),
+            Table("What a scaling does, by tokens of a sequence", verdicts, notes=means),
             Table("All of it", formatted(rows, columns), notes=[about]),
-            Table(
-                "Loss by place: the windows in equal parts",
-                lines_of(by_place.rename(columns=lambda number: f"part {number + 1}")),
-            ),
+            Table("Loss by place: the windows in equal parts", places),
         ]
 
 
