@@ -116,16 +116,17 @@ def curve_tables(
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
-    if each_run:
-        labels = [f"{run.label}, seed {run.seed}" for run in rows.itertuples()]
-        alone = rows.assign(label=labels, configuration=rows.run)
-        rows = alone.assign(label=rows.run) if len({*labels}) < len(labels) else alone
     groups = [group for _, group in rows.groupby(rows.apply(_validated_on, axis=1), sort=False)]
     tables = []
     for number, group in enumerate(groups, 1):
         about = ""
         if len(groups) > 1:
             about = f" (validation set {number} of {len(groups)}: {_data_of(group.iloc[0])})"
+        if each_run:
+            labels = group.label + ", seed " + group.seed.astype(str)
+            if labels.duplicated().any():  # they differ in something else: the id tells them apart
+                labels = group.run
+            group = group.assign(label=labels, configuration=group.run)
         tables += _tables(runs._replace(runs=group), metric, baseline, about, told, each_run)
     return tables
 

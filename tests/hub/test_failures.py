@@ -93,7 +93,7 @@ def broken(hub):
         (wmt("org/pairs"), "has no column 'translation', but text"),
         (
             text("org/pairs", "name: de-en", "split: test", "text_field: body"),
-            "has no column 'body': set the source's text_field to one of text",
+            "has no column 'body', but text: set the source's text_field",
         ),
         (
             text("org/wmt", words="org/nothing"),
@@ -146,37 +146,7 @@ def test_a_start_outlives_a_short_cut(hub, start, tmp_path):
     assert fault.times == 0
 
 
-<<<<<<< HEAD
 def test_another_revision_in_the_cache_is_not_taken(hub, start, tmp_path):
-=======
-def test_data_of_another_shape(hub, start, tmp_path):
-    """Catches a damaged file told as \"an error occurred\", and a column looked for too late."""
-    translations = repositories.wmt_set(without="translation")
-    one = "path: org/pairs, name: de-en, split: test, text_field: body"
-    for name, files, command, told in (
-        ("org/torn", damaged("torn"), glue("org/torn"), "Error, "),
-        ("org/short", damaged("truncated"), glue("org/short"), "ArrowInvalid, "),
-        (
-            "org/columns",
-            repositories.glue_set(without="sentence2"),
-            glue("org/columns"),
-            "(mrpc, train) has no column 'sentence2', but sentence1, label, idx",
-        ),
-        ("org/pairs", translations, wmt("org/pairs"), "has no column 'translation', but text"),
-        (
-            "org/pairs",
-            translations,
-            ["pretrain", f"data.sources=[{{{one}, revision: {COMMIT}}}]", *VOCABULARY],
-            "has no column 'body', but text: set the source's text_field",
-        ),
-    ):
-        hub.push("datasets", name, files, COMMIT)
-        line = refused(start, tmp_path, *command)
-        assert told in line and "An error occurred while generating" not in line, line
-
-
-def test_another_revision_in_the_cache_is_not_taken(hub, start, faults, tmp_path):
->>>>>>> df36881a87ec2ea0418150e6ee069d8c98804c8c
     """`datasets` takes the newest that it has of any revision where the Hub fails."""
     hub.push("org/changing", repositories.bookcorpus_set(seed=5), COMMIT)
     run(start, tmp_path / "first", *text("org/changing"))
