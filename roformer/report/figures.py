@@ -144,8 +144,6 @@ def draw_triplets(runs: Runs, output: Path) -> str:
 def draw_bleu(runs: Runs, output: Path) -> str:
     """Draw sacreBLEU by configuration and test set, of one test set with the 95 % over its lines."""
     found = scores(runs.runs)
-    if found.empty:
-        raise RecordError("none of these runs has scores: give folders like runs/wmt/*")
     frame = found[found.metric == "test/sacrebleu"]
     sets = [summary["test_set"] for summary in frame.summary]
     groups = [f"{one['name']} ({one['lines']:,} lines)" for one in sets]
@@ -363,6 +361,8 @@ def _scores(
         reference: of the legend.
         intervals: name → ends of the error bar; none: a standard deviation to each side of the mean.
     """
+    if frame.empty:
+        raise RecordError("none of these runs has scores: give folders of finished ones")
     seeds = frame.groupby(["group", "name"]).value
     mean, std = seeds.transform("mean"), seeds.transform("std")
     low, high, bars = mean - std, mean + std, "their standard deviation"
