@@ -18,9 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import roformer
-from roformer.config.position import Rotary
 from tests.conftest import REPOSITORY
-from tests.interop.test_layout import run_of
+from tests.trained import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -95,7 +94,7 @@ assert len(trained.fill_mask("a [MASK]")[0]) == 5
 
 def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
     """With the modules of all extras out of reach, a run is opened and fills a mask."""
-    run = run_of(tmp_path / "run", Rotary())
+    run = run_of(tmp_path / "run")
     base = set(ranges(PROJECT["dependencies"]))
     extras = set(ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]]))
     # torch imports sympy and networkx itself.
