@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +16,9 @@ from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.open import open_model
 from roformer.interop.layout import convert_state_layout
+from roformer.json_files import read_object
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, choose
-from roformer.training.tensors import save_tensors, system_error
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def new_folder(output: Path) -> Iterator[Path]:
         yield partial
         partial.replace(output)
     except SafetensorError as error:
-        raise system_error(error, partial) from error
+        raise checkpoint.system_error(error, partial) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -53,25 +52,18 @@ def write_run(
 ) -> Path:
     """Write a run with one checkpoint, without moments, which opens as any run does; return that.
 
-    Args:
-        folder: of the run.
-        source: checkpoint that the weights are of, whose name it has; None: there is none.
-        weights: of the model.
-        description: of the model.
-        tokenizer: of the model.
+    It has the name of `source`, the checkpoint that the weights are of; None: there is none.
     """
-    name = "step_00000000" if source is None else source.name
-    account = None if source is None or not (source / ACCOUNT).is_file() else source / ACCOUNT
-    # An average is looked for in translation alone.
-    if account is not None and description["kind"] != "translation":
-        name = json.loads(account.read_text())["checkpoints"][-1]
+    name, objects = "step_00000000", {checkpoint.DESCRIPTION: description}
+    if source is not None:
+        name = source.name
+        if (source / ACCOUNT).is_file():
+            objects[ACCOUNT] = read_object(source / ACCOUNT)
+            # An average is looked for in translation alone.
+            if description["kind"] != "translation":
+                name = objects[ACCOUNT]["checkpoints"][-1]
     target = folder / "checkpoints" / name
-    target.mkdir(parents=True)
-    if account is not None:
-        shutil.copyfile(account, target / ACCOUNT)
-    save_tensors(dict(weights), target / checkpoint.MODEL)
-    (target / checkpoint.DESCRIPTION).write_text(json.dumps(description, indent=1))
-    checkpoint.complete(target)
+    checkpoint.write(target, {checkpoint.MODEL: dict(weights)}, objects)
     tokenizer.save(folder / "tokenizer")
     return target
 
@@ -87,14 +79,14 @@ def convert_run_layout(
     Args:
         path: a run, of which the checkpoint that loading takes is converted, or a checkpoint in one.
         to: the layout wanted.
-        output: folder of the new run, with one checkpoint and the tokenizer; not there yet, or empty.
+        output: folder of the new run, with one checkpoint; not there yet, or empty.
 
     Returns:
         The new checkpoint's folder.
 
     Raises:
         InputError: nothing complete is there, it has no rotary positions or is in that layout
-            already, or `output` exists.
+            already, or `output` is not empty.
     """
     folder = choose(Path(path))
     stored = open_model(folder)

@@ -21,7 +21,6 @@ from roformer.json_files import read_object
 from roformer.models.description import KINDS, Kind
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
-from roformer.training.tensors import load_tensors
 
 TEXT_MODEL: tuple[Kind, ...] = ("mlm", "classifier", "encoder")
 WHAT = {
@@ -86,7 +85,7 @@ def _read_checkpoint(source: str, path: Path) -> StoredModel:
         kind,
         build(KINDS[kind], description["model"]),
         description,
-        load_tensors(folder / checkpoint.MODEL),
+        checkpoint.load_tensors(folder / checkpoint.MODEL),
         _tokenizer(folder, description),
         digest=read_object(folder / checkpoint.COMPLETE)[checkpoint.MODEL]["sha256"],
     )

@@ -146,5 +146,5 @@ def model_card(
             "processor": environment["gpu"] or environment["processor"],
         },
         command=(run / "command.txt").read_text().strip(),
-        share=summary.get("tokens", 0) / PAPER_TOKENS[own] if own in PAPER_TOKENS else None,
+        paper=PAPER_TOKENS.get(own),
     )

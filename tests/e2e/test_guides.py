@@ -29,7 +29,8 @@ def runs(tmp_path_factory):
     _, pretrain = small_run([*SMALL, f"data.path={folder / 'text.jsonl'}", *where])
     (glue,) = test_glue.run([*test_glue.SMALL, "task=sst2", *where])
     wmt_runs.write_parallel_text(folder / "parallel")
-    _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, f"data.path={folder / 'parallel'}", *where])
+    parallel = ["model=transformer", f"data.path={folder / 'parallel'}", *where]
+    _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, *parallel])
     text = [f"data.path={folder / 'text.jsonl'}", *where]
     _, clm = lm_runs.small_run("clm", text)
     return {"pretrain": pretrain, "glue": glue, "wmt": wmt, "clm": clm}

@@ -316,16 +316,15 @@ WEIGHTS = {
     ),
 }
 SETTINGS = {
-    "model_type=gpt2": "of type gpt2 cannot be read: choose one of type bert or roformer",
-    "model_type=null": "names no model_type",
-    "norm_type=rms_norm": "norm_type=rms_norm \\(this is RoFormerV2\\) cannot be read",
-    'quantization_config={"quant_method": "bitsandbytes"}': "quantization_config=.* cannot be read",
-    "hidden_act=relu": "hidden_act=relu cannot be read",
-    "embedding_size=32": "embedding_size=32 cannot be read: this encoder has 64",
-    "rotary_value=true": "rotary_value=True cannot be",
-    "is_decoder=true": "is_decoder=True cannot be read",
-    "num_attention_heads=5": "not divisible by heads=5",
-    "hidden_size=wide": "config.json is not sound",
+    "model_type": ("gpt2", "of type gpt2 cannot be read: choose one of type bert or roformer"),
+    "norm_type": ("rms_norm", r"norm_type=rms_norm \(this is RoFormerV2\) cannot be read"),
+    "quantization_config": ({"quant_method": "bitsandbytes"}, "quantization_config=.*cannot be"),
+    "hidden_act": ("relu", "hidden_act=relu cannot be read"),
+    "embedding_size": (32, "embedding_size=32 cannot be read: this encoder has 64"),
+    "rotary_value": (True, "rotary_value=True cannot be"),
+    "is_decoder": (True, "is_decoder=True cannot be read"),
+    "num_attention_heads": (5, "not divisible by heads=5"),
+    "hidden_size": ("wide", "config.json is not sound"),
 }
 FOLDERS = {
     "no config": (lambda f: (f / "config.json").unlink(), "has weights but no config.json"),
@@ -342,18 +341,9 @@ FOLDERS = {
 }
 
 
-def value_of(text):
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 REFUSED = {name: (lambda f, c=c: rewrite(f, c), told) for name, (c, told) in WEIGHTS.items()}
-for setting, told in SETTINGS.items():
-    key, _, value = setting.partition("=")
-    changed = {key: value_of(value)}
-    REFUSED[setting] = (lambda f, changed=changed: configure(f, **changed), told)
+for key, (value, told) in SETTINGS.items():
+    REFUSED[key] = (lambda f, changed={key: value}: configure(f, **changed), told)
 REFUSED |= FOLDERS
 
 
@@ -373,6 +363,8 @@ def test_what_cannot_be_read_is_told_in_one_line(name, tmp_path):
 
 def test_paths_that_are_no_model_are_told(tmp_path):
     assert "has neither checkpoints/ nor config.json" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert "names no model_type" in refusal(tmp_path)
     saved(BertForSequenceClassification, tmp_path, problem_type="multi_label_classification")
     assert "labels do not exclude each other" in refusal(tmp_path)
     assert "is a file: give the folder" in refusal(tmp_path / "model.safetensors")
