@@ -90,7 +90,7 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             check_machine(built)
             if built.runtime.tune_process:  # type: ignore[attr-defined]
                 let_threads_sleep()
-            from roformer.training.process import leave_process_group
+            from roformer.training.distributed import leave_process_group
             from roformer.training.records import COMMAND
 
             os.environ[COMMAND] = typed

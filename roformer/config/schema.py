@@ -326,7 +326,7 @@ class RuntimeConfig(Config):
     """Sequences a forward pass; null: a process's whole share of the batch."""
     gradient_checkpointing: bool = False
     fsdp: bool = False
-    """Shard weights, gradients and moments over the processes, see `roformer.training.sharding`."""
+    """Shard weights, gradients and moments over the processes, see `roformer.training.distributed`."""
     compile: bool = False
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""
