@@ -34,6 +34,7 @@ from roformer.report.drawing import (
 from roformer.report.resampling import bleu_intervals
 from roformer.report.results import (
     FORMS,
+    INITIAL,
     SUITES,
     crossovers,
     read_decay,
@@ -143,8 +144,6 @@ def draw_triplets(runs: Runs, output: Path) -> str:
 def draw_bleu(runs: Runs, output: Path) -> str:
     """Draw sacreBLEU by configuration and test set, of one test set with the 95 % over its lines."""
     found = scores(runs.runs)
-    if found.empty:
-        raise RecordError("none of these runs has scores: give folders like runs/wmt/*")
     frame = found[found.metric == "test/sacrebleu"]
     sets = [summary["test_set"] for summary in frame.summary]
     groups = [f"{one['name']} ({one['lines']:,} lines)" for one in sets]
@@ -164,7 +163,8 @@ def draw_linear(file: Path, output: Path) -> str:
     style = looks({name: name for name in ("softmax", *rows.method.unique())})
     style["softmax"] = Look(NEUTRAL, "--")
     labels = {"ms": "ms, forward and backward", "mb": "peak memory, MB"}
-    parts, panels = [], []
+    parts: list[pd.DataFrame] = []
+    panels: list[Panel] = []
     for quantity, label in labels.items():
         for form in FORMS.values():
             own = rows[rows.form == form].assign(panel=len(panels), x=rows.length)
@@ -217,12 +217,9 @@ def draw_measured_decay(file: Path, output: Path) -> str:
         raise RecordError(f"{file} has no runs: measure some")
     whole = decay.curves[(decay.curves.layer < 0) & (decay.curves.pairs == "both")]
     frame = whole.assign(panel=whole.quantity.map({"centred": 0, "weight": 1}))
-    initial = frame.weights.map({"trained": "", "initial": ", initial weights"})
-    frame = frame.dropna(subset="panel").assign(
-        name=frame.name + initial, x=frame.distance, y=frame.value
-    )
+    frame = frame.dropna(subset="panel").assign(x=frame.distance, y=frame.value)
     style = {
-        name: look._replace(dash=":") if name.endswith(", initial weights") else look
+        name: look._replace(dash=":") if name.endswith(INITIAL) else look
         for name, look in _style(frame).items()
     }
     panels = [
@@ -240,7 +237,8 @@ def draw_measured_decay(file: Path, output: Path) -> str:
 def draw_decay_by_layer(file: Path, output: Path) -> str:
     """Draw the centred score of trained runs by distance, one panel a layer."""
     decay = read_decay(file)
-    frame = decay.curves.query("weights == 'trained' and layer >= 0 and quantity == 'centred'")
+    frame = decay.curves.query("layer >= 0 and quantity == 'centred'")
+    frame = frame[~frame.name.str.endswith(INITIAL)]
     if frame.empty:
         raise RecordError(f"{file} has no trained run: measure some")
     frame = frame.assign(panel=frame.layer, x=frame.distance, y=frame.value)
@@ -363,12 +361,13 @@ def _scores(
         reference: of the legend.
         intervals: name → ends of the error bar; none: a standard deviation to each side of the mean.
     """
+    if frame.empty:
+        raise RecordError("none of these runs has scores: give folders of finished ones")
     seeds = frame.groupby(["group", "name"]).value
     mean, std = seeds.transform("mean"), seeds.transform("std")
     low, high, bars = mean - std, mean + std, "their standard deviation"
-    if any((intervals or {}).values()):
-        ends = frame.name.map({name: tuple(one) for name, one in intervals.items() if one})
-        low, high = ends.str[0], ends.str[1]
+    if ends := {name: tuple(one) for name, one in (intervals or {}).items() if one}:
+        low, high = (frame.name.map(ends).str[end] for end in (0, 1))
         bars = "95 % over the test lines"
     draw_scores(
         output, frame.assign(low=low, high=high), _style(frame), ylabel, reference=reference
@@ -409,8 +408,8 @@ def _scale(configs: Iterable[Mapping[str, Any]], unit: str = "tokens") -> str:
         layers, width = config.get("model.layers", "?"), config.get("model.hidden_size", "?")
         sizes.append(f"{layers} layers × {width}")
         keys = ("steps", "batch_size", "sequence_length")
-        amounts = [config.get(f"training.{key}") for key in keys]
-        if all(isinstance(amount, int) for amount in amounts):
+        amounts = [config[f"training.{key}"] for key in keys if config.get(f"training.{key}")]
+        if len(amounts) == len(keys):
             steps, batch, length = amounts
             budgets.append(
                 f"{steps:,} steps of {batch:,} sequences of {length:,} {unit} "

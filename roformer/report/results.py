@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roformer.report.runs import RecordError, flattened, run_label
-from roformer.report.statistics import mean_text
-from roformer.report.tables import Table, different_names
+from roformer.report.tables import Table, different_names, mean_lines
 
 SUITES = ("rotary", "like", "shipped", "finetuning", "translation", "decoding", "kernels")
 FORMS = {False: "bidirectional", True: "causal"}
@@ -23,6 +22,8 @@ QUANTITIES = {
     "weight": "attention weight",
 }
 """As in the record of the decay → as in titles."""
+INITIAL = ", initial weights"
+"""End of the name of what is not trained."""
 BOUND_SHOWN = (0, 10, 50, 100, 150, 200, 250)
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)
 """Distances of the tables."""
@@ -169,9 +170,9 @@ class Decay(NamedTuple):
     bound: pd.DataFrame
     """By distance (rows) and head size (columns)."""
     curves: pd.DataFrame
-    """One row a value: name (of the configuration), position, weights (trained or initial), seed, layer
-    (-1: the mean over all), pairs (`both`; `inner`: of neither the first nor the last token), quantity,
-    distance, value."""
+    """One row a value: name (of the configuration, with `INITIAL` where it is untrained), position, seed,
+    layer (-1: the mean over all), pairs (`both`; `inner`: of neither the first nor the last token),
+    quantity, distance, value."""
     length: int
     scale: str
     """What was measured, in a sentence."""
@@ -195,14 +196,15 @@ def read_decay(file: Path) -> Decay:
         for run, key in zip(runs, keys, strict=True):
             parts = [(-1, pairs, run["mean"][pairs]) for pairs in ("both", "inner")]
             parts += [(layer, "both", part) for layer, part in enumerate(run["by_layer"])]
-            about = (names[key], run["position"], run["weights"], run["seed"])
+            name = names[key] + (INITIAL if run["weights"] == "initial" else "")
+            about = (name, run["position"], run["seed"])
             rows += [
                 (*about, layer, pairs, quantity, distance, value)
                 for layer, pairs, part in parts
                 for quantity in QUANTITIES
                 for distance, value in enumerate(part[quantity]["mean"])
             ]
-        columns = ["name", "position", "weights", "seed", "layer", "pairs", "quantity"]
+        columns = ["name", "position", "seed", "layer", "pairs", "quantity"]
         curves = pd.DataFrame(rows, columns=[*columns, "distance", "value"])
         seeds = len({run["seed"] for run in runs})
         heads = sorted({f"{run['layers']} × {run['heads']}" for run in runs})
@@ -224,29 +226,31 @@ def decay_tables(file: Path) -> list[Table]:
     if curves.empty:
         return tables
     spread = "mean ± standard deviation over seeds (n)"
-    means = curves[curves.layer < 0]
+    means = curves[curves.layer < 0].rename(columns={"name": "model"})
     notes = {
         "centred": f"Score q·k/√H with its bias, minus the mean of its query's scores, in nats; {spread}.",
         "weight": f"Softmax of the scores, in percent; {spread}. Even attention would be 1 / tokens at "
         "every distance.",
     }
     some = means[(means.pairs == "both") & means.distance.isin(SHOWN)]
+    some = some.assign(distance=some.distance.map(str))
     for quantity, note in notes.items():
         digits, factor = (2, 100) if quantity == "weight" else (3, 1)
-        lines = _over_seeds(some[some.quantity == quantity], "distance", digits, factor)
+        own = some[some.quantity == quantity]
+        lines = mean_lines(own.assign(value=factor * own.value), "model", "distance", digits)
         title = f"{QUANTITIES[quantity].capitalize()} by distance"
-        tables.append(Table(title, lines, text_columns=2, notes=[note, scale]))
+        tables.append(Table(title, lines, notes=[note, scale]))
     inner = means.pairs.map({"both": "", "inner": ", inner"})
     means = means.assign(what=means.quantity.map(QUANTITIES) + inner)
-    groups = means.groupby(["name", "weights", "what", "seed"], sort=False)
-    lines = _over_seeds(groups.apply(trend).rename("value").reset_index(), "what", 3)
+    trends = means.groupby(["model", "what", "seed"], sort=False).apply(trend).rename("value")
+    lines = mean_lines(trends.reset_index(), "model", "what", 3)
     note = (
         f"Of the mean over layers, heads and sequences with the distances 0 to {length - 1}, all counting "
         "alike: -1 falls at every step. It says how steadily something falls, not how much. Inner: without "
         f"the first and the last token ([CLS], [SEP]), which most far pairs hold; to {length - 3}. "
         f"{spread[0].upper()}{spread[1:]}."
     )
-    return [*tables, Table("Spearman's correlation with the distance", lines, 2, [note, scale])]
+    return [*tables, Table("Spearman's correlation with the distance", lines, notes=[note, scale])]
 
 
 def trend(curve: pd.DataFrame) -> float:
@@ -254,15 +258,6 @@ def trend(curve: pd.DataFrame) -> float:
     if curve.value.nunique() == 1:
         return math.nan
     return float(curve.distance.corr(curve.value, method="spearman"))
-
-
-def _over_seeds(frame: pd.DataFrame, column: str, digits: int, factor: int = 1) -> list[list[str]]:
-    """Return lines by configuration and weights: mean ± standard deviation (n) over seeds."""
-    groups = frame.rename(columns={"name": "model"}).groupby(
-        ["model", "weights", column], sort=False
-    )
-    texts = groups.value.agg(lambda seeds: mean_text([*seeds], digits, factor=factor))
-    return lines_of(texts.unstack(sort=False))
 
 
 # --- runs read at other lengths ------------------------------------------------------------------

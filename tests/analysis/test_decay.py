@@ -174,13 +174,11 @@ def test_a_record_is_read_back_into_tables(record, tmp_path):
     bound, centred, weight, trends = decay_tables(file)
     assert bound.lines[0] == ["head size", "0", "10", "50", "100", "150", "200", "250"]
     assert bound.lines[3][:3] == ["128", "32.50", "17.95"]
-    assert [line[:2] for line in centred.lines[1:3]] == [
-        ["roformer (rotary)", "trained"],
-        ["roformer (rotary)", "initial"],
-    ]
-    assert centred.lines[0][2:] == ["0", "1", "2", "5", "10", "20"]  # of 32 tokens
+    names = [line[0] for line in centred.lines[1:3]]
+    assert names == ["roformer (rotary)", "roformer (rotary), initial weights"]
+    assert centred.lines[0][1:] == ["0", "1", "2", "5", "10", "20"]  # of 32 tokens
     value = record["runs"][0]["mean"]["both"]["weight"]["mean"][1]
-    assert weight.lines[1][3] == f"{100 * value:.2f} (1)"
+    assert weight.lines[1][2] == f"{100 * value:.2f} (1)"
     assert len(trends.lines) == 5
     assert "3 validation sequences of 32 tokens" in centred.markdown()
     assert not any(str(value).startswith("/") for value in record.values())
@@ -201,8 +199,8 @@ def test_seeds_of_a_configuration_are_averaged_and_their_trends_apart(record, tm
     made = fake(record, [steps, [value + 2 for value in steps], steps[::-1]])
     (tmp_path / "decay.json").write_text(json.dumps(made))
     (_, centred, _, trends) = decay_tables(tmp_path / "decay.json")
-    assert centred.lines[1][2] == "-9.667 ± 18.502 (3)"
-    assert trends.lines[1][3] == "-0.333 ± 1.155 (3)"
+    assert centred.lines[1][1] == "-9.667 ± 18.502 (3)"
+    assert trends.lines[1][2] == "-0.333 ± 1.155 (3)"
 
 
 def edited(run, target, name, old, new):

@@ -173,6 +173,12 @@ def test_speed_counts_the_goals_that_are_met(tmp_path):
     assert (tmp_path / "figure.png").is_file()
 
 
+def test_runs_that_all_failed_have_no_figure(tmp_path):
+    run = translation_run(tmp_path / "failed", 0, 26.0, status="failed")
+    with pytest.raises(RecordError, match="none of these runs has scores"):
+        OF_RUNS["bleu"](read_runs([run]), tmp_path / "figure.png")
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
