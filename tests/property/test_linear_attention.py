@@ -18,7 +18,7 @@ from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
 from roformer.nn.position import Positions
-from roformer.training.updates import begin_update
+from roformer.training.steps import begin_step
 from tests.property import laws, models
 
 FAVOR, ELU = PerformerAttention(features=24), EluAttention()
@@ -126,7 +126,7 @@ def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
         config = dataclasses.replace(FAVOR, redraw_interval=interval)
         net = models.build("encoder", "rotary", attention=config)
         for step in steps:
-            begin_update(net, seed, step, rank)
+            begin_step(net, seed, step, rank)
         return [block.attention.feature_map.vectors.clone() for block in net.encoder.blocks]
 
     first, second = vectors(0, 1), vectors(0, 1, 9, 10)
