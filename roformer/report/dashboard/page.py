@@ -175,7 +175,7 @@ def _counts(frame: pd.DataFrame) -> str:
 def _results(rows: Sequence[Row]) -> str:
     """Return your runs beside the record and the paper, one line a comparison."""
     header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
-    lines, notes = [[*header, "Spread", "Scale"]], {}
+    lines, notes = [[*header, "Spread", "Scale"]], dict[str, str]()
     for row in rows:
         scales = {"here": row.here_scale, "record": row.record_scale, "paper": row.paper_scale}
         scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
