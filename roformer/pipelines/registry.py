@@ -42,7 +42,7 @@ class Loss(NamedTuple):
     read: str = "tokens"
     """The unit that a model reads."""
     whole: str = ""
-    """The metric of the whole validation text after the last update, where there is one: what the
+    """The metric of the whole validation text after the last step, where there is one: what the
     others are of is a sample."""
 
     @property
@@ -223,7 +223,7 @@ register(
         headline=None,
         task="roformer.tasks.classification:open_finetuning",
         folders="roformer.pipelines.glue:folders_of",
-        tell="roformer.report.glue:grid_tables",
+        tell="roformer.report.scores:tables_text",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
         stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),

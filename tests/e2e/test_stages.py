@@ -56,9 +56,9 @@ def rates(folder):
 
 
 def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments, monkeypatch):
-    """Bit for bit; AdamW's own count of updates goes on too, so its bias correction does."""
+    """Bit for bit; AdamW's own count of steps goes on too, so its bias correction does."""
     begun = []
-    update = Loop._update
+    update = Loop._step
 
     def watched(loop, batches):
         if loop.state.step == 0:
@@ -71,7 +71,7 @@ def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments
             begun.append((state, moments))
         update(loop, batches)
 
-    monkeypatch.setattr(Loop, "_update", watched)
+    monkeypatch.setattr(Loop, "_step", watched)
     first, second = run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"])
     assert begun[0][1] == {}
     for found, name in zip(begun[1], ("model", "optimizer"), strict=True):
@@ -176,6 +176,6 @@ def test_the_table_has_the_paper_and_ours(kept):
     text = stages_table(read_paper(), read_runs(folders).runs).markdown()
     metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
     (row,) = [line for line in text.splitlines() if line.startswith("| accuracy | our stage 2")]
-    assert "length 64, batch 4, 12 steps" in row
+    assert "| 64 | 4 | 12 |" in row
     assert f" {100 * metrics['valid/mlm_accuracy']:.1f} |" in row
     assert "| 1,536 | 256 | 12,500 |" in text and " 67.4 |" in text

@@ -1,0 +1,151 @@
+"""Several processes: their ranks, the loss of one, and models sharded over them (FSDP 2).
+
+With `runtime.fsdp=true`, or a launch config that says so, weights, gradients and moments are sharded
+through accelerate. The results are those of whole weights on every process, to the order of the sums,
+and so are the checkpoints, which any number of processes, sharded or not, goes on from. Each block of
+the model is gathered before its forward and its backward pass and freed after, so every rank must make
+equally many passes. Weights stay in fp32 and autocast casts them, as without sharding.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from roformer.config.schema import RuntimeConfig
+from roformer.errors import InputError
+
+UNIT = "Block"
+"""Class of the modules that are gathered one at a time."""
+
+
+# --- ranks, known before any process group exists ------------------------------------------------
+
+
+def first_process() -> bool:
+    """Return whether this is rank 0."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def process_count() -> int:
+    """Return how many processes the run has."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def say(line: str) -> None:
+    """Print a line once, whatever the number of processes."""
+    if first_process():
+        print(line, flush=True)
+
+
+def check_share(count: int, what: str) -> None:
+    """Raise InputError where a step has fewer samples, named by `what`, than there are processes."""
+    if count < (processes := process_count()):
+        raise InputError(
+            f"{what} less than the {processes} processes: raise training.batch_size or start fewer"
+        )
+
+
+def leave_process_group() -> None:
+    """End the communication between processes, at the end of the script; alone there is none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def lost_process(error: RuntimeError) -> bool:
+    """Return whether an exchange between processes failed because one of them is gone.
+
+    NCCL and the store raise types of their own; gloo's errors are known by their text only.
+    """
+    known = isinstance(error, torch.distributed.DistError)
+    return known or any(words in str(error) for words in ("gloo", "by peer", "Broken pipe"))
+
+
+# --- sharding ------------------------------------------------------------------------------------
+
+
+def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
+    """Return the accelerator of a run: devices, processes, autocast, sharding.
+
+    Args:
+        runtime: device, and whether to shard; `accelerate launch` can ask for that too.
+        precision: fp32, bf16 or fp16.
+        model: to be prepared.
+
+    Raises:
+        InputError: sharding in fp16, or of a single process.
+    """
+    cpu = runtime.device == "cpu"
+    launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if not (runtime.fsdp or launched):
+        return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
+    if precision == "fp16":
+        raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
+    if process_count() < 2:
+        raise InputError("runtime.fsdp shares one model among processes: start 2 or more")
+    # It warns of losses changed in place, which ours are not.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+    has_units = any(type(module).__name__ == UNIT for module in model.modules())
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        reshard_after_forward=True,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=[UNIT] if has_units else [],
+        cpu_ram_efficient_loading=False,
+        state_dict_type="FULL_STATE_DICT",
+    )
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no", fsdp_plugin=plugin)
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards GPUs alone
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = plugin
+    return accelerator
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Return whether this accelerator shards the models that it prepares."""
+    return bool(accelerator.distributed_type == DistributedType.FSDP)
+
+
+def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -> None:
+    """Run the forward pass under autocast, as `prepare` does for models that are not sharded."""
+    if precision == "bf16":
+        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor with the shards of all processes; all of them must call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return a whole moment on the device of its parameter, sharded as that is."""
+    tensor = tensor.to(parameter.device)
+    if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
+        return tensor
+    # Every process has read it: each cuts its own part, none sends.
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
+
+
+@contextmanager
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Keep the weights of a sharded model whole meanwhile, so that ranks may differ in passes."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+            unit.set_reshard_after_forward(True, recurse=False)

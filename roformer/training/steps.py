@@ -1,0 +1,65 @@
+"""What a step begins with: the micro-batches of a rank, and its random numbers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Sampler
+
+from roformer.training.task import Batch, Task
+
+
+class StepKeys(Sampler[Any]):
+    """The keys of one rank's micro-batches in the given steps, made as they are needed."""
+
+    def __init__(self, task: Task, steps: range, rank: int, world_size: int):
+        self.task, self.steps, self.rank, self.world_size = task, steps, rank, world_size
+
+    def __iter__(self) -> Iterator[Any]:
+        for step in self.steps:
+            yield from self.task.keys(step, self.rank, self.world_size)
+
+
+def micro_batches(task: Task, keys: StepKeys, *, workers: int, pin_memory: bool) -> Iterator[Batch]:
+    """Return the micro-batches of these keys, made by `workers` processes; 0: by this one."""
+    loader: DataLoader[Batch] = DataLoader(
+        task.batches,
+        sampler=keys,
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        worker_init_fn=ignore_signals,
+    )
+    return iter(loader)
+
+
+def ignore_signals(worker: int) -> None:
+    """Keep a worker alive while the loop ends in order; it ends with the loop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@runtime_checkable
+class Redrawn(Protocol):
+    """A part of a model that draws random numbers at some steps and keeps them in between."""
+
+    def begin_step(self, seed: int, layer: int, step: int) -> None:
+        """Draw what is due, from these three alone, so that any process draws the same at any time."""
+        ...
+
+
+def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
+    """Seed torch for one step of one rank, so that dropout needs no saved state.
+
+    The parts of the model that are `Redrawn` draw what is due, the same on all ranks.
+    """
+    (state,) = np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)
+    torch.manual_seed(int(state) >> 1)
+    redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
+    for layer, module in enumerate(redrawn):
+        module.begin_step(seed, layer, step)

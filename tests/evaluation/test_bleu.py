@@ -1,0 +1,194 @@
+"""Scores of translations: the tools' own numbers, and those worked by hand."""
+
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
+
+from roformer.errors import InputError
+from roformer.evaluation.bleu import (
+    STATISTICS,
+    bleu_statistics,
+    compound_tokens,
+    sacrebleu,
+    translation_scores,
+)
+from roformer.report.resampling import COUNTS, bleu, draw_lines, resampled_bleu
+from roformer.report.statistics import two_sided_p
+
+REFERENCES = [
+    "Der schnelle braune Fuchs springt über den faulen Hund.",
+    "Das 25-jährige Jubiläum wurde gestern in Berlin gefeiert.",
+    "„Wir wissen es nicht“, sagte er.",
+]
+HYPOTHESES = [
+    "Der schnelle braune Fuchs sprang über den faulen Hund.",
+    "Das 25-Jährige Jubiläum wurde gestern in Berlin gefeiert.",
+    "„Wir wissen das nicht“, sagte sie.",
+]
+
+
+def test_sacrebleu_is_the_command_lines(tmp_path):
+    (tmp_path / "hypotheses").write_text("\n".join(HYPOTHESES))
+    (tmp_path / "references").write_text("\n".join(REFERENCES))
+    for metric, index in (("bleu", 0), ("chrf", 1)):
+        command = [sys.executable, "-m", "sacrebleu", "references", "-i", "hypotheses"]
+        line = subprocess.run(
+            [*command, "-m", metric, "-f", "text", "-w", "6"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        score = translation_scores(HYPOTHESES, REFERENCES, "de")[index]
+        assert f"|{score.signature} = {score.value:.6f}" in line
+
+
+def test_each_score_has_its_signature():
+    scores = translation_scores(HYPOTHESES, REFERENCES, "de")
+    assert [score.name for score in scores] == list(scores._fields)
+    assert scores.sacrebleu == sacrebleu(HYPOTHESES, REFERENCES)
+    assert scores.sacrebleu.signature == (
+        "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    )
+    assert scores.chrf.signature == "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"
+    assert scores.bleu_compound.signature == (
+        "nrefs:1|case:mixed|eff:no|tok:moses-de+atat|smooth:exp|version:2.6.0|sacremoses:0.2.0"
+    )
+
+
+def test_case_matters():
+    lower = [text.lower() for text in REFERENCES]
+    assert all(
+        score.value == pytest.approx(100) for score in translation_scores(*[lower] * 2, "de")
+    )
+    assert all(score.value < 90 for score in translation_scores(lower, REFERENCES, "de"))
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("a rich-text format", "a rich ##AT##-##AT## text format"),
+        ("gut - sehr gut", "gut - sehr gut"),  # a dash between words is no hyphen
+        ("Nord-Süd-Gefälle", "Nord ##AT##-##AT## Süd ##AT##-##AT## Gefälle"),
+        ("A-B-C", "A ##AT##-##AT## B-C"),  # as Perl's s///g: B is used up
+        ("d.h. 3,5 %.", "d.h. 3,5 % ."),
+        ('"x" & y', '" x " & y'),  # no escapes
+    ],
+)
+def test_compounds_are_split_at_hyphens(text, tokens):
+    assert compound_tokens([text], "de") == [tokens]
+
+
+def test_split_compounds_by_hand():
+    """The reference is `rich ##AT##-##AT## text format here .`, 6 tokens; so is the hypothesis, with
+    one other token, `plain` for `text`. Unigrams 5 of 6; bigrams 3 of 5 (rich AT, format here,
+    here .); trigrams 1 of 4; 4-grams 0 of 3, smoothed to ½ of 3. Unsplit it is 3 of 4 unigrams."""
+    split = translation_scores(["rich-plain format here."], ["rich-text format here."], "en")
+    by_hand = 100 * math.prod((5 / 6, 3 / 5, 1 / 4, 0.5 / 3)) ** 0.25
+    assert split.bleu_compound.value == pytest.approx(by_hand)
+    unsplit = 100 * math.prod((3 / 4, 2 / 3, 1 / 2, 0.5 / 1)) ** 0.25
+    assert split.sacrebleu.value == pytest.approx(unsplit)
+
+
+def test_without_hyphens_nothing_is_split():
+    text, other = ["ein Satz ohne alles hier"], ["ein Satz ohne vieles hier"]
+    scores = translation_scores(other, text, "de")
+    assert scores.bleu_compound.value == pytest.approx(scores.sacrebleu.value)
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
+def test_what_does_not_pair_is_refused(hypotheses, references):
+    with pytest.raises(InputError, match="cannot be scored"):
+        translation_scores(hypotheses, references, "de")
+
+
+def garbled(share, seed, sentences=200):
+    """Return references, and twice the same with a share of the words wrong, other words each."""
+    draw = random.Random(seed)
+    references = [
+        " ".join(draw.choice("abcdefgh") * 2 for _ in range(12)) for _ in range(sentences)
+    ]
+    first, second = (
+        [
+            " ".join("x" if draw.random() < share else word for word in text.split())
+            for text in references
+        ]
+        for _ in range(2)
+    )
+    return references, first, second
+
+
+def sacrebleus_bootstrap(systems, references, *, samples=1000):
+    """Return (BLEU, half of the 95 %, one-sided p) of each system as sacreBLEU itself computes them."""
+    test = PairedTest(
+        list(systems.items()), {"bleu": BLEU()}, [references], "bs", n_samples=samples, n_jobs=1
+    )
+    _, table = test()
+    return [(found.score, found.ci, found.p_value) for found in table["BLEU"][:]]
+
+
+WORDS = st.sampled_from(["der", "die", "Hund", "Katze,", "sieht", "25-jährige", "„so“", "."])
+TEXTS = st.lists(WORDS, max_size=9).map(" ".join)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6))
+@settings(max_examples=60, derandomize=True)
+def test_the_sums_of_the_statistics_are_sacrebleus_score(pairs):
+    """Exactly, with empty translations and references, and where no 4-gram is right."""
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    found = np.array(bleu_statistics(hypotheses, references))
+    assert found.shape == (len(pairs), len(STATISTICS))
+    assert bleu(found.sum(0)) == sacrebleu(hypotheses, references).value
+
+
+def test_the_statistics_by_hand():
+    """`a b c d` of `a b x d`: three of four words, one of three pairs, nothing longer."""
+    assert bleu_statistics(["a b c d"], ["a b x d e"]) == [[4, 5, 3, 1, 0, 0, 4, 3, 2, 1]]
+    assert bleu_statistics(["", "a"], ["a b", ""]) == [
+        [0, 2] + [0] * 8,
+        [1, 0, *[0] * 4, 1, 0, 0, 0],
+    ]
+    assert tuple(COUNTS) == STATISTICS
+    with pytest.raises(InputError, match="cannot be scored"):
+        bleu_statistics(["a"], [])
+
+
+def test_the_bootstrap_of_the_statistics_is_sacrebleus():
+    """The same draws, so the same scores: its half interval and its p, which is of one side."""
+    references, good, _ = garbled(0.2, 3, sentences=60)
+    other = [text.replace("aa", "y") for text in good]
+    statistics = [np.array(bleu_statistics(texts, references)) for texts in (good, other)]
+    draws = draw_lines(60, 400, 12345)
+    ours, theirs = (resampled_bleu(counts, draws) for counts in statistics)
+    found = sacrebleus_bootstrap({"good": good, "other": other}, references, samples=400)
+    for scores, (_, half_width, _) in zip((ours, theirs), found, strict=True):
+        ordered = np.sort(scores)
+        assert half_width == pytest.approx((ordered[-11] - ordered[10]) / 2, rel=1e-6)  # of float32
+    differences, difference = theirs - ours, found[1][0] - found[0][0]
+    assert (differences < 0).all()  # else its absolute values are of both sides
+    above = np.sum(np.abs(differences) - np.abs(differences).mean() > abs(difference))
+    assert found[1][2] == pytest.approx((above + 1) / 401)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_two_sided_p_is_twice_sacrebleus(seed):
+    """Within the error of a thousand samples, where the difference is clear of 0."""
+    references, first, _ = garbled(0.15, seed, sentences=120)
+    draw = random.Random(seed)
+    second = [
+        " ".join("z" if draw.random() < 0.012 else word for word in text.split()) for text in first
+    ]
+    _, (_, _, one_sided) = sacrebleus_bootstrap({"first": first, "second": second}, references)
+    counts = [np.array(bleu_statistics(texts, references)) for texts in (first, second)]
+    draws = draw_lines(120, 1000, 7)
+    one, two = (resampled_bleu(each, draws) for each in counts)
+    p = two_sided_p(two - one, bleu(counts[1].sum(0)) - bleu(counts[0].sum(0)))
+    assert p == pytest.approx(2 * one_sided, abs=0.02)

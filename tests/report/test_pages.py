@@ -1,0 +1,201 @@
+"""The report as a whole: the tables of runs, sections of them, and what `make report` writes."""
+
+import json
+import runpy
+import shutil
+import sys
+
+import pytest
+
+from roformer.report.pages import HERE, comparable, print_tables, run_tables, sections_of
+from roformer.report.runs import read_runs
+from scripts.report import report
+from tests.conftest import REPOSITORY
+from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
+from tests.report.records import curve, glue_run, record, translation_run
+
+
+@pytest.fixture
+def experiments(tmp_path):
+    """Return a copy of two studies, of the paper's numbers and of an index page."""
+    copy = tmp_path / "experiments"
+    for study in ("pretraining_builtin", "wmt_builtin"):
+        shutil.copytree(EXPERIMENTS / study, copy / study)
+    shutil.copy(EXPERIMENTS / "paper.yaml", copy)
+    shutil.copy(EXPERIMENTS / "README.md", copy)
+    return copy
+
+
+def tables_under(sections, beginning):
+    (heading,) = [heading for heading in sections if heading.startswith(beginning)]
+    return sections[heading]
+
+
+def test_sections_of_the_recorded_studies(experiments, tmp_path):
+    sections = sections_of(experiments, tmp_path / "none")
+    assert [heading.partition(":")[0] for heading in sections] == [
+        "Claims",
+        "Paper",
+        "pretraining_builtin",
+        "wmt_builtin",
+    ]
+    assert len(tables_under(sections, "Paper")) == 10
+    *_, bleu = tables_under(sections, "wmt_builtin")
+    assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
+    assert bleu.command == "python scripts/sweep.py experiments/wmt_builtin"
+
+
+def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
+    file = experiments / "wmt_builtin" / "runs.jsonl"
+    file.write_text(file.read_text()[:-20])
+    sections = sections_of(experiments, tmp_path / "none")
+    (table,) = tables_under(sections, "wmt_builtin")
+    assert table.title == "Not made" and "runs.jsonl:3" in table.lines[1][0]
+    assert len(tables_under(sections, "pretraining_builtin")) == 3
+
+
+def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
+    """Another recipe or an attempt that was set aside is no part of the same comparison."""
+    for run in [*recorded("pretraining_builtin"), *recorded("pretraining_english")]:
+        write_folder(run, tmp_path / "pretrain" / run.name)
+    (rotary,) = recorded("pretraining_builtin", "*rotary*")
+    write_folder(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
+    runs = read_runs([tmp_path])
+    assert sorted(len(group) for group in comparable(runs.runs)) == [2, 3]
+    titles = [table.title for table in run_tables(runs)]
+    assert titles.count("valid/mlm_loss at equal steps") == 2
+
+
+def test_runs_on_other_text_are_not_compared(tmp_path):
+    for run in recorded("pretraining_builtin"):
+        write_folder(run, tmp_path / run.name)
+    (rotary,) = tmp_path.glob("*rotary*")
+    environment = json.loads((rotary / "env.json").read_text())
+    (rotary / "env.json").write_text(json.dumps(environment | {"data": "other"}))
+    assert len(comparable(read_runs(tmp_path.glob("*")).runs)) == 2
+
+
+def test_a_report_is_made_once(experiments, tmp_path, capsys):
+    """A second one changes no file; a changed record is seen."""
+    (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
+    report(experiments, tmp_path / "runs")
+    assert (experiments / "wmt_builtin" / "plots" / "bleu.png").is_file()
+    page = tmp_path / "runs" / "report" / "dashboard.html"
+    assert page.read_text().startswith("<!doctype html>")
+    before = {path: path.stat().st_mtime_ns for path in experiments.rglob("*")}
+    capsys.readouterr()
+    report(experiments, tmp_path / "runs")
+    assert {path: path.stat().st_mtime_ns for path in experiments.rglob("*")} == before
+    assert "written anew" not in capsys.readouterr().out
+    change_recorded(
+        experiments / "wmt_builtin",
+        "sinusoidal",
+        lambda line: (
+            line["summary"]["metrics"].update({"test/sacrebleu": 12.34}),
+            line["files"].pop("bleu_statistics.json"),  # of another score
+        ),
+    )
+    report(experiments, tmp_path / "runs")
+    assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
+
+
+def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
+    """What is printed is a file too; the statistics of this machine's runs are another."""
+    shutil.copytree(EXPERIMENTS / "reproduce", experiments / "reproduce")
+    runs = tmp_path / "runs"
+    (rotary,) = recorded("wmt_builtin", "*rotary*")
+    write_folder(rotary, runs / "wmt" / rotary.name)
+    report(experiments, runs)
+    printed = capsys.readouterr().out.split("\n\n", 1)[1]
+    assert printed == (runs / "report" / "results.txt").read_text()
+    *table, dashboard, statistics = printed.splitlines()
+    assert table[0].startswith("model / baseline") and any(
+        line.startswith("  BLEU") for line in table
+    )
+    assert dashboard.endswith("report/dashboard.html") and statistics.endswith("statistics.md")
+    assert "sacreBLEU" in (runs / "report" / "statistics.md").read_text()
+
+
+def test_the_statistics_of_this_machine_come_before_the_recorded_studies(experiments, tmp_path):
+    (rotary,) = recorded("wmt_builtin", "*rotary*")
+    write_folder(rotary, tmp_path / "wmt" / rotary.name)
+    assert next(iter(sections_of(experiments, tmp_path))) == HERE
+
+
+def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
+    """Nothing is told of it but in the list of runs."""
+    for run in recorded("pretraining_builtin"):
+        write_folder(run, tmp_path / "pretrain" / run.name)
+    before = [table.title for table in run_tables(read_runs([tmp_path]))]
+    (rotary,) = recorded("pretraining_builtin", "*rotary*")
+    diverged = write_folder(rotary, tmp_path / "pretrain" / "diverged-s0")
+    config = json.loads((diverged / "config.yaml").read_text())
+    config["optimizer"]["learning_rate"] = 1000.0
+    (diverged / "config.yaml").write_text(json.dumps(config))
+    summary = json.loads((diverged / "summary.json").read_text()) | {"metrics": {}, "best": None}
+    summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
+    (diverged / "summary.json").write_text(json.dumps(summary))
+    (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
+    assert [table.title for table in run_tables(read_runs([tmp_path]))] == before
+
+
+def test_runs_of_all_pipelines_have_tables(tmp_path):
+    """Stages stand as Table 4 has them, in their order, and are not compared with each other."""
+    training = {"sequence_length": 128, "batch_size": 16, "steps": 300}
+    metrics = {"valid/mlm_loss": 3.63, "valid/mlm_accuracy": 0.318}
+    runs = [
+        record(
+            tmp_path / name,
+            recipe="stages_mini",
+            seed=seed,
+            steps=300,
+            metrics=metrics,
+            config={"training": training | ({"first_epoch": epoch} if epoch else {})},
+        )
+        for name, epoch, seed in (("c", 2000, 0), ("a", 0, 0), ("b", 1000, 0), ("other", 0, 1))
+    ]
+    runs += [glue_run(tmp_path, 0, 2e-5, 0.9), translation_run(tmp_path / "w", 0, 27.0)]
+    loss = {"valid/loss": 3.0, "valid/unigram_entropy": 6.0}
+    runs.append(record(tmp_path / "l", pipeline="clm", rows=[{"step": 1} | loss]))
+    tables = run_tables(read_runs(runs))
+    assert [table.title for table in tables] == [
+        "Pre-training in stages",
+        "GLUE, validation, in percent",
+        "All learning rates",
+        "Translation",
+        "sacreBLEU: paired bootstrap against transformer (rotary)",
+        "valid/loss at equal steps",
+    ]
+    assert [list(line) for line in tables[0].lines[1:]] == [
+        [name, stage, "128", "16", "300", "3.63", "31.8", "done"]
+        for name, stage in (("a", "1"), ("b", "2"), ("c", "3"), ("other", "1"))
+    ]
+
+
+def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
+    """What did not end is told; a damaged record is named."""
+    run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
+    (begun / "summary.json").unlink()
+    monkeypatch.setattr(sys, "argv", ["glue_table.py", str(run), str(begun)])
+    print_tables("")
+    printed = capsys.readouterr()
+    assert "| roformer (rotary) | 90.0 (1) |" in printed.out
+    assert printed.err == f"left out: {begun} has no summary.json\n"
+    (run / "metrics.jsonl").write_text("{")
+    with pytest.raises(SystemExit) as left:
+        print_tables("")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert left.value.code == 2 and "metrics.jsonl:1 is not what a run wrote" in line
+
+
+def test_a_comparison_of_curves_is_printed(tmp_path, monkeypatch, capsys):
+    runs = [
+        record(tmp_path / f"{kind}-{seed}", rows=curve((5.0, 4.0)), position=kind, seed=seed)
+        for kind in ("rotary", "learned")
+        for seed in (0, 1)
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["compare.py", "--seeds", "--baseline", "lear", *map(str, runs)]
+    )
+    runpy.run_path(str(REPOSITORY / "scripts/compare.py"), run_name="__main__")
+    assert "paired differences from roformer (learned)" in capsys.readouterr().out

@@ -1,0 +1,177 @@
+"""Checkpoints are complete or not there, and never those of another model."""
+
+import json
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from roformer.errors import InputError
+from roformer.training import checkpoint
+from roformer.training.checkpoint import Checkpoints
+
+DESCRIPTION = {
+    "model": {"layers": 2, "position": {"kind": "rotary", "base": 10000.0}},
+    "vocab_size": 9,
+}
+
+
+def trained(seed=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    model(torch.randn(3, 4)).square().sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def save(checkpoints, step, *, best=False):
+    model, optimizer = trained(step)
+    weights = checkpoint.model_tensors(model)
+    moments = checkpoint.optimizer_tensors(model, optimizer)
+    return checkpoints.save(step, weights, moments, {"step": step}, DESCRIPTION, best=best)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return three checkpoints of steps 10, 20, 30."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    for step in (10, 20, 30):
+        save(checkpoints, step, best=step == 10)
+    return checkpoints
+
+
+def test_weights_and_moments_come_back_bit_equal(saved):
+    path, problems = saved.last()
+    assert path.name == "step_00000030" and not problems
+    model, optimizer = trained(30)
+    fresh, other = trained(1)
+    checkpoint.load_model(path, fresh, DESCRIPTION)
+    checkpoint.load_optimizer(path, fresh, other)
+    for ours, theirs in zip(fresh.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        for key, value in optimizer.state[theirs].items():
+            assert torch.equal(other.state[ours][key], value), key
+    assert checkpoint.load_state(path) == {"step": 30}
+    assert {p.suffix for p in path.iterdir()} == {".safetensors", ".json"}  # nothing executable
+
+
+def test_old_ones_go_but_the_best_stays(saved):
+    saved.keep = 2
+    save(saved, 40)
+    assert (saved.folder / "last").resolve().name == "step_00000040"
+    assert (saved.folder / "best").resolve().name == "step_00000010"
+    assert [checkpoint.step_of(path) for path in checkpoint.steps_in(saved.folder)] == [10, 30, 40]
+
+
+def test_one_between_the_regular_steps_goes_when_a_later_one_is_there(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2, every=10)
+    for step in (10, 13, 20):
+        save(checkpoints, step)
+    assert [checkpoint.step_of(path) for path in checkpoint.steps_in(tmp_path)] == [10, 20]
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def files(content):
+    return lambda p: (p / "complete.json").write_text(json.dumps(content))
+
+
+DAMAGE = {
+    "model.safetensors is truncated": lambda p: (p / "model.safetensors").write_bytes(b"short"),
+    "state.json is missing": lambda p: (p / "state.json").unlink(),
+    "it was never completed": lambda p: (p / "complete.json").unlink(),
+    "does not match its checksum": lambda p: flip(p / "optimizer.safetensors"),
+    "complete.json is unreadable": lambda p: (p / "complete.json").write_text("[" * 100_000),
+    "complete.json does not name model.json": files({"model.safetensors": {}}),
+    "complete.json is unreadable (TypeError)": files({"model.safetensors": 1, "model.json": 1}),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over_and_told(saved, message):
+    DAMAGE[message](saved.folder / "step_00000030")
+    path, problems = saved.last()
+    assert path.name == "step_00000020"
+    assert len(problems) == 1 and "step_00000030" in problems[0] and message in problems[0]
+    with pytest.raises(InputError, match="not a usable checkpoint"):
+        checkpoint.resolve(saved.folder / "step_00000030")
+    save(saved, 30)
+    assert saved.last()[0].name == "step_00000030"
+
+
+@pytest.mark.parametrize("name", ["state.json", "model.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [b"[]", b"[" * 100_000])
+def test_junk_with_a_right_checksum_is_one_line(saved, name, content):
+    path = saved.folder / "step_00000030"
+    (path / name).write_bytes(content)
+    (path / "complete.json").unlink()
+    checkpoint.complete(path)
+    with pytest.raises(InputError, match=f"{name} is damaged .*: choose another checkpoint"):
+        checkpoint.load_state(path)
+        checkpoint.load_model(path, trained()[0], DESCRIPTION)
+
+
+def test_a_failed_write_leaves_the_earlier_ones(saved, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", "optimizer.safetensors")
+
+    monkeypatch.setattr(checkpoint, "complete", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(saved, 40, best=True)
+    assert saved.last()[0].name == "step_00000030"
+    assert (saved.folder / "best").resolve().name == "step_00000010"
+    assert not list(saved.folder.glob(".*partial"))
+
+
+def test_a_checkpoint_of_another_model_is_refused(saved):
+    path, _ = saved.last()
+    other = json.loads(json.dumps(DESCRIPTION))
+    other["model"]["position"] = {"kind": "learned", "max_positions": 512}
+    with pytest.raises(InputError) as refusal:
+        checkpoint.load_model(path, trained()[0], other)
+    assert "another model: model.position.base is 10000.0 there but None here" in str(refusal.value)
+    wider = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5))
+    with pytest.raises(
+        InputError, match=r"of other shapes: 0.bias is \(4,\) there but \(5,\) here"
+    ):
+        checkpoint.load_model(path, wider, DESCRIPTION)
+
+
+def test_without_moments_a_checkpoint_is_whole_and_says_what_it_lacks(saved):
+    checkpoint.drop_moments(saved.folder)
+    assert not list(saved.folder.glob("*/optimizer.safetensors"))
+    assert not [path for path in checkpoint.steps_in(saved.folder) if checkpoint.damage(path)]
+    model, optimizer = trained()
+    checkpoint.load_model(saved.last()[0], model, DESCRIPTION)
+    with pytest.raises(
+        InputError, match=r"step_00000030 has no moments .* runtime.keep_optimizer=true"
+    ):
+        checkpoint.load_optimizer(saved.last()[0], model, optimizer)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_the_umask_decides_who_may_read_a_checkpoint(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        path = save(Checkpoints(tmp_path / "checkpoints", keep=1), 10)
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {mode}
+
+
+def test_a_run_stands_for_its_newest_checkpoint(saved, tmp_path):
+    assert checkpoint.resolve(tmp_path) == saved.folder / "step_00000030"
+    assert checkpoint.resolve(saved.folder / "best").name == "step_00000010"
+    with pytest.raises(InputError, match="no such run"):
+        checkpoint.resolve(tmp_path / "nowhere")
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="no complete checkpoint"):
+        checkpoint.resolve(tmp_path / "empty")
+    checkpoint.keep_only_best(saved.folder)
+    assert checkpoint.resolve(tmp_path).name == "step_00000010"

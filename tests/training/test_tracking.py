@@ -1,0 +1,241 @@
+"""What a tracker is told: whose run it is, its curves' axis, tables of outputs; none stops a training."""
+
+import json
+import sys
+import threading
+
+import pytest
+import torch.utils
+
+from roformer.config.schema import TrackerConfig
+from roformer.training import tracking
+from roformer.training.tracking import NoTracker, TrackioTracker, WandbTracker, open_tracker
+
+NAME = "roformer-rotary-smoke-0123abcd-s7"
+CONTENT = {
+    "seed": 7,
+    "recipe": "smoke",
+    "model": {"name": "roformer", "position": {"kind": "rotary"}},
+    "data": {"kind": "builtin"},
+}
+VARIABLES = ("PROJECT", "ENTITY", "MODE", "NAME", "RUN_GROUP", "JOB_TYPE", "TAGS", "DIR")
+
+
+class Run:
+    """Stands for a run of wandb's, and keeps what it is told; `fault` is what its second row does."""
+
+    def __init__(self, folder, fault=None):
+        self.id, self.dir = "some-id", str(folder / "wandb" / "offline-run-1" / "files")
+        self.metrics, self.rows, self.summary, self.code, self.fault = {}, [], {}, None, fault
+
+    def define_metric(self, name, step_metric=None, hidden=None):
+        self.metrics[name] = step_metric
+
+    def log(self, row, step):
+        assert step is None  # wandb drops rows whose step went back
+        if self.fault and self.rows:
+            self.fault()
+        self.rows.append(row)
+
+    def finish(self, exit_code):
+        self.code = exit_code
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    for variable in VARIABLES:
+        monkeypatch.delenv(f"WANDB_{variable}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "runs" / "pretrain" / NAME).mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def begun(monkeypatch, folder):
+    """Return a function that opens a tracker with a stand-in, and what wandb.init was given."""
+    import wandb
+
+    monkeypatch.setattr(wandb, "login", lambda prompt: False)
+
+    def begin(fault=None, **config):
+        given = {}
+        monkeypatch.setattr(wandb, "init", lambda **all: given.update(all) or Run(folder, fault))
+        tracker = open_tracker(TrackerConfig(kind="wandb", **config), folder, NAME, CONTENT, None)
+        assert isinstance(tracker, WandbTracker)
+        return tracker, given
+
+    return begin
+
+
+# --- wandb ---------------------------------------------------------------------------------------
+
+
+def test_seeds_of_a_configuration_are_one_group(begun):
+    _, given = begun()
+    assert given["group"] == "roformer-rotary-smoke-0123abcd" and given["name"] == NAME
+    assert given["job_type"] == "pretrain" and given["project"] == "roformer"
+    assert given["tags"] == ["roformer", "rotary", "smoke", "builtin"]
+
+
+@pytest.mark.parametrize("variable", [name for name in VARIABLES if name != "TAGS"])
+def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable):
+    key = variable.lower().removeprefix("run_")
+    monkeypatch.setenv(f"WANDB_{variable}", "mine")
+    assert begun()[1][key] == "mine"
+    monkeypatch.setenv(f"WANDB_{variable}", "")
+    assert begun()[1][key] != ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("project", "ours"), ("entity", "us"), ("mode", "offline")]
+)
+def test_the_command_line_wins_over_the_environment(begun, monkeypatch, key, value):
+    monkeypatch.setenv(f"WANDB_{key.upper()}", "online" if key == "mode" else "mine")
+    assert begun(**{key: value})[1][key] == value
+
+
+def test_tags_of_the_environment_are_added(begun, monkeypatch):
+    monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
+    assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
+
+
+def test_one_line_says_that_it_is_offline_and_how_to_sync(begun, capsys):
+    begun()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == (
+        "wandb is offline (not logged in): wandb sync "
+        f"runs/pretrain/{NAME}/wandb/offline-run-1 sends this run later"
+    )
+    begun(mode="online")
+    assert capsys.readouterr().out == ""
+
+
+def test_every_curve_is_over_the_global_step(begun):
+    tracker, _ = begun()
+    assert tracker.run.metrics.pop("global_step") is None
+    assert {"train/loss", "valid/mlm_loss", "train/learning_rate", "*"} <= set(tracker.run.metrics)
+    assert set(tracker.run.metrics.values()) == {"global_step"}
+    tracker.log({"step": 3, "train/loss": 2.0})
+    tracker.finish("stopped", {"metrics": {"mrpc/f1": 0.5}})
+    assert tracker.run.rows == [{"global_step": 3, "train/loss": 2.0}]
+    assert tracker.run.summary == {"status": "stopped", "mrpc/f1": 0.5} and tracker.run.code == 1
+
+
+def test_predictions_and_translations_are_tables_of_at_most_100_rows(folder):
+    (folder / "predictions").mkdir()
+    lines = ["index\tlabel\tprediction\tno\tyes"]
+    lines += [f'{number}\t"no\tNA\t-0.5\t1.5' for number in range(150)]
+    (folder / "predictions" / "validation.tsv").write_text("\n".join(lines) + "\n")
+    (folder / "translations").mkdir()
+    for name in ("source", "reference", "single", "averaged"):
+        text = "".join(f"{name}\u2028 {number}\n" for number in range(120))
+        (folder / "translations" / f"test.{name}.txt").write_text(text)
+    predicted, translated = tracking.tables_of(folder)
+    assert [predicted[0], translated[0]] == ["predictions/validation", "translations/test"]
+    assert len(predicted[1]) == len(translated[1]) == 100
+    assert [*predicted[1].columns] == lines[0].split("\t")
+    assert [*predicted[1].iloc[99]] == [99, '"no', "NA", -0.5, 1.5]
+    assert [*translated[1].columns] == ["source", "reference", "translation"]
+    assert [*translated[1].iloc[1]] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
+
+
+@pytest.mark.parametrize("status", ["done", "stopped"])
+def test_real_wandb_takes_all_of_it_offline(folder, status):
+    """Its own files say so: the group, the tags, and the table of a run that was not stopped."""
+    (folder / "predictions").mkdir(parents=True)
+    lines = "index\tlabel\tprediction\tno\tyes\n0\tno\tyes\t-0.5\t1.5\n"
+    (folder / "predictions" / "validation.tsv").write_text(lines)
+    tracker = open_tracker(TrackerConfig(kind="wandb", mode="offline"), folder, NAME, CONTENT, None)
+    assert isinstance(tracker, WandbTracker)
+    assert tracker.run.group == "roformer-rotary-smoke-0123abcd"
+    assert tracker.run.job_type == "pretrain" and "rotary" in tracker.run.tags
+    tracker.log({"step": 1, "train/loss": 2.0})
+    tracker.finish(status, {"steps": 1, "metrics": {"mrpc/f1": 0.5}})
+    tables = folder.glob("wandb/offline-run-*/files/media/table/predictions/*.table.json")
+    found = [json.loads(table.read_text())["data"] for table in tables]
+    assert found == ([[[0, "no", "yes", -0.5, 1.5]]] if status == "done" else [])
+
+
+# --- the other two, where they are installed -----------------------------------------------------
+
+
+def test_tensorboard_has_every_metric_at_its_step_after_a_resume_too(folder):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = TrackerConfig(kind="tensorboard")
+    tracker = open_tracker(config, folder, NAME, CONTENT, None)
+    for step in (10, 20, 30):
+        tracker.log({"step": step, "train/loss": step / 7})
+    tracker.finish("stopped", {})
+    (folder / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n')  # rewound to 20
+    tracker = open_tracker(config, folder, NAME, CONTENT, tracker.run_id)
+    tracker.log({"step": 30, "train/loss": 5.0})
+    tracker.finish("done", {"metrics": {}})
+    shown = EventAccumulator(str(folder / "tensorboard")).Reload()
+    found = [(event.step, round(event.value, 4)) for event in shown.Scalars("train/loss")]
+    assert found == [(10, 1.4286), (20, 2.8571), (30, 5.0)]
+    assert "config/text_summary" in shown.Tags()["tensors"]
+
+
+def test_trackio_has_every_metric_at_its_step(folder, monkeypatch, tmp_path):
+    pytest.importorskip("trackio")
+    from trackio import utils
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for module in ("trackio.utils", "trackio.sqlite_storage"):
+        monkeypatch.setattr(f"{module}.TRACKIO_DIR", tmp_path / "trackio")
+    assert tmp_path / "trackio" == utils.TRACKIO_DIR
+    tracker = open_tracker(TrackerConfig(kind="trackio"), folder, NAME, CONTENT, None)
+    assert isinstance(tracker, TrackioTracker) and tracker.run_id == NAME
+    for step in (10, 20):
+        tracker.log({"step": step, "train/loss": step / 10})
+    tracker.finish("done", {"metrics": {}})
+    rows = SQLiteStorage.get_logs("roformer", NAME)
+    assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (20, 2.0)]
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["wandb", "tensorboard", "trackio"])
+def test_a_tracker_that_is_not_installed_is_one_line_with_the_remedy(
+    folder, monkeypatch, capsys, kind
+):
+    for module in (kind, f"torch.utils.{kind}", f"{kind}X"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delattr(torch.utils, "tensorboard", raising=False)
+    tracker = open_tracker(TrackerConfig(kind=kind), folder, NAME, {}, None)
+    assert type(tracker) is NoTracker
+    assert capsys.readouterr().err == (
+        f"{kind} is not installed: pip install {kind}, or leave it out with tracker=none; "
+        "metrics.jsonl has everything\n"
+    )
+
+
+def test_a_tracker_that_cannot_begin_stops_nothing(folder, monkeypatch, capsys):
+    import wandb
+
+    monkeypatch.setattr(wandb, "init", lambda **given: {}["nothing"])
+    config = TrackerConfig(kind="wandb", mode="offline")
+    assert type(open_tracker(config, folder, NAME, {}, None)) is NoTracker
+    assert "could not start (KeyError)" in capsys.readouterr().err
+
+
+def refuse():
+    raise TypeError("not a number")
+
+
+@pytest.mark.parametrize("fault", [refuse, threading.Event().wait], ids=["raises", "hangs"])
+def test_a_call_that_fails_is_the_last_one(begun, monkeypatch, capsys, fault):
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    tracker, _ = begun(fault)
+    for step in (1, 2, 3):
+        tracker.log({"step": step})
+    tracker.finish("done", {"metrics": {"x": 1.0}})
+    assert tracker.run.rows == [{"global_step": 1}]
+    assert tracker.run.summary == {} and tracker.run.code is None
+    kind = "TypeError" if fault is refuse else "TimeoutError"
+    assert capsys.readouterr().err == (
+        f"wandb stopped answering ({kind}): metrics go on in metrics.jsonl alone\n"
+    )
