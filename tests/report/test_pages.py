@@ -7,12 +7,13 @@ import sys
 
 import pytest
 
-from roformer.report.pages import HERE, comparable, print_tables, run_tables, sections_of
+from roformer.report.pages import HERE, comparable, run_tables, sections_of
 from roformer.report.runs import read_runs
 from scripts.report import report
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
 from tests.report.records import curve, glue_run, record, translation_run
+from tests.scripts import run_script
 
 
 @pytest.fixture
@@ -158,20 +159,16 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
     ]
 
 
-def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
+def test_scripts_print_tables_or_one_line(tmp_path):
     """What did not end is told; a damaged record is named."""
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
-    monkeypatch.setattr(sys, "argv", ["glue_table.py", str(run), str(begun)])
-    print_tables("")
-    printed = capsys.readouterr()
-    assert "| roformer (rotary) | 90.0 (1) |" in printed.out
-    assert printed.err == f"left out: {begun} has no summary.json\n"
+    printed = run_script("glue_table", run, begun)
+    assert "| roformer (rotary) | 90.0 (1) |" in printed.stdout
+    assert printed.stderr == f"left out: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
-    with pytest.raises(SystemExit) as left:
-        print_tables("")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert left.value.code == 2 and "metrics.jsonl:1 is not what a run wrote" in line
+    refused = run_script("glue_table", run)
+    assert refused.returncode == 2 and "metrics.jsonl:1 is not what a run wrote" in refused.stderr
 
 
 def test_a_comparison_of_curves_is_printed(tmp_path, monkeypatch, capsys):
