@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,17 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.glue import Glue, TaskConfig
 from roformer.config.scm import TripletData
-from roformer.data.progress import stage
 from roformer.data.random import Purpose, random_stream
 from roformer.data.sources import Source
 from roformer.data.sources.examples import Example, TestRow, open_examples
 from roformer.data.sources.triplets import LABELS, open_triplets
-from roformer.data.store import Builder, Prepared, prepare
+from roformer.data.store import Builder, Prepared, settings
+from roformer.data.text import tokenizer_facts
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenLists
+from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
-BATCH = 1000
-"""Rows tokenized at once."""
 IDS = ("ids_a", "ids_b", "ids_c")
 
 Splits = dict[str, list[Example]]
@@ -55,157 +54,156 @@ class ExampleSplit:
     ids: tuple[TokenLists, ...]
     """Tokens of the first texts, of the second and of the third, as far as the task has them."""
 
-    @property
-    def ids_a(self) -> TokenLists:
-        return self.ids[0]
-
-    @property
-    def ids_b(self) -> TokenLists | None:
-        return self.ids[1] if len(self.ids) > 1 else None
-
     def __len__(self) -> int:
         return len(self.index)
 
 
-class PreparedExamples:
-    """Prepared splits of labelled texts and the account of their making."""
+class PreparedExamples(Prepared):
+    """Prepared splits of labelled texts."""
 
-    def __init__(self, data: Prepared) -> None:
-        self.data, self.folder, self.manifest = data, data.folder, data.manifest
-        self.fingerprint, self.splits = data.fingerprint, data.splits
+    kind = "glue"
 
     def split(self, name: str) -> ExampleSplit:
-        """Map a split; raise InputError where there is none of this name."""
-        labels = self.data.values(name, "label")
-        scores = labels.dtype == np.float64
+        """Map a split."""
+        labels = self.values(name, "label")
         return ExampleSplit(
-            index=self.data.values(name, "index"),
-            labels=labels.astype(np.float32 if scores else np.int64),
-            places=self.data.values(name, "place"),
-            ids=tuple(self.data.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
+            index=self.values(name, "index"),
+            labels=labels.astype(np.float32 if labels.dtype == np.float64 else np.int64),
+            places=self.values(name, "place"),
+            ids=tuple(self.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
         )
 
 
-def _prepare(
-    kind: str,
-    name: str,
-    source: Source[Example],
-    read: Callable[[str], list[Example]],
-    facts: Callable[[Splits], dict[str, Any]],
-    identity: Mapping[str, Any],
-    tokenizer: WordPiece,
-    cache_dir: str | Path,
-    progress: bool,
-) -> PreparedExamples:
-    """Open tokenized splits, making them first where they are missing.
+class PreparedTriplets(PreparedExamples):
+    """Prepared splits of triplets."""
 
-    `read` returns the rows of a split that are taken, `facts` further entries of the manifest, and
-    `identity` decides the content besides source and tokenizer.
-    """
-
-    def build(builder: Builder) -> dict[str, Any]:
-        splits: Splits = {}
-        with stage("reading", "rows", None, progress, name) as advance:
-            for split in source.splits:
-                splits[split] = read(split)
-                advance(len(splits[split]))
-        account = source.describe()
-        _warn(name, account)
-        first = splits["train"][0]
-        columns = IDS[: len(first.texts)]
-        schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
-        schema["label"] = pyarrow.from_numpy_dtype(np.asarray(first.label).dtype)
-        schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
-        with stage("tokenizing", "rows", sum(map(len, splits.values())), progress, name) as advance:
-            for split, rows in splits.items():
-                with builder.split(split, **schema) as writer:
-                    for start in range(0, len(rows), BATCH):
-                        numbers, texts, labels, places = zip(
-                            *rows[start : start + BATCH], strict=True
-                        )
-                        ids = [
-                            tokenizer.encode_batch(column) for column in zip(*texts, strict=True)
-                        ]
-                        writer.append(
-                            index=numbers,
-                            place=places,
-                            label=labels,
-                            **dict(zip(columns, ids, strict=True)),
-                        )
-                        advance(len(numbers))
-        return {
-            "source": account,
-            "texts": len(columns),
-            **facts(splits),
-            "tokenizer": {
-                "lowercase": tokenizer.lowercase,
-                "size": tokenizer.size,
-                "fingerprint": tokenizer.fingerprint,
-            },
-        }
-
-    whole = {"version": 1, **identity, "source": source.key(), "tokenizer": tokenizer.fingerprint}
-    return PreparedExamples(prepare(kind, whole, cache_dir, build, progress=progress))
+    kind = "scm"
 
 
-def _warn(name: str, account: Mapping[str, Any]) -> None:
-    """Say what of the user's files was left out or assumed."""
-    for file in account.get("files", ()):
-        if file["bad_rows"]:
-            first = f"(the first: {file['first_bad_row']})"
-            print(f"{name}: {file['bad_rows']:,} bad rows skipped {first}", file=sys.stderr)
-        if not file.get("labelled_rows", True):
-            line = "has no labels: B is taken to be the closer one of every row"
-            print(f"{name}: {file['file']} {line}", file=sys.stderr)
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a source: of a split all, or so many, drawn once and for all in the source's order."""
+
+    name: str
+    source: Source[Example]
+    purpose: Purpose
+    most_train: int | None
+    most_held_out: int | None = None
+
+    def read(self, split: str) -> list[Example]:
+        """Read `train` or another split.
+
+        Raises:
+            InputError: the source is not usable; says where and what to do.
+        """
+        rows = list(self.source.rows(split))
+        count = self.most_train if split == "train" else self.most_held_out
+        if count is not None and count < len(rows):
+            chosen = random_stream(0, self.purpose).choice(len(rows), count, replace=False)
+            rows = [rows[number] for number in np.sort(chosen)]
+        if not rows:
+            raise InputError(
+                f"{self.name} has no usable row in {split}: give another source (data.path)"
+            )
+        if isinstance(rows[0].label, float):
+            # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
+            rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
+        return rows
+
+    def prepare(
+        self,
+        opened: type[PreparedExamples],
+        identity: dict[str, Any],
+        facts: Callable[[Splits], dict[str, Any]],
+        tokenizer: WordPiece,
+        cache_dir: str | Path,
+        progress: bool,
+    ) -> PreparedExamples:
+        """Open the tokenized splits, making them first where they are missing.
+
+        Args:
+            opened: their kind.
+            identity: decides the content, besides source and tokenizer.
+            facts: returns further entries of the manifest.
+            tokenizer: of the texts.
+            cache_dir: of all prepared data.
+            progress: show it.
+        """
+
+        def build(builder: Builder) -> dict[str, Any]:
+            splits: Splits = {}
+            with stage("reading", "rows", None, progress, self.name) as bar:
+                for split in self.source.splits:
+                    splits[split] = self.read(split)
+                    bar.update(len(splits[split]))
+            account = self.source.describe()
+            for file in account.get("files", ()):
+                tell_skipped(self.name, file["bad_rows"], file["first_bad_row"])
+                if not file.get("labelled_rows", True):
+                    line = "has no labels: B is taken to be the closer one of every row"
+                    print(f"{self.name}: {file['file']} {line}", file=sys.stderr)
+            total = sum(map(len, splits.values()))
+            with stage("tokenizing", "rows", total, progress, self.name) as bar:
+                for split, rows in splits.items():
+                    _write(builder, split, rows, tokenizer, bar)
+            return {
+                "source": account,
+                "texts": len(splits["train"][0].texts),
+                **facts(splits),
+                "tokenizer": tokenizer_facts(tokenizer),
+            }
+
+        identity |= {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
+        return opened.prepare(identity, cache_dir, build, progress)
+
+
+def _write(
+    builder: Builder, split: str, rows: list[Example], tokenizer: WordPiece, bar: Any
+) -> None:
+    columns = IDS[: len(rows[0].texts)]
+    schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
+    schema["label"] = pyarrow.from_numpy_dtype(np.asarray(rows[0].label).dtype)
+    schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
+    writer = builder.split(split, **schema)
+    for some in batches(rows, 1000):
+        index, texts, label, place = zip(*some, strict=True)
+        ids = (tokenizer.encode_batch(column) for column in zip(*texts, strict=True))
+        writer.append(index=index, place=place, label=label, **dict(zip(columns, ids, strict=True)))
+        bar.update(len(some))
 
 
 def _settings(data: Glue | TripletData) -> dict[str, Any]:
-    """Return what decides the content of a source: where its files lie does not."""
-    settings = plain(data)
-    if "revision" not in settings:  # the path of a data set of the Hub does
-        settings.pop("path", None)
-    return settings
+    """Return what decides the content: the path of a data set of the Hub, but not that of files."""
+    return settings(data, *([] if hasattr(data, "revision") else ["path"]))
 
 
-def _drawn(rows: list[Example], count: int | None, purpose: Purpose) -> list[Example]:
-    """Return at most `count` rows, drawn once and for all, in the order of the source."""
-    if count is None or count >= len(rows):
-        return rows
-    chosen = random_stream(0, purpose).choice(len(rows), count, replace=False)
-    return [rows[number] for number in np.sort(chosen)]
+def _label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
+    return {
+        split: {label: found[number] for number, label in enumerate(labels)}
+        for split, found in counts.items()
+    }
 
 
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
+def task_rows(name: str, task: TaskConfig, data: Glue) -> Rows:
+    """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
+    source = open_examples(name, task, data)
+    return Rows(name, source, Purpose.EXAMPLE_SUBSET, data.max_train_examples)
+
+
 def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
-    """Read `train`, `validation`, or `validation_<part>` where the task has parts.
-
-    Of train at most `data.max_train_examples` are drawn, once and for all, in the order of the source.
-
-    Raises:
-        InputError: the source is not usable; says where and what to do.
-    """
-    return _read(open_examples(name, task, data), name, task, data, split)
-
-
-def _read(
-    source: Source[Example], name: str, task: TaskConfig, data: Glue, split: str
-) -> list[Example]:
-    rows = list(source.rows(split))
-    if not rows:
-        raise InputError(f"{name} has no usable row in {split}: give another source (data.path)")
-    if task.labels is None:
-        # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
-        rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
-    limit = data.max_train_examples if split == "train" else None
-    return _drawn(rows, limit, Purpose.EXAMPLE_SUBSET)
+    """Read a split of a task; see `Rows.read`."""
+    return task_rows(name, task, data).read(split)
 
 
 def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
-    """Yield the training texts, to train a tokenizer on; see `read_examples`."""
-    rows = read_examples(name, task, data, "train")
-    for column in zip(*(row.texts for row in rows), strict=True):
+    """Yield the training texts, to train a tokenizer on."""
+    for column in zip(
+        *(row.texts for row in read_examples(name, task, data, "train")), strict=True
+    ):
         yield from column
 
 
@@ -241,66 +239,45 @@ def prepare_task(
         InputError: the source is not usable; says where and what to do.
         OSError: the disk is full. What was written is removed.
     """
-    source = open_examples(name, task, data)
 
     def facts(splits: Splits) -> dict[str, Any]:
-        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
-        named = {
-            split: {label: found[number] for number, label in enumerate(task.labels or ())}
-            for split, found in counts.items()
-        }
         return {
             "task": name,
             "max_train_examples": data.max_train_examples,
             "labels": task.labels,
             "scores": task.scores,
-            "label_counts": named if task.labels is not None else None,
+            "label_counts": _label_counts(splits, task.labels) if task.labels else None,
         }
 
-    return _prepare(
-        "glue",
-        name,
-        source,
-        lambda split: _read(source, name, task, data, split),
-        facts,
-        {"task": {name: plain(task)}, "data": _settings(data)},
-        tokenizer,
-        cache_dir,
-        progress,
-    )
+    identity = {"task": {name: plain(task)}, "data": _settings(data)}
+    rows = task_rows(name, task, data)
+    return rows.prepare(PreparedExamples, identity, facts, tokenizer, cache_dir, progress)
 
 
 # --- triplets ------------------------------------------------------------------------------------
 
 
+def triplet_rows(data: TripletData) -> Rows:
+    """Open triplets of documents."""
+    most = data.max_train_triplets, data.max_held_out_triplets
+    return Rows("scm", open_triplets(data), Purpose.TRIPLET_SUBSET, *most)
+
+
 def training_texts(data: TripletData) -> Iterator[str]:
     """Yield the training documents, to train a tokenizer on."""
-    for row in _read_triplets(open_triplets(data), data, "train"):
+    for row in triplet_rows(data).read("train"):
         yield from row.texts
-
-
-def _read_triplets(source: Source[Example], data: TripletData, split: str) -> list[Example]:
-    count = data.max_train_triplets if split == "train" else data.max_held_out_triplets
-    rows = _drawn(list(source.rows(split)), count, Purpose.TRIPLET_SUBSET)
-    if not rows:
-        raise InputError(f"no triplet is left for {split}: give more rows (data.path)")
-    return rows
 
 
 def prepare_triplets(
     data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
 ) -> PreparedExamples:
     """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
-    source = open_triplets(data)
 
     def facts(splits: Splits) -> dict[str, Any]:
         known = {text for row in splits["train"] for text in row.texts}
-        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
         return {
-            "labels": {
-                split: {label: found[number] for number, label in enumerate(LABELS)}
-                for split, found in counts.items()
-            },
+            "labels": _label_counts(splits, LABELS),
             # Triplets of each held-out split that have a document of the training triplets.
             "shared": {
                 split: sum(not known.isdisjoint(row.texts) for row in rows)
@@ -309,14 +286,6 @@ def prepare_triplets(
             },
         }
 
-    return _prepare(
-        "scm",
-        "scm",
-        source,
-        lambda split: _read_triplets(source, data, split),
-        facts,
-        {"data": _settings(data)},
-        tokenizer,
-        cache_dir,
-        progress,
-    )
+    identity = {"data": _settings(data)}
+    rows = triplet_rows(data)
+    return rows.prepare(PreparedTriplets, identity, facts, tokenizer, cache_dir, progress)

@@ -12,7 +12,7 @@ Shapes: B pairs, S source tokens, T target tokens, both with `</s>`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -128,36 +128,42 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-class Updates:
+class Steps:
     """The buckets of step 1, 2, …: those of one epoch after the other.
 
-    A step has `buckets_per_update` = ⌈tokens_per_update / bucket_tokens⌉ of them, of equal budgets,
-    the last one of an epoch what is left.
+    A step has ⌈tokens / bucket_tokens⌉ of them, of equal budgets, the last one of an epoch what is
+    left.
+
+    Args:
+        pairs: of the split.
+        tokens: of a step.
+        bucket_tokens: of a bucket, at most.
+        seed: of the order.
     """
 
-    def __init__(self, pairs: Pairs, tokens_per_update: int, bucket_tokens: int, seed: int) -> None:
-        self.lengths = pairs.source.lengths, pairs.target.lengths
-        self.seed = seed
-        self.buckets_per_update = -(-tokens_per_update // bucket_tokens)
-        self.bucket_tokens = tokens_per_update // self.buckets_per_update
-        self._ends: list[int] = []
-        """The last step of each epoch whose buckets were cut so far."""
+    def __init__(self, pairs: Pairs, tokens: int, bucket_tokens: int, seed: int) -> None:
+        self.lengths, self.seed = (pairs.source.lengths, pairs.target.lengths), seed
+        self.buckets = -(-tokens // bucket_tokens)
+        """Buckets of a step."""
+        self.bucket_tokens = tokens // self.buckets
+        self._ends = [0]
+        """The last step of each epoch whose buckets were cut so far, after that of none."""
         self._epoch: tuple[int, list[Numbers]] = (-1, [])
 
-    def update(self, number: int) -> list[Numbers]:
-        """Return the buckets of step `number`, from 1; see `epoch_buckets`."""
-        epoch, place = self.locate(number)
-        start = place * self.buckets_per_update
-        return self._buckets(epoch)[start : start + self.buckets_per_update]
+    def __getitem__(self, step: int) -> list[Numbers]:
+        """Return the buckets of a step, from 1; see `epoch_buckets`."""
+        epoch, place = self.locate(step)
+        start = place * self.buckets
+        return self._buckets(epoch)[start : start + self.buckets]
 
-    def locate(self, number: int) -> tuple[int, int]:
+    def locate(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step and its place in that epoch, both from 0."""
         # How many buckets an epoch has is known when they are cut: a few seconds for millions.
-        while not self._ends or self._ends[-1] < number:
-            updates = -(-len(self._buckets(len(self._ends))) // self.buckets_per_update)
-            self._ends.append((self._ends[-1] if self._ends else 0) + updates)
-        epoch = bisect_right(self._ends, number - 1)
-        return epoch, number - 1 - (self._ends[epoch - 1] if epoch else 0)
+        while self._ends[-1] < step:
+            buckets = self._buckets(len(self._ends) - 1)
+            self._ends.append(self._ends[-1] - (-len(buckets) // self.buckets))
+        epoch = bisect_left(self._ends, step) - 1
+        return epoch, step - 1 - self._ends[epoch]
 
     def _buckets(self, epoch: int) -> list[Numbers]:
         if self._epoch[0] != epoch:

@@ -137,8 +137,7 @@ class TrainedModel:
             raise InputError(f"{task} takes {'pairs' if count == 2 else 'single texts'}: {wrong!r}")
         columns = [self.tokenizer.encode_batch(column) for column in zip(*pairs, strict=True)]
         assert self.max_length is not None
-        second = columns[1] if count == 2 else None
-        return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
+        return Inputs(columns, None, self.tokenizer, self.max_length)
 
     def _check(self, given: object) -> Text:
         """Return a text, or a pair, as the task has it.

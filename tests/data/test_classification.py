@@ -24,7 +24,7 @@ def theirs(tmp_path_factory):
 def test_pairs_are_cut_padded_and_typed_as_by_transformers(theirs, pairs, length):
     """Catches: another truncation side or order, types of the wrong part, a missing [SEP]."""
     first, second = zip(*pairs, strict=True)
-    inputs = Inputs(first, second, None, WORDS, length)
+    inputs = Inputs([first, second], None, WORDS, length)
     ours = inputs[range(len(pairs))]
     for row, (a, b) in enumerate(pairs):
         texts = [" ".join(WORDS.vocabulary[i] for i in ids) for ids in (a, b)]
@@ -38,7 +38,7 @@ def test_pairs_are_cut_padded_and_typed_as_by_transformers(theirs, pairs, length
 
 
 def test_single_texts_lose_their_end():
-    inputs = Inputs([list(range(5, 25)), [7]], None, np.array([1, 0]), WORDS, 8)
+    inputs = Inputs([[list(range(5, 25)), [7]]], np.array([1, 0]), WORDS, 8)
     batch = inputs[[0, 1]]
     assert batch["input_ids"].tolist() == [
         [WORDS.cls_id, 5, 6, 7, 8, 9, 10, WORDS.sep_id],

@@ -201,11 +201,11 @@ def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
     split = prepare("rte", data, tmp_path / "cache").split("train")
     assert len(split) == 3
     texts = [("one", long), ("", "[SEP] two"), ("x", "y")]
-    assert [ids.tolist() for ids in split.ids_a] == [TOKENIZER.encode(a) for a, _ in texts]
-    assert [ids.tolist() for ids in split.ids_b] == [TOKENIZER.encode(b) for _, b in texts]
-    assert {ids.dtype for ids in (*split.ids_a, *split.ids_b)} == {np.dtype("int32")}
+    assert [ids.tolist() for ids in split.ids[0]] == [TOKENIZER.encode(a) for a, _ in texts]
+    assert [ids.tolist() for ids in split.ids[1]] == [TOKENIZER.encode(b) for _, b in texts]
+    assert {ids.dtype for ids in (*split.ids[0], *split.ids[1])} == {np.dtype("int32")}
     assert (split.index.dtype, split.labels.dtype) == (np.int64, np.int64)
-    assert TOKENIZER.sep_id not in split.ids_b[1] and len(split.ids_b[0]) == 4 * 700
+    assert TOKENIZER.sep_id not in split.ids[1][1] and len(split.ids[1][0]) == 4 * 700
 
 
 # --- the test split ------------------------------------------------------------------------------

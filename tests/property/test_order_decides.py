@@ -27,7 +27,7 @@ def answers(task: str, position: str) -> list[torch.Tensor]:
     tokenizer = WordPiece([*SPECIAL_TOKENS, *words], lowercase=True)
     first, second = ([tokenizer.encode(e[i] or "") for e in examples] for i in (0, 1))
     single = examples[0].text_b is None
-    inputs = Inputs(first, None if single else second, None, tokenizer, 64)
+    inputs = Inputs([first] if single else [first, second], None, tokenizer, 64)
     torch.manual_seed(0)
     config = schema.EncoderConfig(
         name="roformer",
