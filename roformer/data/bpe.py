@@ -76,12 +76,7 @@ class Bpe:
 
     @classmethod
     def learn(
-        cls,
-        lines: Iterable[str],
-        config: BpeConfig,
-        source_language: str,
-        target_language: str,
-        progress: bool = False,
+        cls, lines: Iterable[str], config: BpeConfig, *languages: str, progress: bool = False
     ) -> Bpe:
         """Learn at most `config.merges` merges on sentences that `split_words` cut.
 
@@ -101,7 +96,7 @@ class Bpe:
             # does, is not counting merges: it may have learnt a few more than asked for.
             learnt = json.loads(tokenizer.to_str())["model"]["merges"][: config.merges]
             bar.update(len(learnt))
-        return cls(learnt, config.words, source_language, target_language)
+        return cls(learnt, config.words, *languages)
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn sentences of one of the two languages into ids, without `</s>`."""
@@ -167,14 +162,8 @@ class Bpe:
 def _pre_tokenizer(words: str) -> pre_tokenizers.PreTokenizer:
     if words == "bytes":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if words != "moses":
-        raise ValueError(f"words={words!r} is neither moses nor bytes")
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(" ", "removed"),
-            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
-        ]
-    )
+    spaced = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(" ", "removed"), spaced])
 
 
 # --- Moses ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,14 @@ class Rows:
 
     name: str
     source: Source[Example]
+    kind: type[PreparedExamples]
     purpose: Purpose
-    most_train: int | None
-    most_held_out: int | None = None
+    most: tuple[int | None, int | None]
+    """Rows of `train`, and of each other split."""
+    identity: dict[str, Any]
+    """What decides the content, besides source and tokenizer."""
+    facts: Callable[[Splits], dict[str, Any]]
+    """Returns further entries of the manifest."""
 
     def read(self, split: str) -> list[Example]:
         """Read `train` or another split.
@@ -97,7 +103,7 @@ class Rows:
             InputError: the source is not usable; says where and what to do.
         """
         rows = list(self.source.rows(split))
-        count = self.most_train if split == "train" else self.most_held_out
+        count = self.most[split != "train"]
         if count is not None and count < len(rows):
             chosen = random_stream(0, self.purpose).choice(len(rows), count, replace=False)
             rows = [rows[number] for number in np.sort(chosen)]
@@ -111,50 +117,39 @@ class Rows:
         return rows
 
     def prepare(
-        self,
-        opened: type[PreparedExamples],
-        identity: dict[str, Any],
-        facts: Callable[[Splits], dict[str, Any]],
-        tokenizer: WordPiece,
-        cache_dir: str | Path,
-        progress: bool,
+        self, tokenizer: WordPiece, cache_dir: str | Path, progress: bool
     ) -> PreparedExamples:
-        """Open the tokenized splits, making them first where they are missing.
+        """Open the tokenized splits, making them first where they are missing."""
+        keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
+        return self.kind.prepare(
+            self.identity | keys,
+            cache_dir,
+            lambda builder: self._build(builder, tokenizer, progress),
+            progress,
+        )
 
-        Args:
-            opened: their kind.
-            identity: decides the content, besides source and tokenizer.
-            facts: returns further entries of the manifest.
-            tokenizer: of the texts.
-            cache_dir: of all prepared data.
-            progress: show it.
-        """
-
-        def build(builder: Builder) -> dict[str, Any]:
-            splits: Splits = {}
-            with stage("reading", "rows", None, progress, self.name) as bar:
-                for split in self.source.splits:
-                    splits[split] = self.read(split)
-                    bar.update(len(splits[split]))
-            account = self.source.describe()
-            for file in account.get("files", ()):
-                tell_skipped(self.name, file["bad_rows"], file["first_bad_row"])
-                if not file.get("labelled_rows", True):
-                    line = "has no labels: B is taken to be the closer one of every row"
-                    print(f"{self.name}: {file['file']} {line}", file=sys.stderr)
-            total = sum(map(len, splits.values()))
-            with stage("tokenizing", "rows", total, progress, self.name) as bar:
-                for split, rows in splits.items():
-                    _write(builder, split, rows, tokenizer, bar)
-            return {
-                "source": account,
-                "texts": len(splits["train"][0].texts),
-                **facts(splits),
-                "tokenizer": tokenizer_facts(tokenizer),
-            }
-
-        identity |= {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
-        return opened.prepare(identity, cache_dir, build, progress)
+    def _build(self, builder: Builder, tokenizer: WordPiece, progress: bool) -> dict[str, Any]:
+        splits: Splits = {}
+        with stage("reading", "rows", None, progress, self.name) as bar:
+            for split in self.source.splits:
+                splits[split] = self.read(split)
+                bar.update(len(splits[split]))
+        account = self.source.describe()
+        for file in account.get("files", ()):
+            tell_skipped(self.name, file["bad_rows"], file["first_bad_row"])
+            if not file.get("labelled_rows", True):
+                line = "has no labels: B is taken to be the closer one of every row"
+                print(f"{self.name}: {file['file']} {line}", file=sys.stderr)
+        total = sum(map(len, splits.values()))
+        with stage("tokenizing", "rows", total, progress, self.name) as bar:
+            for split, rows in splits.items():
+                _write(builder, split, rows, tokenizer, bar)
+        return {
+            "source": account,
+            "texts": len(splits["train"][0].texts),
+            **self.facts(splits),
+            "tokenizer": tokenizer_facts(tokenizer),
+        }
 
 
 def _write(
@@ -190,8 +185,19 @@ def _label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, 
 
 def task_rows(name: str, task: TaskConfig, data: Glue) -> Rows:
     """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
-    source = open_examples(name, task, data)
-    return Rows(name, source, Purpose.EXAMPLE_SUBSET, data.max_train_examples)
+
+    def facts(splits: Splits) -> dict[str, Any]:
+        return {
+            "task": name,
+            "max_train_examples": data.max_train_examples,
+            "labels": task.labels,
+            "scores": task.scores,
+            "label_counts": _label_counts(splits, task.labels) if task.labels else None,
+        }
+
+    identity = {"task": {name: plain(task)}, "data": _settings(data)}
+    source, most = open_examples(name, task, data), (data.max_train_examples, None)
+    return Rows(name, source, PreparedExamples, Purpose.EXAMPLE_SUBSET, most, identity, facts)
 
 
 def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
@@ -201,10 +207,8 @@ def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[E
 
 def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
     """Yield the training texts, to train a tokenizer on."""
-    for column in zip(
-        *(row.texts for row in read_examples(name, task, data, "train")), strict=True
-    ):
-        yield from column
+    rows = read_examples(name, task, data, "train")
+    return chain.from_iterable(zip(*(row.texts for row in rows), strict=True))
 
 
 def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list[TestRow]:
@@ -239,19 +243,7 @@ def prepare_task(
         InputError: the source is not usable; says where and what to do.
         OSError: the disk is full. What was written is removed.
     """
-
-    def facts(splits: Splits) -> dict[str, Any]:
-        return {
-            "task": name,
-            "max_train_examples": data.max_train_examples,
-            "labels": task.labels,
-            "scores": task.scores,
-            "label_counts": _label_counts(splits, task.labels) if task.labels else None,
-        }
-
-    identity = {"task": {name: plain(task)}, "data": _settings(data)}
-    rows = task_rows(name, task, data)
-    return rows.prepare(PreparedExamples, identity, facts, tokenizer, cache_dir, progress)
+    return task_rows(name, task, data).prepare(tokenizer, cache_dir, progress)
 
 
 # --- triplets ------------------------------------------------------------------------------------
@@ -259,20 +251,6 @@ def prepare_task(
 
 def triplet_rows(data: TripletData) -> Rows:
     """Open triplets of documents."""
-    most = data.max_train_triplets, data.max_held_out_triplets
-    return Rows("scm", open_triplets(data), Purpose.TRIPLET_SUBSET, *most)
-
-
-def training_texts(data: TripletData) -> Iterator[str]:
-    """Yield the training documents, to train a tokenizer on."""
-    for row in triplet_rows(data).read("train"):
-        yield from row.texts
-
-
-def prepare_triplets(
-    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
-) -> PreparedExamples:
-    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
 
     def facts(splits: Splits) -> dict[str, Any]:
         known = {text for row in splits["train"] for text in row.texts}
@@ -286,6 +264,18 @@ def prepare_triplets(
             },
         }
 
+    source, most = open_triplets(data), (data.max_train_triplets, data.max_held_out_triplets)
     identity = {"data": _settings(data)}
-    rows = triplet_rows(data)
-    return rows.prepare(PreparedTriplets, identity, facts, tokenizer, cache_dir, progress)
+    return Rows("scm", source, PreparedTriplets, Purpose.TRIPLET_SUBSET, most, identity, facts)
+
+
+def training_texts(data: TripletData) -> Iterator[str]:
+    """Yield the training documents, to train a tokenizer on."""
+    return (text for row in triplet_rows(data).read("train") for text in row.texts)
+
+
+def prepare_triplets(
+    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
+) -> PreparedExamples:
+    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
+    return triplet_rows(data).prepare(tokenizer, cache_dir, progress)

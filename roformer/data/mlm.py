@@ -123,13 +123,8 @@ def document_positions(block: Ids, sep_id: int) -> tuple[Ids, Ids]:
 class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Batches of masked blocks, addressed by the sample numbers they hold.
 
-    Args:
-        stream: of the split.
-        tokenizer: its own.
-        masking: how blocks are masked.
-        training: their length, whether documents are isolated, the first epoch.
-        seed: of the order and the masks; None: frozen, for validation: blocks in one order, masked
-            in one way, whatever the seed and the epoch; the first ones are the validation sample.
+    `seed` is that of the order and the masks. None is frozen, for validation: blocks in one order,
+    masked in one way, whatever the seed and the epoch; the first ones are the validation sample.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ def _build(
                     spool.append(row[:2] if split == "train" else row)
                 bar.update(len(rows))
     text = chain.from_iterable((row[side] for row in spools["train"]) for side in (0, 1))
-    bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress)
+    bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
     bpe.save(builder.folder / "tokenizer")
 
     left_out = Counter(empty=source.empty, too_long=0, ratio=0)
@@ -181,11 +181,7 @@ def _encode(
     left_out: Counter[str],
     bar: Any,
 ) -> NDArray[np.bool_]:
-    """Write the pairs of a split that are within the limits, counting the others.
-
-    Returns:
-        Which ids occur, (vocabulary,).
-    """
+    """Write the pairs of a split within the limits; return which ids occur, (vocabulary,)."""
     schema = dict.fromkeys(IDS, pyarrow.large_list(pyarrow.int32()))
     if limits is None:
         schema |= dict.fromkeys(TEXTS, pyarrow.string())

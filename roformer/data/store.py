@@ -67,11 +67,8 @@ class Prepared:
     ) -> Self:
         """Open prepared data in `<cache_dir>/<kind>/<key>`, making it first if need be.
 
-        Args:
-            identity: everything that decides the content, as JSON.
-            cache_dir: of all prepared data.
-            build: writes the splits and returns further entries of the manifest.
-            progress: print to stderr which process is waited for.
+        `identity` is all that decides the content, as JSON; `build` writes the splits and returns
+        further entries of the manifest.
 
         Raises:
             InputError: the source is not usable, or what was prepared is damaged.
@@ -92,7 +89,7 @@ class Prepared:
         """Open a prepared folder and check every byte.
 
         Raises:
-            InputError: not a prepared folder, of another kind or format, or damaged.
+            InputError: not a prepared folder, or damaged.
         """
         folder = Path(folder)
         file, again = folder / MANIFEST, f"delete {folder} and it will be prepared again"
@@ -100,8 +97,6 @@ class Prepared:
             manifest = read_object(file)
         except (OSError, ValueError) as error:
             raise InputError(f"{file} is missing or damaged ({error}): {again}") from error
-        if (manifest.get("kind"), manifest.get("format")) != (cls.kind, FORMAT):
-            raise InputError(f"{folder} is not {cls.kind} data of format {FORMAT}: {again}")
         whole = manifest.pop("seal", None) == _hash(manifest)
         files = manifest["files"] if whole else {}
         damaged = [n for n, stored in files.items() if _file_hash(folder / n) != stored["sha256"]]
@@ -157,7 +152,15 @@ class Builder:
         """Write splits and manifest; `facts["tokenizer"]["fingerprint"]` is part of the content."""
         content = {split: writer.close() for split, writer in self.writers.items()}
         tokenizer = facts.get("tokenizer", {}).get("fingerprint")
-        files = sorted(file for file in self.folder.rglob("*") if file.is_file())
+        files = {
+            file.relative_to(self.folder).as_posix(): {
+                "bytes": file.stat().st_size,
+                "sha256": _file_hash(file),
+            }
+            for file in sorted(self.folder.rglob("*"))
+            if file.is_file()
+        }
+        versions = {name: metadata.version(name) for name in PACKAGES}
         manifest = {
             "kind": kind,
             "format": FORMAT,
@@ -165,15 +168,8 @@ class Builder:
             "rows": {split: writer.rows for split, writer in self.writers.items()},
             "tokens": {split: writer.tokens for split, writer in self.writers.items()},
             **facts,
-            "files": {
-                file.relative_to(self.folder).as_posix(): {
-                    "bytes": file.stat().st_size,
-                    "sha256": _file_hash(file),
-                }
-                for file in files
-            },
-            "versions": {"python": platform.python_version()}
-            | {name: metadata.version(name) for name in PACKAGES},
+            "files": files,
+            "versions": {"python": platform.python_version(), **versions},
         }
         manifest["seal"] = _hash(manifest)
         text = json.dumps(manifest, indent=2) + "\n"

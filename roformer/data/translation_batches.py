@@ -56,13 +56,7 @@ def epoch_buckets(
     round whenever the one before it goes up a step, so that neighbours stay alike. Padding on
     Multi30k, share of source and of target tokens, in buckets of 4,096: 0.05 and 0.04; by target,
     then source 0.15 and 0.01; by source, then target 0.01 and 0.13; at random 0.53 and 0.55.
-
-    Args:
-        source_lengths: tokens of each source, (N,).
-        target_lengths: tokens of each target, (N,).
-        bucket_tokens: pairs of a bucket × its longest side, at most.
-        seed: of the order, with the epoch.
-        epoch: from 0.
+    `bucket_tokens` is the most that pairs of a bucket × its longest side may be; lengths are (N,).
 
     Raises:
         InputError: a pair is longer than a bucket.
@@ -131,14 +125,8 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
 class Steps:
     """The buckets of step 1, 2, …: those of one epoch after the other.
 
-    A step has ⌈tokens / bucket_tokens⌉ of them, of equal budgets, the last one of an epoch what is
-    left.
-
-    Args:
-        pairs: of the split.
-        tokens: of a step.
-        bucket_tokens: of a bucket, at most.
-        seed: of the order.
+    A step of so many tokens has ⌈tokens / bucket_tokens⌉ of them, of equal budgets, the last one of
+    an epoch what is left.
     """
 
     def __init__(self, pairs: Pairs, tokens: int, bucket_tokens: int, seed: int) -> None:

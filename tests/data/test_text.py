@@ -155,14 +155,6 @@ def test_what_decides_the_content_decides_the_folder(tmp_path, options):
     assert identity(config) != identity(replace(corpus(tmp_path), path=config.path))
 
 
-def test_a_local_vocabulary_is_known_by_its_content(tmp_path):
-    config, keys = corpus(tmp_path / "text"), []
-    for name, last in (("a", "x"), ("b", "x"), ("c", "y")):
-        (file := tmp_path / name).write_text("\n".join([*SPECIAL_TOKENS, last]))
-        keys.append(identity(replace(config, tokenizer=TokenizerConfig(source=str(file)))))
-    assert keys[0] == keys[1] != keys[2]
-
-
 def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
     """What was prepared with it is prepared anew; what is not cut into words is not."""
     plain, words = (

@@ -6,8 +6,6 @@ import re
 import huggingface_hub
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from roformer.config.schema import TokenizerConfig
@@ -49,6 +47,9 @@ def test_a_vocabulary_is_a_function_of_the_text_of_the_size_asked_for(tokenizer)
 def test_case_and_accents_follow_the_rule(tokenizer):
     same = tokenizer.encode("NAÏVE") == tokenizer.encode("naive")
     assert same is tokenizer.lowercase
+    other = WordPiece(tokenizer.vocabulary, not tokenizer.lowercase)
+    shuffled = WordPiece([*tokenizer.vocabulary[::-1]], tokenizer.lowercase)
+    assert len({of.fingerprint for of in (tokenizer, other, shuffled)}) == 3
 
 
 def test_special_tokens_spelt_in_a_text_are_text(tokenizer):
@@ -61,17 +62,6 @@ def test_special_tokens_spelt_in_a_text_are_text(tokenizer):
 def test_continuation_marks_pieces_inside_words(tokenizer):
     marked = [tokenizer.vocabulary[i] for i in np.flatnonzero(tokenizer.continuation)]
     assert marked == [entry for entry in tokenizer.vocabulary if entry.startswith("##")]
-    ids = tokenizer.encode("banslllks dart")
-    assert int((~tokenizer.continuation[ids]).sum()) == 2 < len(ids)
-
-
-@given(st.lists(st.text(max_size=40), max_size=4))
-@settings(max_examples=50, deadline=None)
-def test_a_batch_is_its_texts_one_by_one(texts):
-    assert UNCASED.encode_batch(texts) == [UNCASED.encode(text) for text in texts]
-
-
-UNCASED = train_wordpiece(TEXTS[:40], 150, lowercase=True)
 
 
 def test_transformers_opens_what_was_saved_with_equal_ids(tokenizer, folder):
@@ -80,6 +70,7 @@ def test_transformers_opens_what_was_saved_with_equal_ids(tokenizer, folder):
     assert len(theirs) == tokenizer.size
     for name in ("pad", "unk", "cls", "sep", "mask"):
         assert getattr(theirs, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
+    assert tokenizer.encode_batch(TEXTS) == [tokenizer.encode(text) for text in TEXTS]
     for text in [*TEXTS[:20], "Ünknown ☃ words, 中文 x" + "y" * 200]:
         ids = [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
         assert theirs(text)["input_ids"] == ids
@@ -94,13 +85,6 @@ def test_loading_returns_what_we_or_transformers_saved(tokenizer, folder):
         loaded = WordPiece.load(saved)
         assert loaded.fingerprint == tokenizer.fingerprint
         assert loaded.encode_batch(TEXTS[:9]) == tokenizer.encode_batch(TEXTS[:9])
-
-
-def test_the_fingerprint_tells_order_and_case_apart():
-    entries = [*SPECIAL_TOKENS, "a", "b"]
-    changed = [([*SPECIAL_TOKENS, "b", "a"], True), (entries, False), ([*entries, "c"], True)]
-    prints = {WordPiece(*arguments).fingerprint for arguments in [(entries, True), *changed]}
-    assert len(prints) == 4
 
 
 def test_the_real_vocabulary_is_read(real_data):

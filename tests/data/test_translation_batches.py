@@ -174,27 +174,3 @@ def test_a_batch_in_full():
     types = {field: values.dtype for field, values in batch.items()}
     assert types.pop("attention_mask") == torch.bool
     assert set(types.values()) == {torch.int64}
-
-
-SENTENCES = st.lists(st.lists(st.integers(2, 99), max_size=12), min_size=1, max_size=20)
-
-
-@given(SENTENCES, st.data())
-def test_batches_hold_the_sentences_and_nothing_else(texts, data):
-    source = [[*ids, END] for ids in texts]
-    target = [[*(100 + i for i in reversed(ids)), END] for ids in texts]
-    places = st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=30)
-    numbers = data.draw(places)
-    pairs = Pairs(TokenLists.of(source), TokenLists.of(target))
-    batch = TranslationBatches(pairs, 500, END)[numbers]
-    mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"], dtype=torch.bool))
-    for row, number in enumerate(numbers):
-        s, t = len(source[number]), len(target[number])
-        assert batch["input_ids"][row, mask[row]].tolist() == source[number]
-        assert mask[row].sum() == s and (batch["input_ids"][row, s:] == 500).all()
-        assert batch["labels"][row, :t].tolist() == target[number]
-        assert (batch["labels"][row, t:] == -100).all()
-        assert batch["decoder_input_ids"][row, :t].tolist() == [END, *target[number][:-1]]
-        assert (batch["decoder_input_ids"][row, t:] == 500).all()
-    assert batch["input_ids"].shape[1] == max(len(source[number]) for number in numbers)
-    assert batch["labels"].shape == batch["decoder_input_ids"].shape
