@@ -16,17 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
-import hydra
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
-from roformer.config.build import build
+from roformer.config.build import build, plain
 from roformer.config.composing import CONF as CONF
-from roformer.config.composing import Composer, groups_of, without_hydra
+from roformer.config.composing import Composer, without_hydra
 from roformer.config.composing import compose as compose
-from roformer.config.describe import describe, plain_in_full
+from roformer.config.describe import describe
 from roformer.errors import DIVERGED as DIVERGED
 from roformer.errors import InputError
 from roformer.errors import one_line_errors as one_line_errors
@@ -52,31 +53,20 @@ def main(name: str) -> None:
 def main_of(part: Literal["prepare", "plan"]) -> None:
     """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
     with one_line_errors():
-        pipeline = named_pipeline(sys.argv, part)
+        given = [word for word in sys.argv if word.startswith("pipeline=")]
+        sys.argv = [word for word in sys.argv if word not in given]
+        name = given[-1].partition("=")[2] if given else "pretrain"
+        able = [each for each, entry in registry.pipelines().items() if getattr(entry, part)]
+        if name not in able:
+            raise InputError(
+                f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
+                "their texts as the weights do that they start from)"
+            )
+        if {"-m", "--multirun"} & {*sys.argv}:
+            raise InputError(f"a {part} is of one config: leave --multirun out")
+        pipeline = registry.get(name)
     schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
-    run(pipeline.name, registry.load(schema), lambda config: registry.load(action)(config))
-
-
-def named_pipeline(words: list[str], part: str) -> registry.Pipeline:
-    """Take `pipeline=` out of a command line; return its entry, that of pretrain without one.
-
-    Raises:
-        InputError: there is no such pipeline, or it has not this part; or it is to be done for the
-            jobs of a multirun, which are trainings.
-    """
-    given = [word for word in words if word.startswith("pipeline=")]
-    for word in given:
-        words.remove(word)
-    name = given[-1].partition("=")[2] if given else "pretrain"
-    able = [name for name, pipeline in registry.pipelines().items() if getattr(pipeline, part)]
-    if name not in able:
-        raise InputError(
-            f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
-            "their texts as the weights do that they start from)"
-        )
-    if {"-m", "--multirun"} & set(words):
-        raise InputError(f"a {part} is of one config: leave --multirun out")
-    return registry.get(name)
+    run(name, registry.load(schema), lambda config: registry.load(action)(config))
 
 
 def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
@@ -91,49 +81,60 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """
     signal.signal(signal.SIGTERM, leave_on_signal)
     outlive_reader()
-    script, typed = Path(sys.argv[0]).resolve(), shlex.join(sys.argv[1:])
-    typed = " ".join([shlex.quote(os.path.relpath(sys.argv[0])), typed]).strip()
-    flags: list[str] = []
-    with one_line_errors():
-        home = str(registry.get(pipeline).conf or CONF)
-        arguments = read_flags(sys.argv[1:])
-        if not (arguments.shell_completion or arguments.hydra_help):
-            if arguments.config_path and "://" not in arguments.config_path:
-                arguments.config_path = str(script.parent / arguments.config_path)
-            names = ("config_name", "config_path", "config_dir")
-            composer = Composer(pipeline, **{name: getattr(arguments, name) for name in names})
-            opened = [composer.open_key(word) for word in arguments.overrides]
-            config = check(composer, schema, opened, multirun=arguments.multirun)
-            if arguments.help:
-                print(help_of(composer, schema, build(schema, without_hydra(config)), script))
-                return
-            if arguments.cfg in ("job", "all"):
-                show(config, schema, arguments)
-                return
-            swap = dict(zip(arguments.overrides, opened, strict=True))
-            sys.argv[1:] = [swap.get(word, word) for word in sys.argv[1:]]
-            flags = folder_flags(arguments)
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # a bug keeps its whole traceback
+    script = Path(sys.argv[0]).resolve()
+    typed = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
 
-    def main(config: DictConfig) -> None:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            launch(script, [*flags, *HydraConfig.get().overrides.task])
-            return
+    def start(config: DictConfig) -> None:
         with one_line_errors():
             built = build(schema, config)
             check_machine(built)
-            runtime = getattr(built, "runtime", None)
-            if runtime is not None and runtime.tune_process:
+            if built.runtime.tune_process:  # type: ignore[attr-defined]
                 let_threads_sleep()
-            from roformer.training.process import leave_process_group
+            from roformer.training.distributed import leave_process_group
             from roformer.training.records import COMMAND
 
             os.environ[COMMAND] = typed
             action(built)
         leave_process_group()
 
-    with groups_of(pipeline, arguments.config_path):
-        hydra.main(version_base="1.3", config_path=home, config_name=pipeline)(main)()
+    with one_line_errors():
+        arguments, parser = read_flags(sys.argv[1:])
+        if arguments.config_path and "://" not in arguments.config_path:
+            arguments.config_path = str(script.parent / arguments.config_path)
+        names = ("config_name", "config_path", "config_dir")
+        given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+        composer = Composer(pipeline, **given)
+        hydra = Hydra(script.stem, composer.loader)
+        GlobalHydra.instance().clear()
+        GlobalHydra.instance().initialize(hydra)
+        command: dict[str, Any] = {"config_name": composer.config_name}
+        if arguments.shell_completion:
+            hydra.shell_completion(overrides=arguments.overrides, **command)
+            return
+        if arguments.hydra_help:
+            hydra.hydra_help(args_parser=parser, args=arguments, **command)
+            return
+        command["overrides"] = [composer.open_key(word) for word in arguments.overrides]
+        config = check(composer, schema, command["overrides"], multirun=arguments.multirun)
+        several = arguments.multirun or config.hydra.mode == RunMode.MULTIRUN
+        if arguments.help:
+            print(help_of(composer, schema, build(schema, without_hydra(config)), script))
+        elif arguments.cfg == "hydra":
+            hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
+        elif arguments.cfg:
+            show(config, schema, arguments)
+        elif arguments.info:
+            hydra.show_info(arguments.info, **command)
+    if arguments.help or arguments.cfg or arguments.info:
+        return
+    if not several:
+        hydra.run(task_function=start, **command)
+        return
+    command["overrides"].append("hydra.mode=MULTIRUN")
+    flags = [
+        word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)
+    ]
+    hydra.multirun(task_function=lambda job: launch(script, flags), **command)
 
 
 def let_threads_sleep() -> None:
@@ -146,11 +147,8 @@ def let_threads_sleep() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # turns, tens of microseconds
 
 
-# --- what was typed ------------------------------------------------------------------------------
-
-
-def read_flags(words: list[str]) -> argparse.Namespace:
-    """Return Hydra's flags and the overrides.
+def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+    """Return Hydra's flags and the overrides, and the parser that reads them.
 
     Raises:
         InputError: an unknown flag, or flags that do not go together.
@@ -162,29 +160,13 @@ def read_flags(words: list[str]) -> argparse.Namespace:
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments = parser.parse_intermixed_args(words)
-    commands = {
-        "--run": arguments.run,
-        "--multirun": arguments.multirun,
-        "--cfg": arguments.cfg,
-        "--info": arguments.info,
-        "--shell-completion": arguments.shell_completion,
-    }
-    given = [flag for flag, value in commands.items() if value]
+    commands = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} do not go together: give one of them")
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve is of --cfg: give both, or leave it out")
-    return arguments
-
-
-def folder_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the flags that name config files, for the jobs of a multirun."""
-    flags = {
-        "--config-name": arguments.config_name,
-        "--config-path": arguments.config_path,
-        "--config-dir": arguments.config_dir and os.path.abspath(arguments.config_dir),
-    }
-    return [word for flag, value in flags.items() if value for word in (flag, value)]
+    return arguments, parser
 
 
 def check(
@@ -213,38 +195,31 @@ def show(config: DictConfig, schema: type[Any], arguments: argparse.Namespace) -
     Raises:
         InputError: `--package` names nothing of it.
     """
-    hydra_part = config.hydra
-    content: Any = OmegaConf.create(plain_in_full(build(schema, without_hydra(config))))
-    if arguments.cfg == "all":
-        content = OmegaConf.create({"hydra": hydra_part, **content})
+    hydra_part = {"hydra": config.hydra} if arguments.cfg == "all" else {}
+    content: Any = OmegaConf.create(hydra_part | plain(build(schema, without_hydra(config))))
     package = arguments.package if arguments.package != "_global_" else None
     if package:
         content = OmegaConf.select(content, package)
         if content is None:
             raise InputError(f"--package={package}: there is nothing of this name in the config")
-    if not isinstance(content, Container):
-        print(content)
-        return
-    if arguments.resolve:
+        print(f"# @package {package}")
+    if isinstance(content, Container) and arguments.resolve:
         OmegaConf.resolve(content)
-    print(f"# @package {package}\n" if package else "", OmegaConf.to_yaml(content), sep="", end="")
+    print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
 
 
 def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) -> str:
     """Return what a pipeline does, its config groups with their options, its keys, and examples."""
-    command = f"python {os.path.relpath(script)}"
-    groups = composer.groups()
-    width = max(map(len, groups))
-    about = " ".join((schema.__doc__ or "").split())
+    command, groups = f"python {os.path.relpath(script)}", composer.groups()
     lines = []
     for group, chosen in sorted(groups.items()):
         mine = chosen if isinstance(chosen, list) else [chosen]
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
-        lines.append(f"  {group:<{width}}  {listed}")
-    options = "\n".join(lines)
+        lines.append(f"  {group:<{max(map(len, groups))}}  {listed}")
+    options, keys = "\n".join(lines), "\n".join(describe(schema, config))
     recipes = composer.options("recipe")
     smallest = "smoke" if "smoke" in recipes else recipes[0]
-    return f"""{about}
+    return f"""{" ".join((schema.__doc__ or "").split())}
 
 {command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]
 
@@ -252,7 +227,7 @@ Config groups (* is the default):
 {options}
 
 Keys with type, range, and the value that this command line gives:
-{describe(schema, config)}
+{keys}
 
 Examples:
   {command} recipe={smallest} tracker=none
@@ -276,7 +251,12 @@ def check_machine(config: Any) -> None:
     """
     for key in ("runs_dir", "cache_dir"):
         folder = Path(getattr(config.runtime, key))
-        if problem := unusable(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            problem = "" if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            problem = f"cannot be made ({getattr(error, 'strerror', None) or error})"
+        if problem:
             raise InputError(f"runtime.{key}={folder} {problem}: choose another folder")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     through_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ
@@ -284,8 +264,8 @@ def check_machine(config: Any) -> None:
     if processes > 1 and through_accelerate and not on_cpu and config.runtime.device != "cpu":
         import torch
 
-        rank = os.environ.get("LOCAL_RANK", "0")
-        require_gpus(processes, torch.accelerator.device_count(), tell=rank == "0")
+        first = os.environ.get("LOCAL_RANK", "0") == "0"
+        require_gpus(processes, torch.accelerator.device_count(), tell=first)
 
 
 def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
@@ -301,16 +281,7 @@ def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
     raise SystemExit(2)
 
 
-def unusable(folder: Path) -> str | None:
-    """Make a folder; return why it can't be made or written to, None where it can."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        return f"cannot be made ({getattr(error, 'strerror', None) or error})"
-    return None if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
-
-
-def launch(script: Path, words: list[str]) -> None:
+def launch(script: Path, flags: list[str]) -> None:
     """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
 
     So jobs share no state, wherever Hydra's launcher starts them: here or on SLURM.
@@ -325,6 +296,7 @@ def launch(script: Path, words: list[str]) -> None:
         command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
         command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
         command += ["--dynamo_backend", "no"]
-    done = subprocess.run([*command, str(script), *words], cwd=Path.cwd())
+    words = [str(script), *flags, *HydraConfig.get().overrides.task]
+    done = subprocess.run([*command, *words], cwd=Path.cwd())
     if done.returncode not in (0, DIVERGED):
         raise SystemExit(done.returncode)

@@ -15,14 +15,14 @@ DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
 PEER_LOST = 4
 """Exit code of a process that another one of its run left alone."""
+ROOM, ALLOW = "make room", "allow it or choose another folder"
 REMEDIES = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: ROOM,
     errno.EROFS: "make it writable or choose another folder",
-    errno.EACCES: "allow it or choose another folder",
-    errno.EPERM: "allow it or choose another folder",
+    errno.EACCES: ALLOW,
+    errno.EPERM: ALLOW,
 }
-"""Advice by errno of an OSError."""
 
 
 class InputError(ValueError):
@@ -62,11 +62,8 @@ def one_line_errors() -> Iterator[None]:
         if error.errno not in REMEDIES:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
-        _leave(
-            f"error: {error.strerror}{where}: {REMEDIES[error.errno]} and start the same command "
-            "again; earlier checkpoints are intact",
-            1,
-        )
+        what = f"{error.strerror}{where}: {REMEDIES[error.errno]}"
+        _leave(f"error: {what} and start the same command again; earlier checkpoints are intact", 1)
 
 
 def _leave(line: str, code: int) -> NoReturn:
@@ -89,6 +86,4 @@ def one_line(message: str) -> str:
     """Return a message with unprintable characters escaped and, if it is long, its middle cut out."""
     if len(message) > LONGEST:
         message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
-    if message.isprintable():
-        return message
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

@@ -3,8 +3,6 @@
 What is not as it was written is a ValueError with the reason: the caller knows what the file was for.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def check_shape(shape: Any, content: object) -> None:
-    """Check that content has a shape: nothing is converted.
-
-    Args:
-        shape: a type, mostly a TypedDict; other keys may be there.
-        content: plain data.
-
-    Raises:
-        ValueError: says which key is missing or wrong.
-    """
+    """Raise ValueError, with the key, where content has not the shape of a type, mostly a TypedDict."""
     try:
         _adapter(shape).validate_python(content, strict=True)
     except ValidationError as error:

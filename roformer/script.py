@@ -39,13 +39,7 @@ def script(*, prints: bool = False) -> Callable[[Callable[[], None]], Callable[[
 
 
 class Arguments(argparse.ArgumentParser):
-    """The arguments of a script; a mistake in them is one line.
-
-    Args:
-        text: what `--help` says first.
-        device: whether there is a `--device`, the best one unless given.
-        threads: whether there are `--threads`.
-    """
+    """The arguments of a script, with `--device` and `--threads` if asked for; a mistake is one line."""
 
     def __init__(self, text: str | None, *, device: bool = False, threads: bool = False):
         super().__init__(description=text)
@@ -63,13 +57,12 @@ class Arguments(argparse.ArgumentParser):
 def at_least(least: int) -> Callable[[str], int]:
     """Return the type of an argument that is an integer with a lower limit."""
 
-    def number(text: str) -> int:
+    def integer(text: str) -> int:
         if int(text) < least:
             raise argparse.ArgumentTypeError(f"give at least {least}, not {text}")
         return int(text)
 
-    number.__name__ = "integer"
-    return number
+    return integer
 
 
 def leave_on_signal(number: int, frame: object) -> None:

@@ -14,11 +14,10 @@ from roformer.errors import InputError
 from roformer.pipelines import registry
 from roformer.pipelines.run import changed, resolve
 from roformer.training import checkpoint
+from roformer.training.distributed import open_accelerator, say
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
-from roformer.training.ranks import say
 from roformer.training.records import RunFolder
-from roformer.training.sharding import open_accelerator
 from roformer.training.state import restore
 from roformer.training.task import Opened, Settings, Task
 from roformer.training.tracking import NoTracker

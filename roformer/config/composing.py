@@ -6,24 +6,24 @@ with its recipes; of the folders that its registry entry shares with others; and
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
+from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -35,54 +35,19 @@ from roformer.pipelines import registry
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
-class PipelineGroups(SearchPathPlugin):
-    """Hydra's own hook for more folders of config groups: those of the pipeline that is composed."""
-
-    before: ClassVar[list[Path]] = []
-    after: ClassVar[list[Path]] = []
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Put folders before and after the one that has the pipeline's YAML."""
-        for folder in self.before:
-            search_path.prepend("pipeline", f"file://{folder}", "main")
-        for folder in self.after:
-            search_path.append("pipeline", f"file://{folder}")
-
-
-Plugins.instance().register(PipelineGroups)
-
-
-@contextmanager
-def groups_of(pipeline: str, config_path: str | None = None) -> Iterator[None]:
-    """Let Hydra look for a pipeline's own config groups while it makes a search path.
-
-    Args:
-        pipeline: its name.
-        config_path: stands in for `conf/`.
-
-    Raises:
-        InputError: there is no such pipeline.
-    """
-    entry = registry.get(pipeline)
-    home = Path(config_path or entry.conf or CONF).absolute()
-    found = [home / "pipelines" / name for name in (pipeline, *entry.groups)]
-    found += [CONF / "pipelines" / group for group in entry.groups] if entry.conf else []
-    PipelineGroups.before = [folder for folder in found if folder.is_dir()]
-    PipelineGroups.after = [CONF] if entry.conf and not config_path else []
-    try:
-        yield
-    finally:
-        PipelineGroups.before = PipelineGroups.after = []
-
-
-def compose(config_name: str, overrides: Sequence[str]) -> DictConfig:
+def compose(pipeline: str, overrides: Sequence[str]) -> DictConfig:
     """Return the composed config of a pipeline.
 
     Raises:
         InputError: an unknown group or option (the valid ones are listed), or a malformed override.
     """
-    composer = Composer(config_name)
+    composer = _composer(pipeline)
     return without_hydra(composer.compose([composer.open_key(word) for word in overrides]))
+
+
+@cache
+def _composer(pipeline: str) -> Composer:
+    return Composer(pipeline)
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
@@ -92,8 +57,47 @@ def without_hydra(config: DictConfig) -> DictConfig:
     return config
 
 
+class Loader(ConfigLoaderImpl):
+    """Hydra's loader; a file that several configs are composed of is read once."""
+
+    def __init__(self, search_path: ConfigSearchPath) -> None:
+        super().__init__(search_path)
+        self.files = CachingConfigRepository(self.repository)
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> Any:
+        if any("searchpath" in override for override in overrides):
+            return super()._parse_overrides_and_create_caching_repo(config_name, overrides)
+        parsed, copies = OverridesParser.create().parse_overrides(overrides), Copies(self.files)
+        self._process_config_searchpath(config_name, parsed, copies)
+        return parsed, copies
+
+
+class Copies(CachingConfigRepository):
+    """Copies of the files that were read, for one config: Hydra merges into them."""
+
+    def __init__(self, files: CachingConfigRepository) -> None:
+        self.delegate, self.cache = files, {}
+
+    def load_config(self, config_path: str) -> Any:
+        if config_path not in self.cache:
+            self.cache[config_path] = deepcopy(self.delegate.load_config(config_path))
+        return self.cache[config_path]
+
+
 class Composer:
-    """A pipeline's config files, and those that the user adds."""
+    """A pipeline's config files, and those that the user adds with Hydra's flags.
+
+    Args:
+        pipeline: its name in the registry.
+        config_name: the file to start from; None: the pipeline's.
+        config_path: replaces `conf/`.
+        config_dir: a folder more.
+
+    Raises:
+        InputError: there is no such folder or pipeline.
+    """
 
     def __init__(
         self,
@@ -103,30 +107,25 @@ class Composer:
         config_path: str | None = None,
         config_dir: str | None = None,
     ) -> None:
-        """Open the folders.
-
-        Args:
-            pipeline: its name in the registry.
-            config_name: the file to start from; None: the pipeline's.
-            config_path: replaces `conf/`.
-            config_dir: a folder more.
-
-        Raises:
-            InputError: there is no such folder or pipeline.
-        """
-        self.pipeline = pipeline
-        self.config_name = config_name or pipeline
-        self.home = Path(config_path or registry.get(pipeline).conf or CONF)
-        with groups_of(pipeline, config_path):
-            search_path = create_config_search_path(config_path or str(self.home))
+        entry = registry.get(pipeline)
+        self.pipeline, self.config_name = pipeline, config_name or pipeline
         for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
             if folder and "://" not in folder and not Path(folder).is_dir():
                 raise InputError(f"{flag}={folder} is no folder: give one with config files")
-        if config_dir:  # where Hydra puts it too
-            anchor = SearchPathQuery(provider="schema")
-            search_path.prepend("command-line", f"file://{os.path.abspath(config_dir)}", anchor)
+        self.home = Path(config_path or entry.conf or CONF).absolute()
+        path = create_config_search_path(config_path or str(self.home))
+        own = [self.home / "pipelines" / name for name in (pipeline, *entry.groups)]
+        own += [CONF / "pipelines" / group for group in entry.groups] if entry.conf else []
+        for place in filter(Path.is_dir, own):
+            path.prepend("pipeline", f"file://{place}", "main")
+        schema = SearchPathQuery(provider="schema")
+        if entry.conf and not config_path:
+            path.prepend("pipeline", f"file://{CONF}", schema)
+        if config_dir:
+            path.prepend("command-line", f"file://{Path(config_dir).absolute()}", schema)
+        version.setbase("1.3")
         setup_globals()
-        self.loader = ConfigLoaderImpl(search_path)
+        self.loader = Loader(path)
 
     def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Return the config with Hydra's own part.
@@ -138,6 +137,11 @@ class Composer:
             return self._load(overrides, mode)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
             raise InputError(self._explain(overrides, error)) from error
+
+    def _load(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
+        return self.loader.load_configuration(
+            self.config_name, list(overrides), mode, from_shell=False
+        )
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
         """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed.
@@ -159,8 +163,7 @@ class Composer:
 
     def groups(self) -> dict[str, Any]:
         """Return the pipeline's config groups with the options that it chooses by itself."""
-        choices = self._load([], RunMode.RUN).hydra.runtime.choices
-        own = {str(group): option for group, option in choices.items()}
+        own = dict(self._load([], RunMode.RUN).hydra.runtime.choices)
         # Hydra does not list a group of which several options are chosen.
         defaults = yaml.safe_load((self.home / f"{self.pipeline}.yaml").read_text())["defaults"]
         for default in defaults:
@@ -176,31 +179,25 @@ class Composer:
         """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
 
         Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
-        the strict rebuild refuses unknown ones, with the list of valid keys.
+        the typed config refuses unknown ones, with the list of valid keys.
 
         Raises:
             InputError: a group written with dots, which would change its label and nothing else; or a
                 folder that Hydra would make and nothing would be written to.
         """
         key, equals, value = override.partition("=")
-        if key.lstrip("+~") == "hydra.run.dir":
+        bare = key.lstrip("+~")
+        if bare == "hydra.run.dir":
             raise InputError(
                 f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
             )
-        group = key.lstrip("+~").replace(".", "/")
-        if equals and "/" in group and group not in override and self.options(group):
-            listed = ", ".join(near_first(value, self.options(group)))
+        group = bare.replace(".", "/")
+        if equals and group != bare and (options := self.options(group)):
+            listed = ", ".join(near_first(value, options))
             raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
-        if not equals or not key[:1].isalpha() or key.startswith("hydra") or self.options(key):
-            return override
-        if "/" in key or "@" in key:  # a group that does not exist: Hydra says so
-            return override
-        return f"++{override}"
-
-    def _load(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
-        return self.loader.load_configuration(
-            self.config_name, list(overrides), mode, from_shell=False
-        )
+        # What has a slash or @ is a group; where there is none, Hydra says so.
+        leave = not equals or not key[:1].isalpha() or key.startswith("hydra") or set("/@") & {*key}
+        return override if leave or self.options(key) else f"++{override}"
 
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
         """Return what is wrong with the overrides, in words of Hydra where no better ones are known."""
@@ -209,7 +206,8 @@ class Composer:
             if not equals and not key.startswith("~"):
                 return f"{override}: what is set is written key=value or group=option"
             group = key.lstrip("+").partition("@")[0]
-            if not equals or not (self.options(group) or "/" in group):
+            options = self.options(group)
+            if not equals or not (options or "/" in group):
                 continue
             try:
                 own = list(self.groups())
@@ -218,12 +216,10 @@ class Composer:
             if group not in own:
                 listed = ", ".join(near_first(group, own))
                 return f"{override.lstrip('+')}: {self.pipeline} has no config group {group}; it has {listed}"
-            options = self.options(group)
-            for one in value.strip("[]").split(","):
-                if one.strip() not in (*options, "null"):
-                    return self._no_option(group, one.strip())
+            for one in map(str.strip, value.strip("[]").split(",")):
+                if one not in (*options, "null"):
+                    listed = ", ".join(near_first(one, options))
+                    return (
+                        f"{group}={one}: {self.pipeline} has no such option; choose one of {listed}"
+                    )
         return " ".join(re.split("Config search path|See https://", str(error))[0].split())
-
-    def _no_option(self, group: str, option: str) -> str:
-        listed = ", ".join(near_first(option, self.options(group)))
-        return f"{group}={option}: {self.pipeline} has no such option; choose one of {listed}"

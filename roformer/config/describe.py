@@ -8,86 +8,73 @@ import inspect
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
 
-BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+from roformer.config.build import hints_of
+
 WIDTH = 100
+BOUNDS = {
+    "exclusiveMinimum": ">",
+    "minimum": ">=",
+    "exclusiveMaximum": "<",
+    "maximum": "<=",
+    "pattern": "matching",
+    "multipleOf": "a multiple of",
+}
 
 
-def describe(schema: type[Any], config: Any) -> str:
-    """Return every key of a config: `training.steps  integer > 0 = 600` and what it means.
+def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the lines of every key of a config: `training.steps  integer > 0 = 600` and what it means.
 
     Where a section is of several kinds, the keys of the chosen one come first, and those of the others
     behind their kind.
 
     Args:
-        schema: the dataclass.
-        config: an instance, whose values are shown.
+        cls: the dataclass.
+        config: an instance, whose values are shown; None: the defaults.
+        prefix: of the keys, with its dot.
     """
-    return "\n".join(_section(schema, config, ""))
-
-
-def plain_in_full(config: Any) -> dict[str, Any]:
-    """Return a config as plain data with all keys, also those that a record leaves out at their default."""
-    content: dict[str, Any] = TypeAdapter(Any).dump_python(dataclasses.asdict(config), mode="json")
-    return content
-
-
-def _section(schema: type[Any], config: Any, prefix: str) -> Iterator[str]:
-    """Yield the lines of a section's keys; `config` is an instance, or None of a kind not chosen."""
-    meanings = _meanings(schema)
-    hints = typing.get_type_hints(schema, include_extras=True)
-    for field in dataclasses.fields(schema):
-        key = f"{prefix}{field.name}"
-        value = getattr(config, field.name) if config is not None else _default(field)
-        members = _members(hints[field.name])
-        sections: list[Any] = [one for one in members if dataclasses.is_dataclass(one)]
-        if not sections:
-            shown = "" if value is dataclasses.MISSING else f" = {_value(value)}"
-            yield f"  {key}  {_type(hints[field.name])}{shown}"
-            yield from _indented(meanings.get(field.name, ""))
-            continue
-        chosen: Any = type(value) if type(value) in sections else None
+    meanings = _meanings(cls)
+    for field in dataclasses.fields(cls):
+        key, hint = f"{prefix}{field.name}", hints_of(cls)[field.name]
+        # pydantic keeps a default with constraints within its own description of the field
+        default = getattr(field.default, "default", field.default)
+        value = default if config is None else getattr(config, field.name)
+        sections: list[Any] = [one for one in _members(hint) if dataclasses.is_dataclass(one)]
+        chosen = type(value) if type(value) in sections else None
         if chosen is None:
-            yield f"  {key} = {_value(value)}"
-            yield from _indented(meanings.get(field.name, ""))
+            told = "" if sections else f"  {_type(TypeAdapter(hint).json_schema())}"
+            shown = "" if value is dataclasses.MISSING else f" = {_value(value)}"
+            yield f"  {key}{told}{shown}"
+            yield from _wrapped(meanings.get(field.name, ""), " " * 6, " " * 6)
         for section in sorted(sections, key=lambda one: one is not chosen):
-            kind = f"kind={_kind(section)}"
-            several = f", {kind}" if section is chosen else f", if {kind}"
-            yield from _heading(f"{key}{several if len(sections) > 1 else ''}:", section)
-            yield from _section(section, value if section is chosen else None, f"{key}.")
+            title = key
+            if len(sections) > 1:
+                title += f", {'' if section is chosen else 'if '}kind={section.kind}"
+            about = inspect.cleandoc(section.__doc__).partition("\n\n")[0]
+            yield ""
+            yield from _wrapped(f"{title}: {about}", "", "  ")
+            yield from describe(section, value if section is chosen else None, f"{key}.")
 
 
-def _heading(title: str, section: type[Any]) -> Iterator[str]:
-    about = inspect.cleandoc(section.__doc__ or "").partition("\n\n")[0]
-    yield ""
-    yield from textwrap.wrap(f"{title} {' '.join(about.split())}", WIDTH, subsequent_indent="  ")
-
-
-def _indented(meaning: str) -> list[str]:
+def _wrapped(text: str, first: str, later: str) -> list[str]:
     return textwrap.wrap(
-        " ".join(meaning.split()), WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
+        " ".join(text.split()), WIDTH, initial_indent=first, subsequent_indent=later
     )
 
 
-def _meanings(schema: type[Any]) -> dict[str, str]:
+def _meanings(cls: type[Any]) -> dict[str, str]:
     """Return field → the docstring below it, those of base classes included."""
     found: dict[str, str] = {}
-    for base in reversed(schema.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        (cls,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(cls, ast.ClassDef)
-        for field, after in zip(cls.body, cls.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-            ):
-                found[field.target.id] = str(after.value.value)
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        tree: Any = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        for field, after in pairwise(tree.body[0].body):
+            match field, after:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = text
     return found
 
 
@@ -100,56 +87,38 @@ def _members(hint: Any) -> list[Any]:
     return [hint]
 
 
-def _kind(section: type[Any]) -> str:
-    return next((str(f.default) for f in dataclasses.fields(section) if f.name == "kind"), "")
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    default = field.default
-    # pydantic keeps a default with constraints within its own description of the field
-    return getattr(default, "default", default)
-
-
 def _value(value: Any) -> str:
     """Return a value as it is typed on the command line."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(one) for one in value)}]"
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+        case Mapping():
+            return f"{{{', '.join(map(str, value))}}}"
     if dataclasses.is_dataclass(value):
         return f"{{{', '.join(f'{k}: {_value(v)}' for k, v in vars(value).items())}}}"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(map(str, value))}}}"
     return str(value)
 
 
-def _type(hint: Any) -> str:
-    """Return a leaf's type and range: `integer > 0 or null`."""
-    return _told(TypeAdapter(hint).json_schema())
-
-
-def _told(schema: Mapping[str, Any], defined: Mapping[str, Any] | None = None) -> str:
-    defined = defined or schema.get("$defs", {})
-    if reference := schema.get("$ref"):
-        return str(reference).rpartition("/")[2]
-    if branches := schema.get("anyOf"):
-        return " or ".join(_told(branch, defined) for branch in branches)
-    if "const" in schema:
-        return _value(schema["const"])
-    if "enum" in schema:
-        return "|".join(map(_value, schema["enum"]))
-    told = str(schema.get("type", "any"))
-    if told == "array":
-        items = schema.get("prefixItems")
-        one = _told(schema["items"], defined) if isinstance(schema.get("items"), dict) else "any"
-        told = f"[{', '.join(_told(i, defined) for i in items)}]" if items else f"list of {one}"
-    if told == "object" and isinstance(schema.get("additionalProperties"), dict):
-        told = f"mapping to {_told(schema['additionalProperties'], defined)}"
+def _type(schema: Any) -> str:
+    """Return what pydantic's JSON schema of a key says: `integer > 0 or null`."""
+    match schema:
+        case {"$ref": name}:
+            return str(name).rpartition("/")[2]
+        case {"anyOf": branches}:
+            return " or ".join(map(_type, branches))
+        case {"const": value}:
+            return _value(value)
+        case {"enum": values}:
+            return "|".join(map(_value, values))
+        case {"prefixItems": items}:
+            return f"[{', '.join(map(_type, items))}]"
+        case {"items": item}:
+            return f"list of {_type(item)}"
+        case {"additionalProperties": value}:
+            return f"mapping to {_type(value)}"
     bounds = [f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema]
-    if "pattern" in schema:
-        bounds.append(f"matching {schema['pattern']}")
-    if "multipleOf" in schema:
-        bounds.append(f"a multiple of {schema['multipleOf']}")
-    return " ".join([told, " and ".join(bounds)]).strip()
+    return f"{schema.get('type', 'any')} {' and '.join(bounds)}".rstrip()

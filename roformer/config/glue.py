@@ -6,55 +6,49 @@ it is a run (`FinetuneConfig`), whose config stands in its record.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from roformer.config.schema import (
-    Commit,
     EpochsTraining,
     FinetuningConfig,
-    Label,
     LocalFiles,
-    Name,
     OptimizerConfig,
-    Repository,
     RunConfig,
-    Seed,
 )
-from roformer.config.typed import schema
+from roformer.config.typed import Commit, Config, Label, Name, Repository, Rules, Seed
 
+T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 Column = str | NonNegativeInt
 """A column of a .tsv file: its name in the header, or its number in a file without one."""
+OneOrTwo = Annotated[list[T], Field(min_length=1, max_length=2)]
 
-# --- tasks ---------------------------------------------------------------------------------------
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
-@schema
-class TaskFiles:
+OneOrMore = Annotated[list[T], BeforeValidator(_several), Field(min_length=1)]
+"""Values to go through; one value stands for a list of one."""
+
+
+class TaskFiles(Config):
     """The files of a task in the official GLUE folder."""
 
     folder: Name
-    texts: Annotated[list[Column], Field(min_length=1, max_length=2)]
+    texts: OneOrTwo[Column]
     """Columns of the texts in train.tsv and dev.tsv; numbers say that there is no header."""
     label: Column
-    test_texts: Annotated[list[Column], Field(min_length=1, max_length=2)] | None = None
+    test_texts: OneOrTwo[Column] | None = None
     """Columns of the texts in test.tsv; null: the same."""
 
 
-@schema
-class TaskConfig:
+class TaskConfig(Config):
     """A task of one text or two: classification into `labels`, or regression within `scores`."""
 
-    texts: Annotated[list[Name], Field(min_length=1, max_length=2)]
+    texts: OneOrTwo[Name]
     """Columns of the texts on the Hub."""
     labels: Annotated[list[Name], Field(min_length=2)] | None = None
     """Names of the classes in the order of their numbers (the Hub's)."""
@@ -68,36 +62,30 @@ class TaskConfig:
     submission: Literal["number", "name", "score"] = "number"
     """The GLUE server's format of a prediction."""
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.labels is None) == (self.scores is None):
-            raise ValueError("give labels (classification) or scores (regression), one of the two")
-        correlations = {"pearson", "spearman"}
-        wrong = [m for m in self.metrics if (m in correlations) != (self.labels is None)]
-        if wrong:
-            kind = "regression" if self.labels is None else "classification"
-            raise ValueError(f"metrics {', '.join(wrong)} do not fit a {kind}")
-        if "f1" in self.metrics and len(self.labels or ()) != 2:
-            raise ValueError("f1 is that of the second of two labels: give two, or leave f1 out")
-        if len(self.files.texts) != len(self.texts):
-            raise ValueError(
-                f"files.texts={self.files.texts} and texts={self.texts} differ in number"
-            )
-        return self
+    def rules(self) -> Rules:
+        labels, texts = self.labels, self.texts
+        yield (
+            (labels is None) == (self.scores is None),
+            "give labels (classification) or scores (regression), one of the two",
+        )
+        kind = "regression" if labels is None else "classification"
+        wrong = [m for m in self.metrics if (m in ("pearson", "spearman")) != (labels is None)]
+        yield wrong, f"metrics {', '.join(wrong)} do not fit a {kind}"
+        yield (
+            "f1" in self.metrics and len(labels or ()) != 2,
+            "f1 is that of the second of two labels: give two, or leave f1 out",
+        )
+        told = f"files.texts={self.files.texts} and texts={texts} differ in number"
+        yield len(self.files.texts) != len(texts), told
 
 
-# --- data ----------------------------------------------------------------------------------------
-
-
-@schema
-class GlueData:
+class GlueData(Config):
     """Base class of the sources."""
 
     max_train_examples: PositiveInt | None = None
     """Train on no more than this many examples, drawn once and for all."""
 
 
-@schema
 class BuiltinGlue(GlueData):
     """Six tasks made from templates, in which word order decides; `roformer.data.toy.glue`."""
 
@@ -107,14 +95,12 @@ class BuiltinGlue(GlueData):
     """For each validation part."""
 
 
-@schema
 class FilesGlue(GlueData, LocalFiles):
     """The official GLUE folder: one folder a task with train.tsv, dev.tsv and test.tsv."""
 
     kind: Literal["files"] = "files"
 
 
-@schema
 class HubGlue(GlueData):
     """GLUE on the Hugging Face Hub."""
 
@@ -125,24 +111,13 @@ class HubGlue(GlueData):
 
 Glue = Annotated[BuiltinGlue | FilesGlue | HubGlue, Field(discriminator="kind")]
 
-# --- pipelines -----------------------------------------------------------------------------------
 
-
-def _several(value: Any) -> Any:
-    """Let one value stand for a list of one."""
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-@schema
 class SweptOptimizer(OptimizerConfig):
     """AdamW at one learning rate or several."""
 
-    learning_rate: Annotated[  # type: ignore[assignment]
-        list[PositiveFloat], BeforeValidator(_several), Field(min_length=1)
-    ]
+    learning_rate: OneOrMore[PositiveFloat]  # type: ignore[assignment]
 
 
-@schema
 class EpochsConfig(EpochsTraining):
     """Epochs by the size of the task."""
 
@@ -151,7 +126,6 @@ class EpochsConfig(EpochsTraining):
     small_task_examples: PositiveInt = 10_000
 
 
-@schema
 class _Finetuning(FinetuningConfig):
     """Base class of a grid and its cells."""
 
@@ -160,7 +134,6 @@ class _Finetuning(FinetuningConfig):
     training: EpochsConfig
 
 
-@schema
 class FinetuneConfig(_Finetuning, RunConfig):
     """One cell: one task, one learning rate, one seed."""
 
@@ -170,11 +143,10 @@ class FinetuneConfig(_Finetuning, RunConfig):
         return name
 
 
-@schema
 class GlueConfig(_Finetuning):
     """A grid: the product of tasks, learning rates and seeds (paper, section 4.3)."""
 
-    seed: Annotated[list[Seed], BeforeValidator(_several), Field(min_length=1)]
+    seed: OneOrMore[Seed]
     optimizer: SweptOptimizer
     pretraining: tuple[str, ...] = ()
     """Overrides of the pre-training that init_from=auto starts from."""

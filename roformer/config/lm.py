@@ -6,25 +6,14 @@ tokens of pre-training.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
-from roformer.config.schema import (
-    BlocksTraining,
-    FixedInitConfig,
-    Fraction,
-    LocalFiles,
-    Name,
-    RunConfig,
-    Text,
-)
-from roformer.config.typed import schema
-
-# --- model ---------------------------------------------------------------------------------------
+from roformer.config.schema import BlocksTraining, FixedInitConfig, LocalFiles, RunConfig, Text
+from roformer.config.typed import Config, Fraction, Name, Rules
 
 
-@schema
 class CausalConfig(FixedInitConfig):
     """A decoder alone (GPT-2's block; Radford et al. 2019): a token sees itself and those before it."""
 
@@ -34,17 +23,12 @@ class CausalConfig(FixedInitConfig):
     def causal(self) -> bool:
         return True
 
-    @model_validator(mode="after")
-    def _causal_position(self) -> Self:
-        self.position.check_causal()
-        return self
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield from self.position.causal_rules()
 
 
-# --- bytes ---------------------------------------------------------------------------------------
-
-
-@schema
-class ByteData:
+class ByteData(Config):
     """Base class of the texts read as bytes: train, then valid, then test, each one stretch of it."""
 
     valid_fraction: Fraction = 0.05
@@ -52,24 +36,18 @@ class ByteData:
     max_bytes: PositiveInt | None = None
     """Read no more than this many bytes, the first ones."""
 
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if self.valid_fraction + self.test_fraction >= 1.0:
-            raise ValueError(
-                f"valid_fraction={self.valid_fraction} and test_fraction={self.test_fraction} leave "
-                "nothing to train on"
-            )
-        return self
+    def rules(self) -> Rules:
+        valid, test = self.valid_fraction, self.test_fraction
+        told = f"valid_fraction={valid} and test_fraction={test} leave nothing to train on"
+        yield valid + test >= 1.0, told
 
 
-@schema
 class BuiltinBytes(ByteData):
     """English documentation: the docstrings of the pinned scientific packages."""
 
     kind: Literal["bytes_builtin"] = "bytes_builtin"
 
 
-@schema
 class FileBytes(ByteData, LocalFiles):
     """Local .txt, .gz, .zip or .jsonl(.gz): a file, a folder or a glob."""
 
@@ -80,7 +58,6 @@ class FileBytes(ByteData, LocalFiles):
     """The column of .jsonl rows with the text."""
 
 
-@schema
 class Enwik8(ByteData):
     """The first 10^8 bytes of the English Wikipedia of 2006 (Hutter Prize), downloaded once."""
 
@@ -94,10 +71,6 @@ class Enwik8(ByteData):
 Bytes = Annotated[BuiltinBytes | FileBytes | Enwik8, Field(discriminator="kind")]
 
 
-# --- training ------------------------------------------------------------------------------------
-
-
-@schema
 class CausalTraining(BlocksTraining):
     """The loop of language modelling."""
 
@@ -109,22 +82,19 @@ class CausalTraining(BlocksTraining):
         """The largest multiple of the sequence length that is read."""
         return max(self.longer, default=1)
 
-    @model_validator(mode="after")
-    def _longer(self) -> Self:
-        if any(self.longest % multiple for multiple in self.longer):
-            raise ValueError(
-                f"training.longer={list(self.longer)}: each must divide the largest, so that the same "
-                "text is read at every length, as [2,4] do"
-            )
-        if self.valid_sequences < self.longest:
-            raise ValueError(
-                f"training.valid_sequences={self.valid_sequences} blocks do not hold one of "
-                f"{self.longest} times the length (training.longer): raise it"
-            )
-        return self
+    def rules(self) -> Rules:
+        yield (
+            any(self.longest % multiple for multiple in self.longer),
+            f"training.longer={list(self.longer)}: each must divide the largest, so that the same text is "
+            "read at every length, as [2,4] do",
+        )
+        yield (
+            self.valid_sequences < self.longest,
+            f"training.valid_sequences={self.valid_sequences} blocks do not hold one of {self.longest} "
+            "times the length (training.longer): raise it",
+        )
 
 
-@schema
 class LanguageModelConfig(RunConfig):
     """Base class of both pipelines."""
 
@@ -132,14 +102,12 @@ class LanguageModelConfig(RunConfig):
     training: CausalTraining
 
 
-@schema
 class CharLMConfig(LanguageModelConfig):
     """Byte-level language modelling (paper, section 4.4)."""
 
     data: Bytes
 
 
-@schema
 class CausalLMConfig(LanguageModelConfig):
     """Language modelling on the text, shards and vocabulary of pre-training."""
 

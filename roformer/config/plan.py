@@ -9,12 +9,11 @@ from pydantic import Field, PositiveInt
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.stages import StagesConfig
-from roformer.config.typed import schema
+from roformer.config.typed import Config
 from roformer.config.wmt import WmtConfig
 
 
-@schema
-class Devices:
+class Devices(Config):
     """Number of devices, and how well they are used."""
 
     devices: PositiveInt = 1
@@ -22,26 +21,21 @@ class Devices:
     """Share of the peak that the training is assumed to reach (MFU)."""
 
 
-@schema
 class PretrainPlan(Devices, PretrainConfig):
     """Plan of `make pretrain`."""
 
 
-@schema
 class StagesPlan(Devices, StagesConfig):
     """Plan of `make stages`."""
 
 
-@schema
 class WmtPlan(Devices, WmtConfig):
     """Plan of `make wmt`."""
 
 
-@schema
 class CharLMPlan(Devices, CharLMConfig):
     """Plan of `make charlm`."""
 
 
-@schema
 class CausalLMPlan(Devices, CausalLMConfig):
     """Plan of `make clm`."""

@@ -1,12 +1,8 @@
 """The keys of a run as typed dataclasses: every key, its type, its range, its meaning.
 
-Three classes of key:
-
-* saved with the weights: `model`, read back from every checkpoint;
-* changes the result, not the weights' shape: `data`, `masking`, `optimizer`, `schedule`, `training`,
-  `seed`, `init_from`;
-* must not change the result: those marked `NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and the
-  intervals of logging. They stay out of the run id.
+Three classes of key: `model` is saved with the weights, and read back from every checkpoint; those marked
+`NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and the intervals of logging, must not change the
+result, and stay out of the run id; all others change it.
 
 The YAML files under `conf/` hold the values; a key without a default here must stand there.
 """
@@ -14,34 +10,31 @@ The YAML files under `conf/` hold the values; a key without a default here must 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from roformer.config.attention import Attention, check_attention, check_documents
+from roformer.config import typed
+from roformer.config.attention import Attention
 from roformer.config.position import Position
-from roformer.config.typed import NOT_IN_RESULT, schema
+from roformer.config.typed import (
+    NOT_IN_RESULT,
+    Config,
+    Fraction,
+    Interval,
+    Label,
+    Length,
+    Name,
+    Probability,
+    Rules,
+    Seed,
+    Share,
+)
 
-Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Name = Annotated[str, Field(min_length=1)]
-Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
-"""Part of a run id, so of a folder's name."""
-Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Length = Annotated[int, Field(ge=8)]
 Words = Literal["none", "jieba"]
-Interval = Annotated[PositiveInt, NOT_IN_RESULT]
-Resume = Annotated[bool | Literal["auto"], NOT_IN_RESULT]
 
 
-# --- text ----------------------------------------------------------------------------------------
-
-
-@schema
-class TokenizerConfig:
+class TokenizerConfig(Config):
     """WordPiece, trained on the corpus or read from somewhere."""
 
     source: Name = "train"
@@ -52,12 +45,10 @@ class TokenizerConfig:
     """Entries to train; ignored when the vocabulary is read."""
     lowercase: bool = True
     words: Words = "none"
-    """Chinese words of the vocabulary as one token each, found by `jieba`; `none`: its characters,
-    as BERT."""
+    """Chinese words as one token each, found by `jieba`; `none`: their characters, as BERT."""
 
 
-@schema
-class LocalFiles:
+class LocalFiles(Config):
     """A file, a folder or a glob of rows."""
 
     path: Name
@@ -65,24 +56,20 @@ class LocalFiles:
     """Bad rows of a file that may be skipped (counted and reported) before the run stops."""
 
 
-@schema
-class HubSource:
-    """One data set of the Hub, namespaced and pinned to a commit.
+class HubSource(Config):
+    """One data set of the Hub, namespaced and pinned to a commit."""
 
-    A null revision is looked up once, at preparation; the manifest has the commit that was found.
-    """
-
-    path: Repository
+    path: typed.Repository
     name: str | None = None
-    revision: Commit | None
+    revision: typed.Commit | None
+    """null is looked up once, at preparation; the manifest has the commit that was found."""
     split: str = "train"
     text_field: str = "text"
     rows_per_document: PositiveInt = 1
     """Consecutive rows that are joined, for data sets of one sentence a row."""
 
 
-@schema
-class TextData:
+class TextData(Config):
     """Base class of the text corpora."""
 
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -92,14 +79,12 @@ class TextData:
     """Read no more than this many documents."""
 
 
-@schema
 class BuiltinText(TextData):
     """English documentation: the docstrings of the pinned scientific packages."""
 
     kind: Literal["builtin"] = "builtin"
 
 
-@schema
 class FilesText(TextData, LocalFiles):
     """Local .txt, .jsonl(.gz) or .parquet: a file, a folder or a glob."""
 
@@ -109,7 +94,6 @@ class FilesText(TextData, LocalFiles):
     """The separator of documents in a .txt."""
 
 
-@schema
 class HubText(TextData):
     """Data sets of the Hugging Face Hub, downloaded or streamed."""
 
@@ -118,7 +102,6 @@ class HubText(TextData):
     streaming: bool = False
 
 
-@schema
 class ChineseBuiltinText(TextData):
     """Chinese legal cases made from templates; see `roformer.data.toy.cases`."""
 
@@ -133,11 +116,7 @@ Text = Annotated[
 ]
 
 
-# --- model ---------------------------------------------------------------------------------------
-
-
-@schema
-class TransformerConfig:
+class TransformerConfig(Config):
     """A stack of Transformer blocks; what is no key here is as in Vaswani et al. 2017."""
 
     name: Label
@@ -187,18 +166,13 @@ class TransformerConfig:
         """Number of these dimensions that are rotated; 0 for encodings that do not rotate."""
         return self.position.rotated_dims(self.rotated_size)
 
-    @model_validator(mode="after")
-    def _combinations(self) -> Self:
-        if self.hidden_size % self.heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}"
-            )
-        check_attention(self.attention, self.position, self.attention_dropout, self.head_dim)
-        self.position.check_model(self)
-        return self
+    def rules(self) -> Rules:
+        size, heads = self.hidden_size, self.heads
+        yield size % heads, f"hidden_size={size} is not divisible by heads={heads}"
+        yield from self.attention.model_rules(self)
+        yield from self.position.model_rules(self)
 
 
-@schema
 class FixedInitConfig(TransformerConfig):
     """A stack whose weights start with one standard deviation, as BERT's and GPT-2's."""
 
@@ -210,7 +184,6 @@ class FixedInitConfig(TransformerConfig):
         return math.sqrt(2) * self.init_std
 
 
-@schema
 class EncoderConfig(FixedInitConfig):
     """A bidirectional Transformer encoder (BERT's block; Devlin et al. 2019)."""
 
@@ -218,11 +191,7 @@ class EncoderConfig(FixedInitConfig):
     layer_norm_eps: PositiveFloat = 1e-12
 
 
-# --- masking and optimisation --------------------------------------------------------------------
-
-
-@schema
-class MaskingConfig:
+class MaskingConfig(Config):
     """Which tokens the model must predict (Devlin et al. 2019, section 3.1)."""
 
     probability: Fraction = 0.15
@@ -232,27 +201,23 @@ class MaskingConfig:
     """Share replaced by a random token; the rest stays as it is."""
     whole_word: bool = False
 
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if self.mask + self.random > 1.0:
-            raise ValueError(f"mask={self.mask} and random={self.random} add up to more than 1")
-        return self
+    def rules(self) -> Rules:
+        told = f"mask={self.mask} and random={self.random} add up to more than 1"
+        yield self.mask + self.random > 1.0, told
 
 
-@schema
-class OptimizerConfig:
+class OptimizerConfig(Config):
     """AdamW, bias-corrected (Loshchilov & Hutter 2019)."""
 
     learning_rate: PositiveFloat
     betas: tuple[Probability, Probability] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     """On matrices and tables; not on vectors: biases and norms."""
     clip_norm: PositiveFloat | None = 1.0
 
 
-@schema
-class ScheduleConfig:
+class ScheduleConfig(Config):
     """The learning rate as a function of the step; see `roformer.training.optim`."""
 
     kind: Literal["constant", "linear", "inverse_sqrt", "cosine"] = "linear"
@@ -268,34 +233,32 @@ class ScheduleConfig:
     first_update: NonNegativeInt = 0
     """Steps of the schedule that earlier stages have made."""
 
-    @model_validator(mode="after")
-    def _one_warmup(self) -> Self:
-        if self.warmup_steps is not None and self.warmup_fraction is not None:
-            raise ValueError("give warmup_steps or warmup_fraction, not both (null turns one off)")
-        if self.kind == "inverse_sqrt" and not (self.warmup_steps or self.warmup_fraction):
-            raise ValueError("inverse_sqrt needs a warm-up: set warmup_steps or warmup_fraction")
-        return self
+    def rules(self) -> Rules:
+        steps, share = self.warmup_steps, self.warmup_fraction
+        yield (
+            steps is not None and share is not None,
+            "give warmup_steps or warmup_fraction, not both (null turns one off)",
+        )
+        yield (
+            self.kind == "inverse_sqrt" and not (steps or share),
+            "inverse_sqrt needs a warm-up: set warmup_steps or warmup_fraction",
+        )
 
-    def check_steps(self, steps: int) -> None:
-        """Raise ValueError where the warm-up or the earlier stages leave nothing of a run's steps."""
-        if (self.warmup_steps or 0) >= (self.total_steps or steps):
-            raise ValueError(
-                f"schedule.warmup_steps={self.warmup_steps} leaves nothing of "
-                f"training.steps={self.total_steps or steps}"
-            )
-        last = self.first_update + steps
-        if self.total_steps is not None and last > self.total_steps:
-            raise ValueError(
-                f"schedule.total_steps={self.total_steps} ends before update {last}, the last of "
-                f"schedule.first_update + training.steps"
-            )
+    def steps_rules(self, steps: int) -> Rules:
+        """Yield that the warm-up and the earlier stages leave something of a run's steps."""
+        whole, last = self.total_steps or steps, self.first_update + steps
+        yield (
+            (self.warmup_steps or 0) >= whole,
+            f"schedule.warmup_steps={self.warmup_steps} leaves nothing of training.steps={whole}",
+        )
+        yield (
+            last > (self.total_steps or last),
+            f"schedule.total_steps={whole} ends before step {last}, the last of "
+            "schedule.first_update + training.steps",
+        )
 
 
-# --- training ------------------------------------------------------------------------------------
-
-
-@schema
-class PrecisionConfig:
+class PrecisionConfig(Config):
     """Base class of every `training`."""
 
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
@@ -303,7 +266,6 @@ class PrecisionConfig:
     before the run id, so that a record always names what ran."""
 
 
-@schema
 class IntervalsConfig(PrecisionConfig):
     """Intervals of logging, evaluation and checkpoints."""
 
@@ -313,15 +275,13 @@ class IntervalsConfig(PrecisionConfig):
     checkpoint_every: Interval
 
 
-@schema
 class LoopConfig(IntervalsConfig):
     """The keys that the loop reads."""
 
     steps: PositiveInt
-    """Updates of the weights."""
+    """Optimizer steps."""
 
 
-@schema
 class BlocksTraining(LoopConfig):
     """A loop over blocks of one length, a fixed number a batch."""
 
@@ -333,7 +293,6 @@ class BlocksTraining(LoopConfig):
     """Size of the frozen validation sample, in blocks."""
 
 
-@schema
 class TrainingConfig(BlocksTraining):
     """The loop of pre-training."""
 
@@ -345,7 +304,6 @@ class TrainingConfig(BlocksTraining):
     its own."""
 
 
-@schema
 class EpochsTraining(PrecisionConfig):
     """A loop over epochs of examples of any length."""
 
@@ -358,11 +316,7 @@ class EpochsTraining(PrecisionConfig):
     """Before the last linear layer."""
 
 
-# --- what must not change the result --------------------------------------------------------------
-
-
-@schema
-class RuntimeConfig:
+class RuntimeConfig(Config):
     """Device and speed. The same weights come out, to the order of floating-point sums; with
     dropout, to its draws, which differ between devices and numbers of processes.
     """
@@ -372,7 +326,7 @@ class RuntimeConfig:
     """Sequences a forward pass; null: a process's whole share of the batch."""
     gradient_checkpointing: bool = False
     fsdp: bool = False
-    """Shard weights, gradients and moments over the processes, see `roformer.training.sharding`."""
+    """Shard weights, gradients and moments over the processes, see `roformer.training.distributed`."""
     compile: bool = False
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""
@@ -392,8 +346,7 @@ class RuntimeConfig:
     progress: bool = True
 
 
-@schema
-class TrackerConfig:
+class TrackerConfig(Config):
     """Mirror of metrics.jsonl elsewhere; never needed.
 
     A value given here wins over wandb's environment variables, and these over the defaults.
@@ -408,11 +361,7 @@ class TrackerConfig:
     """Mode of wandb; `auto`: WANDB_MODE, else online when logged in and offline when not."""
 
 
-# --- runs ----------------------------------------------------------------------------------------
-
-
-@schema
-class CommandConfig:
+class CommandConfig(Config):
     """Base class of the config of every training command."""
 
     recipe: Label
@@ -420,28 +369,25 @@ class CommandConfig:
     data: Any
     training: PrecisionConfig
     schedule: ScheduleConfig
-    resume: Resume = "auto"
+    resume: Annotated[bool | Literal["auto"], NOT_IN_RESULT] = "auto"
     """`auto`: go on with an unfinished run of this id; true: insist on one; false: start over."""
     runtime: Annotated[RuntimeConfig, NOT_IN_RESULT] = RuntimeConfig()
     tracker: Annotated[TrackerConfig, NOT_IN_RESULT] = TrackerConfig()
 
-    @model_validator(mode="after")
-    def _training(self) -> Self:
+    def rules(self) -> Rules:
         training = self.training
-        if training.precision == "fp16" and self.runtime.device == "cpu":
-            raise ValueError("training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU")
+        yield (
+            training.precision == "fp16" and self.runtime.device == "cpu",
+            "training.precision=fp16 needs a GPU: use bf16 or fp32 on a CPU",
+        )
         if isinstance(training, BlocksTraining):
-            self.model.position.check_length(
-                training.sequence_length,
-                f"training.sequence_length={training.sequence_length}",
-                "raise it, shorten the sequences",
-            )
+            length = training.sequence_length
+            key = f"training.sequence_length={length}"
+            yield from self.model.position.length_rules(length, key)
         if isinstance(training, LoopConfig):
-            self.schedule.check_steps(training.steps)
-        return self
+            yield from self.schedule.steps_rules(training.steps)
 
 
-@schema
 class RunConfig(CommandConfig):
     """Base class of the config of every run: one seed, one optimizer."""
 
@@ -449,7 +395,6 @@ class RunConfig(CommandConfig):
     optimizer: OptimizerConfig
 
 
-@schema
 class MaskedLMConfig(RunConfig):
     """Base class of pre-training, in one run or in stages."""
 
@@ -460,7 +405,6 @@ class MaskedLMConfig(RunConfig):
     """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
 
 
-@schema
 class FinetuningConfig(CommandConfig):
     """Base class of what starts from a pre-trained encoder."""
 
@@ -477,7 +421,6 @@ class FinetuningConfig(CommandConfig):
     """Pinned revision of a Hub id."""
 
 
-@schema
 class PretrainConfig(MaskedLMConfig):
     """Masked-language-model pre-training (paper, section 4.2)."""
 
@@ -485,9 +428,14 @@ class PretrainConfig(MaskedLMConfig):
     keep_moments: bool = False
     """Take AdamW's moments from there too; false: they begin at zero."""
 
-    @model_validator(mode="after")
-    def _combinations(self) -> Self:
-        check_documents(self.model.attention, self.training.documents)
-        if self.keep_moments and self.init_from is None:
-            raise ValueError("keep_moments=true needs the run that has them: set init_from")
-        return self
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield (
+            self.training.documents == "isolate" and not self.model.attention.masks_queries,
+            "training.documents=isolate needs a mask for every query, but linear attention sums the keys "
+            "up once for all of them: choose training.documents=cross",
+        )
+        yield (
+            self.keep_moments and self.init_from is None,
+            "keep_moments=true needs the run that has them: set init_from",
+        )

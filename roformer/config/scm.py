@@ -5,29 +5,17 @@ See `roformer.config.schema` for the three classes of key.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
-from roformer.config.schema import (
-    EpochsTraining,
-    FinetuningConfig,
-    LocalFiles,
-    Probability,
-    RunConfig,
-    Seed,
-)
-from roformer.config.typed import schema
+from roformer.config.schema import EpochsTraining, FinetuningConfig, LocalFiles, RunConfig
+from roformer.config.typed import Config, Probability, Rules, Seed
 
-Pooling = Literal["mean", "cls"]
-Head = Literal["none", "dense"]
 Order = Literal["shuffled", "short_first"]
 
-# --- data ----------------------------------------------------------------------------------------
 
-
-@schema
-class TripletData:
+class TripletData(Config):
     """Base class of the sources."""
 
     max_train_triplets: PositiveInt | None = None
@@ -36,7 +24,6 @@ class TripletData:
     """The same of the validation and of the test triplets."""
 
 
-@schema
 class BuiltinTriplets(TripletData):
     """Loan cases made from templates; `roformer.data.toy.cases`."""
 
@@ -46,7 +33,6 @@ class BuiltinTriplets(TripletData):
     test_triplets: PositiveInt = 200
 
 
-@schema
 class FilesTriplets(TripletData, LocalFiles):
     """JSON lines with A, B and C, and with or without a label: one file, or a folder of splits."""
 
@@ -59,23 +45,19 @@ class FilesTriplets(TripletData, LocalFiles):
 
 Triplets = Annotated[BuiltinTriplets | FilesTriplets, Field(discriminator="kind")]
 
-# --- pipeline ------------------------------------------------------------------------------------
 
-
-@schema
-class PairConfig:
+class PairConfig(Config):
     """Pooling of two documents into one score."""
 
-    pooling: Pooling = "mean"
+    pooling: Literal["mean", "cls"] = "mean"
     """Over all tokens of the pair, padding left out, or [CLS] alone."""
-    head: Head = "none"
+    head: Literal["none", "dense"] = "none"
     """`none`: the score is linear in what is pooled (the authors); `dense`: dense layer and tanh
     first, as BERT's pooler."""
     token_types: Literal["zeros", "segments"] = "zeros"
     """All 0 even for pairs (the authors), or 1 for the second document (BERT)."""
 
 
-@schema
 class TripletTraining(EpochsTraining):
     """Epochs of triplets, two pairs each; of a pair that is too long the longer document is cut."""
 
@@ -89,7 +71,6 @@ class TripletTraining(EpochsTraining):
     look for in long ones."""
 
 
-@schema
 class ScmConfig(FinetuningConfig, RunConfig):
     """Is A closer to B or to C? Each pair is scored, and the higher score is the answer."""
 
@@ -99,15 +80,12 @@ class ScmConfig(FinetuningConfig, RunConfig):
     pair: PairConfig = PairConfig()
     training: TripletTraining
 
-    @model_validator(mode="after")
-    def _combinations(self) -> Self:
-        length = self.training.max_length
-        self.model.position.check_length(
-            length, f"training.max_length={length}", "shorten the pairs, raise the table"
+    def rules(self) -> Rules:
+        yield from super().rules()
+        length, types = self.training.max_length, self.model.token_types
+        yield from self.model.position.length_rules(length, f"training.max_length={length}")
+        yield (
+            self.pair.token_types == "segments" and types < 2,
+            f"pair.token_types=segments needs two types, and model.token_types={types}: raise it or "
+            "choose pair.token_types=zeros",
         )
-        if self.pair.token_types == "segments" and self.model.token_types < 2:
-            raise ValueError(
-                f"pair.token_types=segments needs two types, and model.token_types="
-                f"{self.model.token_types}: raise it or choose pair.token_types=zeros"
-            )
-        return self

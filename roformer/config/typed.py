@@ -1,19 +1,46 @@
-"""Strict dataclasses for the config, and marks of keys that change no result."""
+"""What every part of a config is made of: strict dataclasses with their rules, and types of values."""
 
 from __future__ import annotations
 
-from typing import TypeVar, cast, dataclass_transform
+from collections.abc import Iterator
+from typing import Annotated, dataclass_transform
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-T = TypeVar("T")
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
+Rules = Iterator[tuple[object, str]]
+"""Pairs of what must not be true and of the line that says so."""
+
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Base = Annotated[float, Field(gt=1.0)]
+Name = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
+"""Part of a run id, so of a folder's name."""
+Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Length = Annotated[int, Field(ge=8)]
+Interval = Annotated[PositiveInt, NOT_IN_RESULT]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def schema(cls: type[T]) -> type[T]:
-    """Make a class a typed, frozen dataclass that refuses unknown keys and wrong types."""
-    strict = ConfigDict(extra="forbid")
-    return cast(type[T], dataclass(config=strict, frozen=True, kw_only=True)(cls))
+class Config:
+    """Base class: a subclass is a frozen dataclass that refuses unknown keys and wrong values."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        strict = ConfigDict(extra="forbid", defer_build=True)
+        dataclass(config=strict, frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for wrong, message in self.rules():
+            if wrong:
+                raise ValueError(message)
+
+    def rules(self) -> Rules:
+        """Yield the rules between keys; the first that is broken is told."""
+        yield from ()

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from roformer.config.schema import (
-    Commit,
-    Label,
-    LoopConfig,
-    Name,
-    Probability,
-    Repository,
-    RunConfig,
-    TransformerConfig,
-)
-from roformer.config.typed import schema
-
-# --- model ---------------------------------------------------------------------------------------
+from roformer.config.schema import LoopConfig, RunConfig, TransformerConfig
+from roformer.config.typed import Commit, Config, Label, Name, Probability, Repository, Rules
 
 
-@schema
 class Seq2SeqConfig(TransformerConfig):
     """The Transformer's encoder and decoder (Vaswani et al. 2017), one embedding shared by source,
     target and output, scaled by √hidden_size where it is read."""
@@ -31,10 +19,9 @@ class Seq2SeqConfig(TransformerConfig):
     """null: as many as the encoder's `layers`."""
     activation: Literal["relu", "gelu"] = "relu"
 
-    @model_validator(mode="after")
-    def _causal_position(self) -> Self:
-        self.position.check_causal()
-        return self
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield from self.position.causal_rules()
 
     @property
     def decoder(self) -> DecoderConfig:
@@ -43,7 +30,6 @@ class Seq2SeqConfig(TransformerConfig):
         return DecoderConfig(**{**shared, "layers": self.decoder_layers or self.layers})
 
 
-@schema
 class DecoderConfig(Seq2SeqConfig):
     """The decoder of a `Seq2SeqConfig`."""
 
@@ -52,11 +38,7 @@ class DecoderConfig(Seq2SeqConfig):
         return True
 
 
-# --- data ----------------------------------------------------------------------------------------
-
-
-@schema
-class BpeConfig:
+class BpeConfig(Config):
     """Byte-pair encoding, one for both languages, learnt on the training text or read."""
 
     source: Name = "train"
@@ -67,8 +49,7 @@ class BpeConfig:
     """Merges to learn; the vocabulary is what comes out of them. Ignored when it is read."""
 
 
-@schema
-class FilterConfig:
+class FilterConfig(Config):
     """Which training pairs are left out, and counted; lengths are in BPE tokens, without the end."""
 
     max_length: PositiveInt = 250
@@ -77,8 +58,7 @@ class FilterConfig:
     """Longer side over shorter side; null: any."""
 
 
-@schema
-class ParallelData:
+class ParallelData(Config):
     """Base class of the parallel texts."""
 
     source_language: Label = "en"
@@ -89,7 +69,6 @@ class ParallelData:
     """Read no more than this many training pairs, the first ones."""
 
 
-@schema
 class BuiltinParallel(ParallelData):
     """English and German made from templates; `roformer.data.toy.translation`."""
 
@@ -99,7 +78,6 @@ class BuiltinParallel(ParallelData):
     test_pairs: PositiveInt = 500
 
 
-@schema
 class FilesParallel(ParallelData):
     """Line-aligned text: `<path>/<train>.<language>`, .gz or not."""
 
@@ -110,7 +88,6 @@ class FilesParallel(ParallelData):
     test: Name = "test"
 
 
-@schema
 class HubParallel(ParallelData):
     """A WMT set of the Hugging Face Hub."""
 
@@ -126,11 +103,8 @@ class HubParallel(ParallelData):
 
 Parallel = Annotated[BuiltinParallel | FilesParallel | HubParallel, Field(discriminator="kind")]
 
-# --- search and training -------------------------------------------------------------------------
 
-
-@schema
-class SearchConfig:
+class SearchConfig(Config):
     """Beam search; see `roformer.evaluation.beam`."""
 
     beam: PositiveInt = 4
@@ -143,7 +117,6 @@ class SearchConfig:
     max_length_extra: NonNegativeInt = 50
 
 
-@schema
 class TranslationTraining(LoopConfig):
     """The loop of translation: batches by tokens, the mean of the last checkpoints at the end."""
 
@@ -160,17 +133,14 @@ class TranslationTraining(LoopConfig):
     valid_bleu_sentences: NonNegativeInt
     """Validation sentences translated greedily at each evaluation."""
 
-    @model_validator(mode="after")
-    def _checkpoints(self) -> Self:
-        if self.steps < self.average * self.checkpoint_every:
-            raise ValueError(
-                f"average={self.average} checkpoints, one in {self.checkpoint_every} updates, are "
-                f"more than steps={self.steps} make: lower checkpoint_every or average"
-            )
-        return self
+    def rules(self) -> Rules:
+        yield (
+            self.steps < self.average * self.checkpoint_every,
+            f"average={self.average} checkpoints, one in {self.checkpoint_every} steps, are more than "
+            f"steps={self.steps} make: lower checkpoint_every or average",
+        )
 
 
-@schema
 class WmtConfig(RunConfig):
     """Translation from parallel text to a score (paper, section 4.1)."""
 
@@ -179,19 +149,14 @@ class WmtConfig(RunConfig):
     training: TranslationTraining
     search: SearchConfig = SearchConfig()
 
-    @model_validator(mode="after")
-    def _combinations(self) -> Self:
-        longest = self.data.filter.max_length + 1
-        self.model.position.check_length(
-            longest,
-            f"data.filter.max_length={longest - 1}, with the end of the sentence,",
-            "raise it, lower the limit",
+    def rules(self) -> Rules:
+        yield from super().rules()
+        longest, budget = self.data.filter.max_length, self.training.tokens_per_update
+        bucket, key = self.training.bucket_tokens, f"data.filter.max_length={longest}"
+        told = f"{key}, with the end of the sentence,"
+        yield from self.model.position.length_rules(longest + 1, told)
+        yield (
+            longest >= budget // -(-budget // bucket),
+            f"training.tokens_per_update={budget} in buckets of at most {bucket} does not hold one pair of "
+            f"{key} tokens and the end: raise them, or lower the limit",
         )
-        budget, bucket = self.training.tokens_per_update, self.training.bucket_tokens
-        if longest > budget // -(-budget // bucket):
-            raise ValueError(
-                f"training.tokens_per_update={budget} in buckets of at most {bucket} does not hold "
-                f"one pair of data.filter.max_length={longest - 1} tokens and the end: raise them, or "
-                "lower the limit"
-            )
-        return self

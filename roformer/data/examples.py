@@ -27,9 +27,8 @@ from roformer.config.build import plain
 from roformer.config.glue import Glue, TaskConfig
 from roformer.config.scm import TripletData
 from roformer.data.random import Purpose, random_stream
-from roformer.data.sources import Source
-from roformer.data.sources.examples import Example, TestRow, open_examples
-from roformer.data.sources.triplets import LABELS, open_triplets
+from roformer.data.sources import Example, Source
+from roformer.data.sources.examples import LABELS, open_examples, open_triplets
 from roformer.data.store import Builder, Prepared, settings
 from roformer.data.text import tokenizer_facts
 from roformer.data.tokenizers import WordPiece
@@ -135,11 +134,10 @@ class Rows:
                 splits[split] = self.read(split)
                 bar.update(len(splits[split]))
         account = self.source.describe()
-        for file in account.get("files", ()):
-            tell_skipped(self.name, file["bad_rows"], file["first_bad_row"])
-            if not file.get("labelled_rows", True):
-                line = "has no labels: B is taken to be the closer one of every row"
-                print(f"{self.name}: {file['file']} {line}", file=sys.stderr)
+        tell_skipped(self.name, account)
+        for file in account.get("unlabelled", ()):
+            line = "has no labels: B is taken to be the closer one of every row"
+            print(f"{self.name}: {file} {line}", file=sys.stderr)
         total = sum(map(len, splits.values()))
         with stage("tokenizing", "rows", total, progress, self.name) as bar:
             for split, rows in splits.items():
@@ -211,6 +209,10 @@ def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
     return chain.from_iterable(zip(*(row.texts for row in rows), strict=True))
 
 
+TestRow = tuple[int, str, str | None]
+"""Row number of a test example in its source, and its text or texts."""
+
+
 def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list[TestRow]:
     """Read the test split for a submission: index and texts of each row, labels never.
 
@@ -222,10 +224,8 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
     if part not in (task.parts or (None,)):
         parts = f"has the test parts {', '.join(task.parts)}" if task.parts else "has no test parts"
         raise InputError(f"{name} {parts}: asked for {part!r}")
-    rows = list(open_examples(name, task, data).test_rows(part))
-    if not rows:
-        raise InputError(f"{name} has no row in its test split: give another source (data.path)")
-    return rows
+    rows = open_examples(name, task, data).rows(f"test_{part}" if part else "test")
+    return [(row.number, row.texts[0], row.texts[1] if row.texts[1:] else None) for row in rows]
 
 
 def prepare_task(

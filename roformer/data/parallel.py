@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
 from roformer.data.bpe import Bpe, split_pairs
-from roformer.data.sources.pairs import SPLITS, ParallelSource, open_parallel
+from roformer.data.sources import Example, Source
+from roformer.data.sources.pairs import SPLITS, open_parallel
 from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.text import use_threads
 from roformer.data.translation_batches import Pairs
@@ -108,7 +109,7 @@ def _given_tokenizer(config: Parallel) -> Bpe | None:
 
 def _build(
     config: Parallel,
-    source: ParallelSource,
+    source: Source[Example],
     given: Bpe | None,
     builder: Builder,
     workers: int | None,
@@ -120,7 +121,7 @@ def _build(
     work = partial(split_pairs, words=words, languages=languages)
     with stage("reading", "pairs", None, progress, name) as bar:
         for split, spool in spools.items():
-            chunks = batches(source.rows(split), CHUNK)
+            chunks = batches((row.texts for row in source.rows(split)), CHUNK)
             for rows in _in_processes(work, chunks, 1 if words == "bytes" else workers):
                 for row in rows:
                     spool.append(row[:2] if split == "train" else row)
@@ -129,13 +130,13 @@ def _build(
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
     bpe.save(builder.folder / "tokenizer")
 
-    left_out = Counter(empty=source.empty, too_long=0, ratio=0)
+    left_out = Counter(empty=source.skipped["train"], too_long=0, ratio=0)
     used = {}
     with stage("encoding", "pairs", sum(s.rows for s in spools.values()), progress, name) as bar:
         for split, spool in spools.items():
             limits = config.filter if split == "train" else None
             used[split] = _encode(split, spool, bpe, builder, limits, left_out, bar)
-    read, kept = source.pairs_read["train"], builder.writers["train"].rows
+    read, kept = source.rows_read["train"], builder.writers["train"].rows
     told = (
         f"{name}: {kept:,} of {read:,} training pairs kept (empty: {left_out['empty']:,}, longer than "
         f"{config.filter.max_length} tokens: {left_out['too_long']:,}, length ratio over "

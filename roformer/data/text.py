@@ -22,9 +22,8 @@ import pyarrow
 
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
-from roformer.data.sources import Source
-from roformer.data.sources.documents import open_documents
-from roformer.data.sources.files import FileDocuments
+from roformer.data.sources import Example, Source
+from roformer.data.sources.documents import FileDocuments, open_documents
 from roformer.data.sources.pieces import open_bytes
 from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.tokenizers import (
@@ -99,7 +98,7 @@ def use_threads(workers: int | None) -> None:
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
 
 
-def text_identity(config: Text, source: Source[str]) -> dict[str, Any]:
+def text_identity(config: Text, source: Source[Example]) -> dict[str, Any]:
     """Return everything that decides the tokens of a corpus."""
     data, wanted = settings(config, "path", "streaming"), config.tokenizer
     # What is cut into words depends on the dictionary.
@@ -113,7 +112,7 @@ def text_identity(config: Text, source: Source[str]) -> dict[str, Any]:
 
 
 def _build_text(
-    config: Text, source: Source[str], builder: Builder, progress: bool
+    config: Text, source: Source[Example], builder: Builder, progress: bool
 ) -> dict[str, Any]:
     given = config.tokenizer.source
     tokenizer = None if given == "train" else load_wordpiece(config.tokenizer)  # fails early
@@ -147,7 +146,7 @@ def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
 
 
 def _read(
-    config: Text, source: Source[str], folder: Path, progress: bool
+    config: Text, source: Source[Example], folder: Path, progress: bool
 ) -> tuple[dict[str, Any], dict[str, Spool]]:
     """Sort the documents into train and valid; return what was read, and these on disk."""
     spools = {split: Spool(folder) for split in ("train", "valid")}
@@ -155,8 +154,9 @@ def _read(
     seen: set[bytes] = set()
     duplicates = 0
     with stage("reading", "documents", config.max_documents, progress) as bar:
-        for text in islice(source.rows(), config.max_documents):
+        for row in islice(source.rows(), config.max_documents):
             bar.update(1)
+            (text,) = row.texts
             encoded = text.encode()
             digest = hashlib.sha256(encoded).digest()
             if digest[:16] in seen:
@@ -176,7 +176,7 @@ def _read(
                 f"into {split}: give more documents, or change data.valid_fraction"
             )
     account = source.describe()
-    tell_skipped("text", account["rows_skipped"], account.get("first_skipped"))
+    tell_skipped("text", account)
     return {
         "source": account,
         "max_documents": config.max_documents,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from itertools import islice
 from typing import Any, TypeVar
@@ -57,8 +57,8 @@ def stage(what: str, unit: str, total: int | None, progress: bool, subject: str 
     )
 
 
-def tell_skipped(subject: str, count: int, first: str | None) -> None:
-    """Print that bad rows were skipped, if there were any, also where no progress is shown."""
-    if count:
-        where = f" (the first: {first})" if first else ""
-        print(f"{subject}: {count:,} bad rows skipped{where}", file=sys.stderr)
+def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
+    """Print that a source skipped bad rows, if it did, also where no progress is shown."""
+    if count := account["rows_skipped"]:
+        first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
+        print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)

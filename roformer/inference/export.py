@@ -25,8 +25,8 @@ from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.tokenizers import save_tokenizer
 from roformer.training import checkpoint
 from roformer.training.averaging import ACCOUNT, AVERAGED, choose
+from roformer.training.checkpoint import system_error
 from roformer.training.records import read_metrics
-from roformer.training.tensors import system_error
 
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 SPELLING = (

@@ -29,7 +29,7 @@ from roformer.json_files import read_object
 from roformer.models.description import KINDS, Kind, build_model
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
-from roformer.training.tensors import load_tensors
+from roformer.training.checkpoint import load_tensors
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from roformer.models.description import KINDS
 from roformer.nn.rotary import Layout
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
-from roformer.training.tensors import load_tensors, save_tensors
+from roformer.training.checkpoint import load_tensors, save_tensors
 
 
 def half_order(size: int) -> Tensor:

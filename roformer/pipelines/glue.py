@@ -30,8 +30,8 @@ from roformer.inference.start import SCRATCH
 from roformer.pipelines.grid import Job, Worker, clock, run_jobs
 from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train, with_pretraining
 from roformer.tasks.classification import start_of
+from roformer.training.distributed import first_process, say
 from roformer.training.process import usable_cores
-from roformer.training.ranks import first_process, say
 from roformer.training.records import RunFolder
 
 GRID_KEYS = ("pretraining", "jobs", "keep_weights")

@@ -42,7 +42,7 @@ class Loss(NamedTuple):
     read: str = "tokens"
     """The unit that a model reads."""
     whole: str = ""
-    """The metric of the whole validation text after the last update, where there is one: what the
+    """The metric of the whole validation text after the last step, where there is one: what the
     others are of is a sample."""
 
     @property

@@ -15,12 +15,11 @@ from roformer.config.composing import compose
 from roformer.errors import InputError, PeerLost
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
+from roformer.training.distributed import first_process, lost_process, open_accelerator, say
 from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
 from roformer.training.loop import Loop
-from roformer.training.process import tells_of_a_lost_peer, tune_process
-from roformer.training.ranks import first_process, say
+from roformer.training.process import tune_process
 from roformer.training.records import RunFolder, environment, repository_state
-from roformer.training.sharding import open_accelerator
 from roformer.training.state import State, restore
 from roformer.training.task import Opened, Settings, Task
 from roformer.training.tracking import NoTracker, open_tracker
@@ -239,7 +238,7 @@ class Run:
             status = "stopped"
             raise
         except RuntimeError as error:
-            if accelerator.num_processes > 1 and tells_of_a_lost_peer(error):
+            if accelerator.num_processes > 1 and lost_process(error):
                 status = "stopped"
                 raise PeerLost(
                     "another process of this run ended (what it printed says why): start the same "

@@ -10,8 +10,8 @@ from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.pipelines.run import resolve, train
 from roformer.training.checkpoint import drop_moments
+from roformer.training.distributed import first_process, say
 from roformer.training.optim import learning_rate
-from roformer.training.ranks import first_process, say
 
 
 def stages_of(config: StagesConfig) -> list[PretrainConfig]:

@@ -29,10 +29,9 @@ from roformer.models.cost import causal_flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.tasks.mlm import BlockTask, prepare
 from roformer.training import checkpoint
-from roformer.training.ranks import check_share, first_process, say
+from roformer.training.distributed import check_share, first_process, say
 from roformer.training.records import write_atomically
-from roformer.training.task import Batch, Opened
-from roformer.training.updates import share_of
+from roformer.training.task import Batch, Opened, share_of
 
 POSITIONS = "positions.json"
 """File of a run: the loss by the number of tokens that are seen, at every length that was read."""

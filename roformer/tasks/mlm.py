@@ -21,9 +21,8 @@ from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
-from roformer.training.ranks import check_share, first_process
-from roformer.training.task import Batch, Opened, Task, cost, not_learnt, tokens_in
-from roformer.training.updates import share_of
+from roformer.training.distributed import check_share, first_process
+from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
 
 
 class BlockTask(Task):

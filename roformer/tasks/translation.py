@@ -38,7 +38,7 @@ from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
-from roformer.training.ranks import first_process, process_count, say
+from roformer.training.distributed import first_process, process_count, say
 from roformer.training.task import Batch, Opened, Task
 
 GREEDY = SearchConfig(beam=1)

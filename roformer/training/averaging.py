@@ -7,8 +7,6 @@ Vaswani et al. 2017, section 6.1: the last 5 checkpoints for base models, the la
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from torch import Tensor
 
 from roformer.errors import InputError
 from roformer.training import checkpoint
-from roformer.training.tensors import load_tensors, save_tensors
 
 AVERAGED = "averaged"
 """Name of a run's averaged checkpoint, in its folder of checkpoints."""
@@ -38,9 +35,9 @@ def choose(path: Path, which: str | None = None) -> Path:
     """
     folder = path / "checkpoints"
     if which is not None:
-        named = [one.name for one in folder.glob("[!.]*")]
+        named = sorted(one.name for one in folder.glob("[!.]*"))
         if which not in named:
-            there = ", ".join(sorted(named)) or "none"
+            there = ", ".join(named) or "none"
             raise InputError(f"{path} has no checkpoint {which}: choose one of {there}")
         return checkpoint.resolve(folder / which)
     for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
@@ -88,7 +85,7 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
                 f"{path} is not of the same model as {paths[0]}: {'; '.join(differing[:3])}: average "
                 "checkpoints of one run"
             )
-        tensors = load_tensors(path / checkpoint.MODEL)
+        tensors = checkpoint.load_tensors(path / checkpoint.MODEL)
         for name, tensor in tensors.items():
             summed = total[name] + tensor.float() if name in total else tensor.float()
             total[name] = tensor.float() * len(paths) if name.endswith(DRAWN) else summed
@@ -101,15 +98,12 @@ def save_average(paths: Sequence[Path], folder: Path) -> Path:
     Raises:
         InputError: see `average`.
     """
-    tensors = average(paths)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    save_tensors(tensors, partial / checkpoint.MODEL)
-    shutil.copy(paths[0] / checkpoint.DESCRIPTION, partial)
+    weights = average(paths)
+    description = checkpoint.describe(paths[0])
     account = {"checkpoints": [path.name for path in paths]}
-    (partial / ACCOUNT).write_text(json.dumps(account, indent=1))
-    checkpoint.complete(partial)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    checkpoint.write(
+        folder,
+        {checkpoint.MODEL: weights},
+        {checkpoint.DESCRIPTION: description, ACCOUNT: account},
+    )
     return folder

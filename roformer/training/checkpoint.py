@@ -7,28 +7,32 @@
 
 A checkpoint is written into a hidden folder, `complete.json` (size and sha256 of every file) last,
 flushed to the disk, and renamed. So a kill at any moment leaves the earlier ones as they were, and
-a folder that was damaged later is recognised and passed over. Nothing in it is executable: tensors
-are safetensors, everything else is JSON.
+a folder that was damaged later is recognised and passed over. A finished run may lack the optimizer's
+moments, which are half of it or more. Nothing in it is executable: tensors are safetensors, everything
+else is JSON.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from roformer.errors import InputError, naming
 from roformer.json_files import read_object
-from roformer.training.sharding import cut_like, whole
-from roformer.training.tensors import load_tensors, save_tensors
+from roformer.training.distributed import cut_like, whole
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
@@ -37,6 +41,9 @@ FREE_IN_WARM_START = (
     *("model.init_std ", "model.position.scaling"),
 )
 """Keys that may differ between a model and the weights that it starts from."""
+
+
+# --- the checkpoints of a run --------------------------------------------------------------------
 
 
 class Checkpoints:
@@ -76,22 +83,9 @@ class Checkpoints:
             OSError: the disk is full or not writable; what was there stays as it was.
         """
         target = self.folder / f"step_{step:08d}"
-        partial = self.folder / f".{target.name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            with naming(partial):
-                save_tensors(weights, partial / MODEL)
-                save_tensors(moments, partial / OPTIMIZER)
-                (partial / STATE).write_text(json.dumps(state, indent=1))
-                (partial / DESCRIPTION).write_text(json.dumps(description, indent=1))
-                complete(partial)
-                if target.exists():  # a damaged one that was resumed past
-                    _remove(target)
-                partial.rename(target)
-                _flush(self.folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        write(
+            target, {MODEL: weights, OPTIMIZER: moments}, {STATE: state, DESCRIPTION: description}
+        )
         self._publish(target, best=best)
         return target
 
@@ -113,40 +107,10 @@ class Checkpoints:
         return None, problems
 
     def _publish(self, target: Path, *, best: bool) -> None:
-        """Link to a checkpoint as the last, and the best if it is; remove what is too old."""
-        self._link("last", target)
-        if best:
-            self._link("best", target)
-        steps = steps_in(self.folder)
-        regular = [path for path in steps if step_of(path) % self.every == 0]
-        links = (self.folder / "last", self.folder / "best")
-        kept = {path.resolve() for path in (*links, *regular[-self.keep :])}
-        for path in steps:
-            if path.resolve() not in kept:
-                _remove(path)
-
-    def _link(self, name: str, target: Path) -> None:
-        fresh = self.folder / f".{name}.partial"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(target.name)
-        fresh.replace(self.folder / name)
-
-
-def complete(folder: Path) -> None:
-    """Write `complete.json` on the files of a folder, and flush all of them to the disk."""
-    files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
-    (folder / COMPLETE).write_text(json.dumps(files, indent=1))
-    for path in folder.iterdir():
-        _flush(path)
-
-
-def describe(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's description of its model.
-
-    Raises:
-        InputError: it is no JSON object.
-    """
-    return _read(path / DESCRIPTION)
+        for name in ("last", "best") if best else ("last",):
+            _link(self.folder / name, target)
+        regular = [path for path in steps_in(self.folder) if step_of(path) % self.every == 0]
+        _keep(self.folder, regular[-self.keep :])
 
 
 def steps_in(folder: Path) -> list[Path]:
@@ -163,72 +127,19 @@ def step_of(path: Path) -> int:
 def keep_only_best(folder: Path) -> None:
     """Reduce the checkpoints of a finished run to the best one, or the last."""
     _sweep(folder)
-    best = next((folder / name for name in ("best", "last") if (folder / name).exists()), None)
-    if best is None:
-        return
-    kept = best.resolve()
-    for name in ("last", "best"):
-        Checkpoints(folder, keep=1)._link(name, kept)
-    for path in steps_in(folder):
-        if path.resolve() != kept:
-            _remove(path)
+    for name in ("best", "last"):
+        if (folder / name).exists():
+            kept = (folder / name).resolve()
+            _link(folder / "last", kept)
+            _link(folder / "best", kept)
+            _keep(folder, [])
+            return
 
 
 def drop_moments(folder: Path) -> None:
-    """Remove the optimizer's moments from a run's checkpoints, which stay complete without them.
-
-    After a kill in between, a second call does the rest.
-    """
+    """Remove the optimizer's moments from a run's checkpoints, which stay complete without them."""
     for path in steps_in(folder):
-        if not (path / OPTIMIZER).is_file():
-            continue
-        try:
-            files = _read(path / COMPLETE)
-        except (OSError, InputError):  # a damaged one, which nothing can go on from anyway
-            continue
-        files.pop(OPTIMIZER, None)
-        # Outside the checkpoint, in whose folder nothing may stand that was not finished.
-        partial = folder / f".{path.name}.{COMPLETE}.partial"
-        with naming(partial):
-            partial.write_text(json.dumps(files, indent=1))
-            _flush(partial)
-            partial.replace(path / COMPLETE)
-        _flush(path)
-        (path / OPTIMIZER).unlink()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what kills left half written or half removed."""
-    for path in folder.glob(".*"):
-        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove a checkpoint; hidden first, so that a kill leaves no half of one."""
-    hidden = path.with_name(f".{path.name}.removed")
-    shutil.rmtree(hidden, ignore_errors=True)
-    path.rename(hidden)
-    shutil.rmtree(hidden)
-
-
-def damage(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint folder, or None if every file is as it was written."""
-    try:
-        files = read_object(path / COMPLETE)
-        if lost := {MODEL, DESCRIPTION} - files.keys():
-            return f"{COMPLETE} does not name {min(lost)}"
-        for name, expected in files.items():
-            if not (path / name).is_file():
-                return f"{name} is missing"
-            if (path / name).stat().st_size != expected["bytes"]:
-                return f"{name} is truncated"
-            if _fingerprint(path / name) != expected:
-                return f"{name} does not match its checksum"
-    except FileNotFoundError:
-        return "it was never completed"
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        return f"{COMPLETE} is unreadable ({type(error).__name__})"
-    return None
+        (path / OPTIMIZER).unlink(missing_ok=True)
 
 
 def resolve(path: str | Path) -> Path:
@@ -251,6 +162,112 @@ def resolve(path: str | Path) -> Path:
     return path.resolve()
 
 
+def _link(link: Path, target: Path) -> None:
+    fresh = link.with_name(f".{link.name}.partial")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target.name)
+    fresh.replace(link)
+
+
+def _keep(folder: Path, paths: list[Path]) -> None:
+    """Remove all checkpoints but these and those that `last` and `best` are."""
+    kept = {path.resolve() for path in (folder / "last", folder / "best", *paths)}
+    for path in steps_in(folder):
+        if path.resolve() not in kept:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; hidden first, so that a kill leaves no half of one."""
+    hidden = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what kills left half written or half removed."""
+    for path in folder.glob(".*"):
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
+
+
+# --- one checkpoint ------------------------------------------------------------------------------
+
+
+def write(
+    target: Path, tensors: dict[str, dict[str, Tensor]], objects: dict[str, dict[str, Any]]
+) -> None:
+    """Write a complete checkpoint, in place of one that is there.
+
+    Args:
+        target: its folder.
+        tensors: by the name of the safetensors file.
+        objects: by the name of the JSON file.
+
+    Raises:
+        OSError: the disk is full or not writable; what was there stays as it was.
+    """
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        with naming(partial):
+            for name, content in tensors.items():
+                save_tensors(content, partial / name)
+            for name, content in objects.items():
+                (partial / name).write_text(json.dumps(content, indent=1))
+            complete(partial)
+            if target.exists():
+                _remove(target)
+            partial.rename(target)
+            _flush(target.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def complete(folder: Path) -> None:
+    """Write `complete.json` on the files of a folder, and flush all of them to the disk."""
+    files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    (folder / COMPLETE).write_text(json.dumps(files, indent=1))
+    for path in folder.iterdir():
+        _flush(path)
+
+
+def damage(path: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, or None if every file is as it was written.
+
+    One without the optimizer's moments is whole.
+    """
+    try:
+        files = read_object(path / COMPLETE)
+        if lost := {MODEL, DESCRIPTION} - files.keys():
+            return f"{COMPLETE} does not name {min(lost)}"
+        for name, expected in files.items():
+            if not (path / name).is_file():
+                if name == OPTIMIZER:
+                    continue
+                return f"{name} is missing"
+            if (path / name).stat().st_size != expected["bytes"]:
+                return f"{name} is truncated"
+            if _fingerprint(path / name) != expected:
+                return f"{name} does not match its checksum"
+    except FileNotFoundError:
+        return "it was never completed"
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return f"{COMPLETE} is unreadable ({type(error).__name__})"
+    return None
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return a checkpoint's description of its model."""
+    return _read(path / DESCRIPTION)
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Return the loop's counters of a checkpoint."""
+    return _read(path / STATE)
+
+
 def load_model(
     path: Path, model: nn.Module, description: dict[str, Any], *, warm_start: bool = False
 ) -> None:
@@ -265,23 +282,20 @@ def load_model(
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
     """
-    stored = describe(path)
-    differing = [
-        difference
-        for difference in differences(description, stored)
-        if not (warm_start and difference.startswith(FREE_IN_WARM_START))
-    ]
-    if differing:
+    free = FREE_IN_WARM_START if warm_start else ()
+    found = differences(description, describe(path))
+    if differing := [line for line in found if not line.startswith(free)]:
         raise InputError(
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
             "use the config it was trained with, or start a new run"
         )
-    tensors, own = load_tensors(path / MODEL), model.state_dict()
-    missing, unexpected = sorted(own.keys() - tensors), sorted(tensors.keys() - own)
-    if missing or unexpected:
-        raise InputError(f"{path}: missing weights {missing[:4]}, unexpected {unexpected[:4]}")
-    if other := [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]:
-        raise InputError(f"{path}: weights of other shapes than the model's: {sorted(other)[:4]}")
+    tensors = load_tensors(path / MODEL)
+    ours, theirs = (
+        {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        for weights in (model.state_dict(), tensors)
+    )
+    if differing := list(differences(ours, theirs)):
+        raise InputError(f"{path} has weights of other shapes: {'; '.join(differing[:4])}")
     model.load_state_dict(tensors)
 
 
@@ -292,9 +306,8 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
         InputError: it has none, as those of a finished run.
     """
     check_moments(path)
-    tensors = load_tensors(path / OPTIMIZER)
     parameters = dict(model.named_parameters())
-    for key, tensor in tensors.items():
+    for key, tensor in load_tensors(path / OPTIMIZER).items():
         name, _, moment = key.partition(":")
         optimizer.state[parameters[name]][moment] = cut_like(tensor, parameters[name])
 
@@ -306,15 +319,6 @@ def check_moments(path: Path) -> None:
             f"{path} has no moments of AdamW to go on with: a finished run keeps them with "
             "runtime.keep_optimizer=true alone"
         )
-
-
-def load_state(path: Path) -> dict[str, Any]:
-    """Return the loop's counters of a checkpoint.
-
-    Raises:
-        InputError: they are no JSON object.
-    """
-    return _read(path / STATE)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -331,41 +335,75 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     }
 
 
+def differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """Yield `key is stored there but wanted here` for every leaf that differs."""
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        for key in sorted(wanted.keys() | stored.keys()):
+            inner = f"{path}.{key}" if path else key
+            yield from differences(wanted.get(key), stored.get(key), inner)
+    elif wanted != stored:
+        yield f"{path} is {stored!r} there but {wanted!r} here"
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file with the mode that the umask gives.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    path.touch()
+    mode = path.stat().st_mode  # safetensors writes for its owner alone, whatever the umask is
+    try:
+        save_file(tensors, path)
+        path.chmod(mode)
+    except SafetensorError as error:
+        raise system_error(error, path) from error
+
+
+def system_error(error: SafetensorError, path: Path) -> OSError:
+    """Return the error of the system that a writer of `path` met: safetensors has it as text."""
+    found = re.search(r"os error (\d+)", str(error))
+    number = int(found[1]) if found else errno.EIO
+    return OSError(number, os.strerror(number), str(path))
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged ({error}): choose another checkpoint") from error
+
+
 def _read(file: Path) -> dict[str, Any]:
     """Return a JSON object; numbers may be NaN, as a metric is that is not defined."""
     try:
         content = json.loads(file.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("no JSON object")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is damaged ({error}): choose another checkpoint") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{file} is damaged (no JSON object): choose another checkpoint")
     return content
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        return {
-            "bytes": path.stat().st_size,
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-        }
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 def _flush(path: Path) -> None:
     """Make what was written survive a power cut; not every file system can for folders."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError) if path.is_dir() else nullcontext():
+        with suppress(*([OSError] if path.is_dir() else [])):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
-    """Yield `key is stored there but wanted here` for every leaf that differs."""
-    if isinstance(wanted, dict) and isinstance(stored, dict):
-        for key in sorted(wanted.keys() | stored.keys()):
-            yield from differences(
-                wanted.get(key), stored.get(key), f"{path}.{key}" if path else key
-            )
-    elif wanted != stored:
-        yield f"{path} is {stored!r} there but {wanted!r} here"

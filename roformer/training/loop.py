@@ -33,16 +33,16 @@ from torch import Tensor
 
 from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
+from roformer.training.distributed import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.hardware import peak_flops, peak_memory_bytes
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
 from roformer.training.process import KeptMemory
 from roformer.training.records import RunFolder
-from roformer.training.sharding import cast_like_autocast, gathered, is_sharded, whole
-from roformer.training.spikes import Spike, SpikeWatch, found_by_ranks
+from roformer.training.spikes import Spike, SpikeWatch
 from roformer.training.state import State
+from roformer.training.steps import StepKeys, begin_step, micro_batches
 from roformer.training.task import Batch, Settings, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
-from roformer.training.updates import UpdateKeys, begin_update, micro_batches
 
 MOST_SKIPPED = 40
 """Steps in a row that fp16's loss scaler may skip: after so many halvings the scale is not at fault."""
@@ -79,9 +79,9 @@ class Loop:
     ):
         self.task, self.settings, self.accelerator = task, settings, accelerator
         self.folder, self.tracker, self.state = folder, tracker, state
-        runtime, training = settings.runtime, settings.training
         self.rank, self.world_size = accelerator.process_index, accelerator.num_processes
-        self.device = accelerator.device
+        self.first, self.device = accelerator.is_main_process, accelerator.device
+        runtime, training = settings.runtime, settings.training
         self.rate = learning_rate(
             settings.schedule, settings.optimizer.learning_rate, training.steps
         )
@@ -90,8 +90,9 @@ class Loop:
             keep=max(runtime.keep_checkpoints, settings.keep_checkpoints),
             every=training.checkpoint_every,
         )
-        if accelerator.is_main_process:
+        if self.first:
             self.checkpoints.tidy(state.step, best=0 < state.best_step == state.step)
+
         task.model.to(self.device)
         self.adamw = build_optimizer(settings.optimizer, task.model)
         self.sharded = is_sharded(accelerator)
@@ -103,28 +104,27 @@ class Loop:
         # A run killed between its last step and its summary has no moments, and needs none.
         if checkpoint is not None and state.step < training.steps:
             checkpoints.load_optimizer(checkpoint, task.model, self.adamw)
-        if accelerator.scaler is not None and state.scaler is not None:
-            accelerator.scaler.load_state_dict(state.scaler)
-        self.progress = Progress(
-            training.steps, state.step, shown=runtime.progress, first=accelerator.is_main_process
-        )
-        self.memory = KeptMemory(limited=runtime.tune_process)
-        self.metrics: dict[str, float] = {}
-        self.signal: int | None = None
+        self.scaler = accelerator.scaler
+        if self.scaler is not None and state.scaler is not None:
+            self.scaler.load_state_dict(state.scaler)
+
         # Counters live on the device, so that no step waits for the host to read them. The stored loss
         # is the sum over ranks: the first one carries it on.
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         carried = state.window_loss if self.rank == 0 else 0.0
         self.window_loss = torch.tensor(carried, dtype=wide, device=self.device)
+        self.last_loss = torch.zeros((), dtype=wide, device=self.device)
+        self.norm = torch.zeros((), device=self.device)
         self.spikes = SpikeWatch(self.device, wide, state.usual_loss)
         # Targets, tokens, samples, and whether to stop, summed over the ranks since the last look.
         self.counts = torch.zeros(4, dtype=torch.int64, device=self.device)
-        self.first_bad = torch.zeros(1, dtype=wide, device=self.device)
         self.skipped_in_a_row = 0
-        self.norm = torch.zeros((), device=self.device)
-        self.last_loss = torch.zeros((), dtype=wide, device=self.device)
+        self.signal: int | None = None
+        self.metrics: dict[str, float] = {}
+        self.memory = KeptMemory(limited=runtime.tune_process)
+        self.progress = Progress(training.steps, state.step, runtime.progress, self.first)
         self.began = self.lap_began = time.perf_counter()
-        self._logged = self._work()
+        self._logged = state.tokens, state.seconds
 
     def run(self) -> tuple[State, dict[str, float]]:
         """Train to the end; return the final state and the last evaluation's metrics.
@@ -139,11 +139,11 @@ class Loop:
             batches = self._batches()
             self.began = self.lap_began = time.perf_counter()
             while state.step < training.steps:
-                self._update(batches)
+                self._step(batches)
                 log, evaluate = self._due(training.log_every), self._due(training.evaluate_every)
                 checkpoint = self._due(training.checkpoint_every)
-                if log or evaluate or checkpoint or self._watched():
-                    stop = self._sync()
+                if log or evaluate or checkpoint or self._may_look():
+                    stop = self._look()
                     row = self._training_row() if log else {}
                     improved = self._evaluate(row) if evaluate else False
                     if row:
@@ -169,35 +169,41 @@ class Loop:
         """Train up to `step` and nothing else: no record, evaluation or checkpoint."""
         batches = self._batches()
         while self.state.step < step:
-            self._update(batches)
+            self._step(batches)
+
+    # --- a step ----------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[Batch]:
         """Return this rank's micro-batches from the next step on."""
-        updates = range(self.state.step + 1, self.settings.training.steps + 1)
+        steps = range(self.state.step + 1, self.settings.training.steps + 1)
         return micro_batches(
             self.task,
-            UpdateKeys(self.task, updates, self.rank, self.world_size),
+            StepKeys(self.task, steps, self.rank, self.world_size),
             workers=self.settings.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
         )
 
-    def _update(self, batches: Iterator[Batch]) -> None:
+    def _step(self, batches: Iterator[Batch]) -> None:
         """Make one optimizer step, over all micro-batches of all ranks."""
-        task, update = self.task, self.state.step + 1
-        begin_update(task.model, self.settings.seed, update, self.rank)
-        window = [next(batches) for _ in task.keys(update, self.rank, self.world_size)]
-        own = sum(task.targets(batch) for batch in window)
+        task, step = self.task, self.state.step + 1
+        begin_step(task.model, self.settings.seed, step, self.rank)
+        window = [next(batches) for _ in task.keys(step, self.rank, self.world_size)]
+        targets = sum(task.targets(batch) for batch in window)
         tokens = sum(task.tokens(batch) for batch in window)
         samples = sum(len(batch["input_ids"]) for batch in window)
-        counts = self._sum_over_ranks([own, tokens, samples, int(self.signal is not None)])
+        counted = [targets, tokens, samples, int(self.signal is not None)]
+        counts = self._over_ranks(torch.tensor(counted, device=self.device))
         self.counts += counts
-        before = self.window_loss.clone()
         # Processes average their gradients; the sum over the targets of all of them is wanted.
         scale = self.world_size / counts[0].clamp(min=1)
+        before = self.window_loss.clone()
         self.model.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(update)
-        passes = self._passes(update, len(window))
+        passes = len(window)
+        if (
+            self.sharded
+        ):  # all ranks make equally many; a rank with fewer repeats its last for nothing
+            ranks = range(self.world_size)
+            passes = max(len(task.keys(step, rank, self.world_size)) for rank in ranks)
         for index in range(passes):
             batch = window[min(index, len(window) - 1)]
             batch = {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
@@ -206,44 +212,44 @@ class Loop:
                 loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss * scale)
             self.window_loss += loss.detach().to(self.window_loss)
-        self.last_loss = (self.window_loss - before) / max(1, own)
-        self.spikes.see(update, self.last_loss)
+        self.last_loss = (self.window_loss - before) / max(1, targets)
+        self.spikes.see(step, self.last_loss)
+
         clip = self.settings.optimizer.clip_norm or math.inf
         self.norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
-        # A loss scaler expects infinite gradients and skips them; then only the loss can show divergence.
-        scaler = self.accelerator.scaler
-        watched = self.norm if scaler is None else self.window_loss
-        self.first_bad += update * (~torch.isfinite(watched) & (self.first_bad == 0))
-        old_scale = scaler.get_scale() if scaler is not None else 0.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(step)
+        # A loss scaler expects infinite gradients and skips them; then only the loss shows divergence.
+        watched = self.norm if self.scaler is None else self.window_loss
+        self.spikes.see_bad(step, ~torch.isfinite(watched))
+        scale_before = self.scaler.get_scale() if self.scaler is not None else 0.0
         self.optimizer.step()
-        if scaler is not None:  # it halves the scale where it skipped a step
-            skipped = scaler.get_scale() < old_scale
+        if self.scaler is not None:  # it lowers the scale where it skipped a step
+            skipped = self.scaler.get_scale() < scale_before
             self.state.skipped += int(skipped)
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
-            if self.skipped_in_a_row == MOST_SKIPPED:
-                self.first_bad += update * (self.first_bad == 0)
+            self.spikes.see_bad(step, self.skipped_in_a_row == MOST_SKIPPED)
         self.optimizer.zero_grad()
-        self.state.step = update
-        self.state.window_updates += 1
-        self.memory.after_update()
+        self.state.step = step
+        self.state.window_steps += 1
+        self.memory.after_step()
         self.progress.step()
 
-    def _passes(self, update: int, own: int) -> int:
-        """Return how many passes a step takes: all ranks of a sharded model make equally many.
+    def _over_ranks(self, values: Tensor) -> Tensor:
+        """Return the sum over all ranks."""
+        return self.accelerator.reduce(values, "sum") if self.world_size > 1 else values
 
-        A rank with fewer micro-batches repeats its last one, and gives it no weight.
-        """
-        if not self.sharded:
-            return own
-        ranks = range(self.world_size)
-        return max(len(self.task.keys(update, rank, self.world_size)) for rank in ranks)
+    # --- what the host reads, now and then ---------------------------------------------------------
 
-    def _watched(self) -> bool:
-        """Return whether to look at the counters, and at the signals of other ranks, after a step."""
+    def _due(self, every: int) -> bool:
+        return self.state.step % every == 0 or self.state.step == self.settings.training.steps
+
+    def _may_look(self) -> bool:
+        """Return whether a look at the counters costs little, or is due though nothing else is."""
         free = self.device.type == "cpu" or (self.world_size == 1 and self.signal is not None)
         return free or self.state.step % LOOK_EVERY == 0
 
-    def _sync(self) -> bool:
+    def _look(self) -> bool:
         """Copy the counters to the host; return whether some rank was asked to stop.
 
         Raises:
@@ -255,51 +261,45 @@ class Loop:
         state.window_targets += targets
         state.tokens += tokens
         state.samples += samples
-        found = self.accelerator.gather(torch.cat([self.first_bad, self.spikes.found])[None])
-        if found.any():
-            self._report_spikes(found_by_ranks(found.tolist(), float(self.spikes.known[1])))
+        for spike in self.spikes.take(self.accelerator):
+            self._report(spike)
         now = time.perf_counter()
         state.seconds += now - self.lap_began
         state.wall_seconds += now - self.began
         self.began = now
         return stop > 0
 
-    def _report_spikes(self, spikes: list[Spike]) -> None:
-        """Record the spikes since the last look, with the samples of their batches.
+    def _report(self, spike: Spike) -> None:
+        """Record a spike with the samples of its batch.
 
         Raises:
-            Diverged: a step of some rank was not finite.
+            Diverged: the step was not finite.
         """
-        self.spikes.clear()
-        for spike in sorted(spikes, key=lambda spike: spike.step):
-            step = spike.step
-            if self.accelerator.is_main_process:
-                keys = self.task.keys(step, spike.rank, self.world_size)
-                samples = [self.task.samples(key) for key in keys]
-                self.folder.note_spike({**spike._asdict(), "samples": samples})
-            replay = (
-                f"look at its batch with: python scripts/replay_batch.py {self.folder.path} {step}"
+        step = spike.step
+        if self.first:
+            keys = self.task.keys(step, spike.rank, self.world_size)
+            samples = [self.task.samples(key) for key in keys]
+            self.folder.note_spike({**spike._asdict(), "samples": samples})
+        replay = f"look at its batch with: python scripts/replay_batch.py {self.folder.path} {step}"
+        if math.isnan(spike.loss):
+            raise Diverged(
+                f"the loss or its gradient is not finite at step {step}: lower "
+                "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from "
+                f"before it; {replay}"
             )
-            if math.isnan(spike.loss):
-                raise Diverged(
-                    f"the loss or its gradient is not finite at step {step}: lower "
-                    "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from "
-                    f"before it; {replay}"
-                )
-            self.progress.say(
-                f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; {replay}"
-            )
+        self.progress.say(
+            f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; {replay}"
+        )
 
     def _training_row(self) -> dict[str, Any]:
         """Return the training metrics since the last log step, and start a new window."""
         state, device = self.state, self.device
-        (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
-        tokens, seconds = (now - then for now, then in zip(self._work(), self._logged, strict=True))
+        tokens, seconds = state.tokens - self._logged[0], state.seconds - self._logged[1]
         speed = tokens / seconds if seconds > 0 else 0.0
-        peak = peak_flops(device) if self.settings.training.precision != "fp32" else None
+        loss = float(self._over_ranks(self.window_loss))
         row = {
             "train/loss": loss / max(1, state.window_targets),
-            "train/targets_per_update": state.window_targets / max(1, state.window_updates),
+            "train/targets_per_update": state.window_targets / max(1, state.window_steps),
             "train/learning_rate": self.rate(state.step),
             "train/grad_norm": float(self.norm),
             "train/weight_norm": weight_norm(self.task.model),
@@ -307,42 +307,43 @@ class Loop:
             "perf/tokens_per_second_per_device": speed / self.world_size,
             "perf/peak_memory_bytes": peak_memory_bytes(device),
         }
-        if self.accelerator.scaler is not None:
-            row["train/loss_scale"] = self.accelerator.scaler.get_scale()
+        if self.scaler is not None:
+            row["train/loss_scale"] = self.scaler.get_scale()
             row["train/skipped_updates"] = state.skipped
+        peak = peak_flops(device) if self.settings.training.precision != "fp32" else None
         if peak is not None:
             row["perf/mfu"] = speed * self.task.flops_per_token / (self.world_size * peak)
         self.window_loss.zero_()
-        state.window_targets = state.window_updates = 0
-        self._logged = self._work()
+        state.window_targets = state.window_steps = 0
+        self._logged = state.tokens, state.seconds
         return row
 
     def _evaluate(self, row: dict[str, Any]) -> bool:
         """Add the validation metrics to `row`; return whether the monitored one is the best yet."""
+        state, task = self.state, self.task
         self.model.eval()
         with torch.no_grad(), gathered(self.model) if self.sharded else nullcontext():
-            self.metrics = self.task.evaluate(self.model, self.accelerator)
+            self.metrics = task.evaluate(self.model, self.accelerator)
         row |= self.metrics
-        step, steps = self.state.step, self.settings.training.steps
-        if 2 * step >= steps and not is_trial(step) and self.task.degenerate(self.metrics):
+        late = 2 * state.step >= self.settings.training.steps and not is_trial(state.step)
+        if late and task.degenerate(self.metrics):
             self.progress.say(
-                f"warning: after {step} steps the model is no better than one that ignores "
+                f"warning: after {state.step} steps the model is no better than one that ignores "
                 "its input: lengthen the warm-up or change optimizer.learning_rate"
             )
         self.memory.give_back()
-        value, best = self.metrics[self.task.monitor], self.state.best
-        sign = 1 if self.task.higher_is_better else -1
+        value, sign = self.metrics[task.monitor], 1 if task.higher_is_better else -1
         # A metric that is not defined (NaN) is never the best.
-        if improved := value == value and (best is None or sign * value > sign * best):
-            self.state.best, self.state.best_step = value, self.state.step
-            self.state.best_metrics = self.metrics
+        improved = value == value and (state.best is None or sign * value > sign * state.best)
+        if improved:
+            state.best, state.best_step, state.best_metrics = value, state.step, self.metrics
         return improved
 
     def _log(self, row: dict[str, Any]) -> None:
         state = self.state
         counts = {"data/tokens": state.tokens, "data/samples": state.samples}
         row = {"step": state.step, **row, **counts}
-        if self.accelerator.is_main_process:
+        if self.first:
             self.folder.log(row)
             self.tracker.log(row)
             left = (self.settings.training.steps - state.step) * state.seconds
@@ -351,34 +352,18 @@ class Loop:
     def _save(self, *, best: bool) -> None:
         """Write a checkpoint on the first rank; the others wait."""
         state = self.state
-        (loss,) = self._sum_over_ranks([self.window_loss]).tolist()
-        state.window_loss = loss
+        state.window_loss = float(self._over_ranks(self.window_loss))
         # Ranks know their own losses; the next start gets the mean.
-        usual = self._sum_over_ranks([self.spikes.known])[0] / self.world_size
-        state.usual_loss = usual.tolist()
+        state.usual_loss = (self._over_ranks(self.spikes.known) / self.world_size).tolist()
+        state.scaler = self.scaler.state_dict() if self.scaler else None
+        state.tracker_id = self.tracker.run_id
         weights = checkpoints.model_tensors(self.task.model)
         moments = checkpoints.optimizer_tensors(self.task.model, self.adamw)
-        state.scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler else None
-        state.tracker_id = self.tracker.run_id
-        if self.accelerator.is_main_process:
+        if self.first:
             self.checkpoints.save(
                 state.step, weights, moments, asdict(state), self.task.description, best=best
             )
         self.accelerator.wait_for_everyone()
-
-    def _sum_over_ranks(self, values: list[Any]) -> Tensor:
-        """Return the sums over ranks of some numbers, (len,), on the device."""
-        if values and isinstance(values[0], Tensor):
-            local = torch.stack(values)
-        else:
-            local = torch.tensor(values, dtype=torch.int64, device=self.device)
-        return self.accelerator.reduce(local, "sum") if self.world_size > 1 else local
-
-    def _due(self, every: int) -> bool:
-        return self.state.step % every == 0 or self.state.step == self.settings.training.steps
-
-    def _work(self) -> tuple[int, float]:
-        return self.state.tokens, self.state.seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Batch systems may repeat a SIGTERM; a second Ctrl-C means at once.

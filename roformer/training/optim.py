@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from roformer.config.schema import OptimizerConfig, ScheduleConfig
-from roformer.training.sharding import whole
+from roformer.training.distributed import whole
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:

@@ -17,11 +17,12 @@ import ctypes
 import os
 import resource
 import sys
+from typing import Any
 
 import torch
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-"""Parameter numbers of mallopt(3)."""
+MALLOPT = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 << 20)}
+"""Number and value of the parameters of mallopt(3)."""
 PRIMITIVES = 32
 """Primitives that oneDNN keeps."""
 SLACK = 1.5
@@ -37,7 +38,9 @@ def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = threads or max(1, len(usable_cores()) // processes)
     torch.set_num_threads(threads)
-    return {"threads": threads, "allocator": keep_large_blocks()}
+    mallopt = _of_glibc("mallopt")
+    kept = mallopt is not None and all(mallopt(*setting) == 1 for setting in MALLOPT.values())
+    return {"threads": threads, "allocator": kept}
 
 
 def usable_cores() -> list[int]:
@@ -47,16 +50,9 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def keep_large_blocks() -> bool:
-    """Let glibc keep freed blocks of any size; return whether it agreed (elsewhere: no)."""
-    if sys.platform != "linux":
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library
-        return False
-    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 << 20}
-    return all(mallopt(name, value) == 1 for name, value in settings.items())
+def _of_glibc(name: str) -> Any:
+    """Return a function of glibc's, or None with another C library."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 class KeptMemory:
@@ -70,8 +66,7 @@ class KeptMemory:
     """
 
     def __init__(self, *, limited: bool) -> None:
-        library = ctypes.CDLL(None) if limited and sys.platform == "linux" else None
-        self._trim = getattr(library, "malloc_trim", None)
+        self._trim = _of_glibc("malloc_trim") if limited else None
         self._needed = 0
         self._given_back = True
 
@@ -81,7 +76,7 @@ class KeptMemory:
             self._trim(0)
             self._given_back = True
 
-    def after_update(self) -> None:
+    def after_step(self) -> None:
         """Give back if more than `SLACK` times what a step needs is held."""
         if self._trim is None:
             return
@@ -97,19 +92,3 @@ def anonymous_memory() -> int:
     with open("/proc/self/statm") as file:
         _, resident, files = file.read().split()[:3]
     return (int(resident) - int(files)) * resource.getpagesize()
-
-
-def leave_process_group() -> None:
-    """End the communication between processes, at the end of the script; alone there is none."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
-def tells_of_a_lost_peer(error: RuntimeError) -> bool:
-    """Tell whether an exchange between processes failed because one of them is gone.
-
-    NCCL and the store raise types of their own; gloo's errors are known by their text only.
-    """
-    if isinstance(error, torch.distributed.DistError):
-        return True
-    return any(words in str(error) for words in ("gloo", "by peer", "Broken pipe"))

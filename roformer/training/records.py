@@ -4,7 +4,7 @@ runs/<pipeline>/<run_id>/
   config.yaml    resolved
   env.json       commit, versions, hardware, seed, data fingerprint; later starts
   command.txt
-  spikes.jsonl   updates whose loss stood out, with their samples; absent where none did
+  spikes.jsonl   steps whose loss stood out, with their samples; absent where none did
   metrics.jsonl  the source of truth: one line a log step
   summary.json   written at the end
   checkpoints/
@@ -21,6 +21,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -35,22 +36,20 @@ from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
 """Environment variable that holds the script and arguments as they were typed."""
-
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets"),
     *("accelerate", "hydra-core", "wandb", "numpy"),
 )
 
 
-class Outcome(TypedDict):
-    """The metrics of one evaluation."""
+# --- the keys that are read ----------------------------------------------------------------------
 
+
+class Outcome(TypedDict):
     metrics: dict[str, float | None]
 
 
 class Summary(TypedDict):
-    """The keys of summary.json that are read."""
-
     run_id: str
     status: str
     metrics: dict[str, float | None]
@@ -61,7 +60,7 @@ class Summary(TypedDict):
 
 
 class TaskSummary(TypedDict):
-    """Those that a fine-tuning's has besides."""
+    """What a fine-tuning has besides."""
 
     task: str
     headline: str
@@ -69,16 +68,15 @@ class TaskSummary(TypedDict):
 
 
 class Environment(TypedDict):
-    """The keys of env.json that are read."""
-
     data: str
     resumed: list[dict[str, Any]]
 
 
 class Metrics(TypedDict):
-    """The key that every line of metrics.jsonl has."""
-
     step: Annotated[int, Field(ge=0)]
+
+
+# --- a run's folder ------------------------------------------------------------------------------
 
 
 class RunFolder:
@@ -109,7 +107,8 @@ class RunFolder:
         Raises:
             InputError: env.json was changed afterwards.
         """
-        content = self._read("env.json", Environment, "resume=false starts over and keeps it aside")
+        remedy = "resume=false starts over and keeps it aside"
+        content = self._read("env.json", Environment, remedy)
         return None if content is None else str(content["data"])
 
     def _read(self, name: str, shape: type, remedy: str) -> dict[str, Any] | None:
@@ -140,13 +139,13 @@ class RunFolder:
             if not (self.path / name).exists():
                 write_atomically(self.path / name, text)
         path = self.path / "env.json"
+        resumed: list[Any] = []
         if path.exists():
-            kept = {key: environment[key] for key in ("started", "commit", "dirty", "devices")}
+            again = {key: environment[key] for key in ("started", "commit", "dirty", "devices")}
             environment = json.loads(path.read_text())
-            environment["resumed"].append(kept)
-        else:
-            environment = {**environment, "resumed": []}
-        write_atomically(path, json.dumps(environment, indent=1) + "\n")
+            resumed = [*environment["resumed"], again]
+        content = {**environment, "resumed": resumed}
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
 
     def command(self) -> str:
         """Return the command that started the run."""
@@ -166,14 +165,14 @@ class RunFolder:
         """Add to the last line of metrics.jsonl what is found out after the last step."""
         rows = read_metrics(self.metrics)
         rows[-1] |= finite(row)
-        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(self.metrics, rows)
 
     def rewind(self, step: int) -> None:
         """Drop the lines after a step, which will be computed again."""
         for path in (self.metrics, self.spikes):
             if path.exists():
-                rows = [row for row in read_metrics(path, torn=True) if row["step"] <= step]
-                write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+                rows = read_metrics(path, torn=True)
+                write_rows(path, [row for row in rows if row["step"] <= step])
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write summary.json; a number that is not finite becomes null."""
@@ -195,11 +194,7 @@ def finite(value: Any) -> Any:
 
 
 def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of a metrics.jsonl.
-
-    Args:
-        path: the file.
-        torn: whether the last line may be cut short, as a kill leaves it.
+    """Return the rows of a metrics.jsonl, whose last line may be `torn`, as a kill leaves it.
 
     Raises:
         InputError: a line is not a JSON object with a `step`; file and line are named.
@@ -222,6 +217,11 @@ def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a file of JSON lines."""
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content at once: a reader sees the old or the new, never a part."""
     partial = path.with_name(f".{path.name}.partial")
@@ -231,6 +231,9 @@ def write_atomically(path: Path, text: str) -> None:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+# --- what ran, and on what -----------------------------------------------------------------------
 
 
 def command_line() -> str:
@@ -246,11 +249,8 @@ def command_line() -> str:
 def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) -> dict[str, Any]:
     """Return the content of env.json: what a result depends on besides the config.
 
-    Args:
-        seed: of the run.
-        data: fingerprint of the data.
-        devices: processes, each with a device of its own.
-        process: what `tune_process` did.
+    `data` is the fingerprint of the data; each of the `devices` has a process of its own, and
+    `process` is what `tune_process` did.
     """
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -273,28 +273,24 @@ def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) 
 
 def repository_state() -> tuple[str | None, bool | None]:
     """Return (commit, whether files differ from it), or (None, None) outside a repository."""
-    root = Path(__file__).parents[2]
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
+    git = ["git", "-C", str(Path(__file__).parents[2])]
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        commit, changes = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
     except (OSError, subprocess.CalledProcessError):
         return None, None
+    return commit.strip(), bool(changes.strip())
 
 
 def processor_name() -> str:
     """Return the processor's name as the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:

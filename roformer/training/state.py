@@ -25,7 +25,7 @@ class State:
     window_loss: float = 0.0
     """Loss summed since the last log step, over all ranks; the targets and steps it covers."""
     window_targets: int = 0
-    window_updates: int = 0
+    window_steps: int = 0
     best: float | None = None
     best_step: int = 0
     best_metrics: dict[str, float] = field(default_factory=dict)
@@ -52,6 +52,6 @@ def restore(task: Task, checkpoint: Path | None) -> State:
         return State(**checkpoints.load_state(checkpoint))
     except TypeError as error:
         raise InputError(
-            f"{checkpoint / checkpoints.STATE} does not have the counters of this version ({error}): "
+            f"{checkpoint} does not have the counters of this version ({error}): "
             "resume=false starts over"
         ) from error

@@ -142,6 +142,17 @@ def is_trial(steps: int) -> bool:
     return steps < TRIAL
 
 
+def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> list[range]:
+    """Return a rank's share of the samples of all ranks, cut into micro-batches.
+
+    Each has `micro` samples, the last one what is left; None: the whole share is one.
+    """
+    count = len(numbers)
+    share = numbers[rank * count // world_size : (rank + 1) * count // world_size]
+    micro = micro or max(1, len(share))
+    return [share[i : i + micro] for i in range(0, len(share), micro)]
+
+
 def cost(summary: dict[str, Any]) -> str:
     """Return the steps, tokens and seconds of a finished run in words."""
     return (

@@ -8,8 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +37,6 @@ PATIENCE_TO_BEGIN = 30.0
 """Seconds until a wandb server that cannot be reached is given up."""
 
 
-def evaluated(name: str) -> bool:
-    """Tell whether a metric is of an evaluation: `valid/…`, or of a task, `mrpc/f1`."""
-    return name.partition("/")[0] not in ("step", "train", "perf", "data")
-
-
 class NoTracker:
     """`tracker=none`, and the base class of the trackers: what mirrors metrics.jsonl."""
 
@@ -57,7 +50,7 @@ class NoTracker:
         """Mirror the summary and close."""
 
 
-class MirroringTracker(NoTracker):
+class Mirror(NoTracker):
     """One of accelerate's trackers, dropped with one line at its first failure.
 
     A tracker may do its work in another process. When that is gone calls raise, and when it hangs
@@ -65,8 +58,7 @@ class MirroringTracker(NoTracker):
     """
 
     def __init__(self, tracker: Any):
-        self.tracker = tracker
-        self._dropped = False
+        self.tracker, self.dropped = tracker, False
         PartialState()  # accelerate's trackers refuse to work without; a training has it already
         tracker.start()
 
@@ -75,19 +67,22 @@ class MirroringTracker(NoTracker):
         self._try(lambda: self._log(values, row["step"]))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        self._try(self.tracker.finish)
+        self._try(lambda: self._finish(status, summary))
 
     def _log(self, values: dict[str, Any], step: int) -> None:
         self.tracker.log(values, step=step)
 
+    def _finish(self, status: str, summary: dict[str, Any]) -> None:
+        self.tracker.finish()
+
     def _try(self, call: Callable[[], object]) -> None:
         """Make a call of the tracker, unless one failed before."""
-        if self._dropped:
+        if self.dropped:
             return
         try:
             within(PATIENCE, call)
         except Exception as error:  # whatever it is, the training does not depend on it
-            self._dropped = True
+            self.dropped = True
             _warn(
                 f"{self.tracker.name} stopped answering ({type(error).__name__}): "
                 "metrics go on in metrics.jsonl alone"
@@ -98,7 +93,7 @@ class MirroringTracker(NoTracker):
         """Keep a tracker that failed from delaying the exit of this process."""
 
 
-class WandbTracker(MirroringTracker):
+class WandbTracker(Mirror):
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
 
     A run's group is its configuration, so that seeds stand together; its job type is the pipeline. Of
@@ -111,27 +106,26 @@ class WandbTracker(MirroringTracker):
     ):
         import wandb
 
-        given = os.environ.get
-        mode, why = _mode(config)
-
         def begin(mode: str) -> None:
-            # Offline parts of one run cannot share an id: a later one would replace the first.
-            online = {"id": run_id, "resume": "allow"} if mode == "online" else {}
-            wandb_tracker = tracking.WandBTracker(
-                config.project or given("WANDB_PROJECT") or PROJECT,
-                entity=config.entity or given("WANDB_ENTITY") or None,
-                name=given("WANDB_NAME") or name,
-                group=given("WANDB_RUN_GROUP") or _group(name, content),
-                job_type=given("WANDB_JOB_TYPE") or folder.parent.name,
-                tags=tags_of(content, given("WANDB_TAGS") or ""),
-                config=content,
-                dir=given("WANDB_DIR") or folder,
-                mode=mode,
-                settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
-                **online,
+            chosen = {
+                "entity": config.entity or os.environ.get("WANDB_ENTITY") or None,
+                "name": os.environ.get("WANDB_NAME") or name,
+                "group": os.environ.get("WANDB_RUN_GROUP") or _group(name, content),
+                "job_type": os.environ.get("WANDB_JOB_TYPE") or folder.parent.name,
+                "dir": os.environ.get("WANDB_DIR") or folder,
+                "tags": tags_of(content, os.environ.get("WANDB_TAGS", "")),
+            }
+            if mode == "online":  # offline, a later part of a run would replace the first
+                chosen |= {"id": run_id, "resume": "allow"}
+            settings = wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN)
+            project = config.project or os.environ.get("WANDB_PROJECT") or PROJECT
+            super(WandbTracker, self).__init__(
+                tracking.WandBTracker(
+                    project, mode=mode, config=content, settings=settings, **chosen
+                )
             )
-            MirroringTracker.__init__(self, wandb_tracker)
 
+        mode, why = _mode(config)
         try:
             begin(mode)
         except Exception as error:
@@ -139,31 +133,30 @@ class WandbTracker(MirroringTracker):
                 raise
             mode, why = "offline", f" (it could not go online: {type(error).__name__})"
             begin(mode)
-        self.run = self.tracker.tracker
+        self.folder, self.run = folder, self.tracker.tracker
+        self.run_id = self.run.id
         if mode == "offline":
             where = os.path.relpath(Path(self.run.dir).parent)
             print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
-        self.folder, self.run_id = folder, self.run.id
-        self._try(lambda: self.run.define_metric("global_step", hidden=True))
-        for metric in (*LINE, "*"):
-            self._try(partial(self.run.define_metric, metric, step_metric="global_step"))
+        self._try(self._define_axis)
 
-    def _log(self, values: dict[str, Any], step: int) -> None:
+    def _define_axis(self) -> None:
+        self.run.define_metric("global_step", hidden=True)
+        for metric in (*LINE, "*"):
+            self.run.define_metric(metric, step_metric="global_step")
+
+    def _log(self, values: dict[str, Any], step: int | None) -> None:
         # Without `step=`: wandb drops rows whose step went back, as it does after a resume.
         self.tracker.log({"global_step": step, **values})
 
-    def finish(self, status: str, summary: dict[str, Any]) -> None:
-        if status in ("done", "degenerate"):
-            self._try(lambda: self._log_tables(summary.get("steps")))
-        self._try(lambda: self.run.summary.update({"status": status, **summary.get("metrics", {})}))
-        self._try(lambda: self.run.finish(exit_code=0 if status == "done" else 1))
-
-    def _log_tables(self, step: int | None) -> None:
+    def _finish(self, status: str, summary: dict[str, Any]) -> None:
         import wandb
 
-        for name, columns, rows in tables_of(self.folder):
-            table = wandb.Table(columns=[*columns], data=rows)
-            self.tracker.log({"global_step": step, name: table})
+        if status in ("done", "degenerate"):
+            for name, table in tables_of(self.folder):
+                self._log({name: wandb.Table(dataframe=table)}, summary.get("steps"))
+        self.run.summary.update({"status": status, **summary.get("metrics", {})})
+        self.run.finish(exit_code=0 if status == "done" else 1)
 
     def _abandon(self) -> None:
         from wandb.sdk import wandb_setup
@@ -173,7 +166,7 @@ class WandbTracker(MirroringTracker):
         (getattr(connection, "_cleanup", None) or (lambda: None))()
 
 
-class TensorboardTracker(MirroringTracker):
+class TensorboardTracker(Mirror):
     """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
 
     def __init__(
@@ -189,22 +182,17 @@ class TensorboardTracker(MirroringTracker):
             self._try(lambda: self.tracker.log({"config": text}))
 
 
-class TrackioTracker(MirroringTracker):
+class TrackioTracker(Mirror):
     """trackio, a database on this machine: `trackio show` opens its dashboard."""
 
     def __init__(
         self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
     ):
-        tracker = tracking.TrackioTracker(
-            config.project or PROJECT,
-            name=name,
-            group=_group(name, content),
-            config=content,
-            resume="allow" if run_id else "never",
-            embed=False,
-            auto_log_gpu=False,
-        )
-        super().__init__(tracker)
+        chosen = {"name": name, "group": _group(name, content), "config": content}
+        quiet = {"embed": False, "auto_log_gpu": False}
+        resume = "allow" if run_id else "never"
+        project = config.project or PROJECT
+        super().__init__(tracking.TrackioTracker(project, resume=resume, **chosen, **quiet))
         self.run_id = name
 
     def _log(self, values: dict[str, Any], step: int) -> None:
@@ -243,21 +231,14 @@ def open_tracker(
 
 
 def within(seconds: float, call: Callable[[], object]) -> None:
-    """Make a call that may never return, and wait for it.
-
-    Raises:
-        TimeoutError: it took longer; it is left to itself.
-        Exception: what the call raises.
-    """
-    done = Future[None]()
+    """Make a call that may never return; raise TimeoutError when it takes longer than `seconds`."""
+    done = Future[object]()
 
     def work() -> None:
         try:
-            call()
+            done.set_result(call())
         except Exception as error:
             done.set_exception(error)
-        else:
-            done.set_result(None)
 
     threading.Thread(target=work, daemon=True).start()
     done.result(seconds)
@@ -290,27 +271,20 @@ def tags_of(content: dict[str, Any], more: str) -> list[str]:
     return list(dict.fromkeys(filter(None, tags)))
 
 
-def tables_of(folder: Path) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Yield name, columns and the first rows of a run's predictions and translations."""
+def tables_of(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield names and first rows (pandas) of a run's predictions and translations."""
+    import pandas as pd
+
     for file in sorted((folder / "predictions").glob("*.tsv")):
-        columns, *lines = (line.split("\t") for line in _first_lines(file, TABLE_ROWS + 1))
-        texts = [column in ("index", "label", "prediction") for column in columns]
-        rows = [
-            [cell if text else float(cell) for cell, text in zip(line, texts, strict=True)]
-            for line in lines
-        ]
-        yield f"predictions/{file.stem}", columns, rows
-    translated = folder / "translations"
-    if translated.is_dir():
-        names = ("source", "reference", "averaged")
-        sides = [_first_lines(translated / f"test.{name}.txt", TABLE_ROWS) for name in names]
-        rows = [list(row) for row in zip(*sides, strict=True)]
-        yield "translations/test", ["source", "reference", "translation"], rows
-
-
-def _first_lines(file: Path, count: int) -> list[str]:
-    with file.open(encoding="utf-8", newline="\n") as stream:
-        return [line.removesuffix("\n") for line in islice(stream, count)]
+        options = {"sep": "\t", "quoting": 3, "keep_default_na": False, "nrows": TABLE_ROWS}
+        yield f"predictions/{file.stem}", pd.read_csv(file, **options)
+    if (translated := folder / "translations").is_dir():
+        files = {"source": "source", "reference": "reference", "translation": "averaged"}
+        columns = {
+            column: (translated / f"test.{name}.txt").read_bytes().decode().split("\n")[:-1]
+            for column, name in files.items()
+        }
+        yield "translations/test", pd.DataFrame(columns).head(TABLE_ROWS)
 
 
 def _warn(line: str) -> None:
@@ -327,7 +301,7 @@ class Progress:
         first: whether this is the first rank, the only one to print.
     """
 
-    def __init__(self, total: int, done: int, *, shown: bool, first: bool):
+    def __init__(self, total: int, done: int, shown: bool, first: bool):
         self.total, self.shown, self.first = total, shown and first, first
         hidden = not (self.shown and sys.stderr.isatty())
         self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, disable=hidden)
@@ -342,8 +316,12 @@ class Progress:
             self._postfix |= {LINE[k]: f"{v:.4g}" for k, v in row.items() if k in LINE}
             self.bar.set_postfix(self._postfix)
         elif self.shown:
-            shown = {name: value for name, value in row.items() if name in LINE or evaluated(name)}
-            metrics = "  ".join(f"{LINE.get(k, k)} {v:.5g}" for k, v in shown.items())
+            hidden = ("step", "train", "perf", "data")  # but what a terminal shows of them
+            metrics = "  ".join(
+                f"{LINE.get(name, name)} {value:.5g}"
+                for name, value in row.items()
+                if name in LINE or name.partition("/")[0] not in hidden
+            )
             left = f"{int(seconds_left) // 60}:{int(seconds_left) % 60:02d}"
             print(f"step {row['step']}/{self.total}  {metrics}  left {left}", flush=True)
 

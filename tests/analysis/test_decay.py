@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,8 +17,8 @@ from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.report.results import by_distance, decay_tables, networks, read_decay, trend
 from roformer.report.runs import RecordError
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
+from tests.scripts import run_script
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none", "shaw", "t5", "alibi")
 T = 24
@@ -131,7 +128,7 @@ BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_e
 
 @pytest.fixture(scope="module")
 def runs(corpus, tmp_path_factory):  # noqa: F811
-    """Return the folders of two runs of two updates, whose rate is too small to change a weight."""
+    """Return the folders of two runs of two steps, whose rate is too small to change a weight."""
     folder = tmp_path_factory.mktemp("decay") / "runs"
     base = [*SMALL, *corpus, f"runtime.runs_dir={folder}", "optimizer.learning_rate=1e-30"]
     return [
@@ -146,7 +143,7 @@ def record(runs):
 
 
 def test_initial_weights_are_those_that_the_training_began_with(runs, record):
-    """The runs' updates change nothing, so trained and initial are the same network."""
+    """The runs' steps change nothing, so trained and initial are the same network."""
     for run in runs:
         opened = open_pretrained(run)
         trained, initial = load_model(run).model, decay.initial_model(opened)
@@ -283,27 +280,19 @@ def test_what_cannot_be_measured_is_one_line(runs, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
-    def script(*words):
-        return subprocess.run(
-            [sys.executable, REPOSITORY / "scripts" / "decay.py", *map(str, words)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        )
-
     file = tmp_path / "records" / "decay.json"
     brief = ("--sequences", 2, "--threads", 1, "--control", "initial", "--output", file)
-    printed = script(*runs, *brief)
+    printed = run_script("decay", *runs, *brief)
     assert printed.returncode == 0, printed.stderr
     tables = "\n\n".join(table.markdown() for table in decay_tables(read_decay(file)))
     assert tables in printed.stdout
-    assert script(file, "--table").stdout.strip() == tables
+    assert run_script("decay", file, "--table").stdout.strip() == tables
     for words, message in (
         ([tmp_path], "is no pre-training run"),
         ([tmp_path / "none.json", "--table"], "cannot be read"),
         ([runs[0], "--length", 4], "give at least 8"),
     ):
-        refused = script(*words)
+        refused = run_script("decay", *words)
         assert refused.returncode == 2
         (line,) = refused.stderr.strip().split("\n")
         assert line.startswith("error: ") and message in line

@@ -1,10 +1,7 @@
 """A tiny run read at other lengths: the same tokens at each, and a record that the tables repeat."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -28,8 +25,8 @@ from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.report.results import extension_tables, verdict
 from roformer.tasks.mlm import prepare
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run
+from tests.scripts import run_script
 
 TRAINED = 32
 BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"]
@@ -37,7 +34,7 @@ BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_e
 
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
-    """Return the folder of a run of two updates on 32 tokens: nearly random weights."""
+    """Return the folder of a run of two steps on 32 tokens: nearly random weights."""
     runs = tmp_path_factory.mktemp("extension") / "runs"
     return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *BRIEF)[1]
 
@@ -138,22 +135,13 @@ def test_a_row_is_the_model_that_the_config_with_its_scaling_builds(run, text, k
 
 @pytest.mark.slow
 def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
-    def script(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, REPOSITORY / "scripts" / "extension.py", *map(str, words)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        ).stdout
-
     lengths = ("--lengths", TRAINED, 64, "--windows", 2, "--threads", 1)
-    printed = script(run, *lengths, "--output", tmp_path)
+    printed = run_script("extension", run, *lengths, "--output", tmp_path).stdout
     (file,) = tmp_path.glob("*.json")
     record = json.loads(file.read_text())
     assert (record["run"], file.stem) == (run.name, run.name)
     assert extension_tables(record) in printed
-    assert script(file, "--table").strip() == extension_tables(record)
+    assert run_script("extension", file, "--table").stdout.strip() == extension_tables(record)
     assert (tmp_path / "plots" / f"{run.name}.png").read_bytes().startswith(b"\x89PNG")
 
 

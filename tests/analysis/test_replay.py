@@ -1,10 +1,8 @@
-"""An update of a run can be made again: its loss, its samples, its weights."""
+"""A step of a run can be made again: its loss, its samples, its weights."""
 
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,9 @@ from roformer.errors import Diverged, InputError
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop
-from tests.conftest import REPOSITORY
-from tests.e2e import test_glue, wmt_runs
+from tests.e2e import test_glue
 from tests.e2e.conftest import results, small_run
+from tests.scripts import run_script
 
 DROPOUT = ["model.hidden_dropout=0.1", "training.log_every=1", "runtime.keep_optimizer=true"]
 small = test_glue.small
@@ -24,7 +22,7 @@ small = test_glue.small
 
 @pytest.fixture
 def recorded(arguments):
-    """Return a run that logs every update; checkpoints at 6, 12, 18, 24."""
+    """Return a run that logs every step; checkpoints at 6, 12, 18, 24."""
     return small_run(arguments, *DROPOUT)[1]
 
 
@@ -34,7 +32,7 @@ def row(folder, step):
 
 @pytest.mark.parametrize(("step", "began"), [(1, 0), (6, 0), (7, 6), (17, 12), (24, 18)])
 def test_a_replay_sees_what_the_run_saw(recorded, step, began):
-    """Bitwise, dropout included. Catches a replay that begins at the update itself."""
+    """Bitwise, dropout included. Catches a replay that begins at the step itself."""
     before = sorted((path, path.stat().st_mtime_ns) for path in recorded.rglob("*"))
     found = replay(recorded, step)
     assert (found.step, found.began) == (step, began)
@@ -53,7 +51,7 @@ def test_without_moments_a_replay_begins_earlier_and_says_why(arguments, recorde
 
 
 def test_the_samples_are_those_of_the_batch(arguments):
-    """Without dropout their losses are the update's: catches weights from after the update."""
+    """Without dropout their losses are the step's: catches weights from after the step."""
     folder = small_run(arguments, "training.log_every=1")[1]
     found = replay(folder, 9)
     targets = sum(sample.targets for sample in found.samples)
@@ -65,7 +63,7 @@ def test_the_samples_are_those_of_the_batch(arguments):
 
 
 def test_a_spike_is_recorded_with_its_samples_and_told(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(spikes, "UPDATES_TO_KNOW", 5)
+    monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
     loss, seen = MaskedLMTask.loss, []
 
     def spiked(task, model, batch):
@@ -86,8 +84,8 @@ def test_a_spike_is_recorded_with_its_samples_and_told(arguments, monkeypatch, c
 
 
 def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
-    monkeypatch.setattr(spikes, "UPDATES_TO_KNOW", 5)
-    loss, update, steps = MaskedLMTask.loss, Loop._update, []
+    monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
+    loss, update, steps = MaskedLMTask.loss, Loop._step, []
 
     def counted(loop, batches):
         steps.append(loop.state.step + 1)
@@ -96,7 +94,7 @@ def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
     def spiked(task, model, batch):
         return loss(task, model, batch) * (3 if steps[-1] == 15 else 1)
 
-    monkeypatch.setattr(Loop, "_update", counted)
+    monkeypatch.setattr(Loop, "_step", counted)
     monkeypatch.setattr(MaskedLMTask, "loss", spiked)
     quiet = ["optimizer.learning_rate=1e-6"]
     go_on = stop_at(17)
@@ -127,31 +125,11 @@ def test_a_diverged_step_is_noted_and_can_be_replayed(arguments, monkeypatch):
 
 
 @pytest.mark.slow
-def test_translation_and_fine_tuning_replay_too(tmp_path, small):
-    wmt_runs.write_parallel_text(tmp_path / "text")
-    text = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
-    where = f"runtime.runs_dir={tmp_path / 'runs'}"
-    _, folder = wmt_runs.small_run([*wmt_runs.SMALL, *text, where], *DROPOUT)
-    found = replay(folder, 15)
-    assert found.loss == row(folder, 15)["train/loss"] and found.began == 12
-    assert all(" → " in sample.text for sample in found.samples)
-    (cell,) = test_glue.run(small)
-    step = results(cell)[0]["step"]  # a log step covers several updates, the first one alone one
-    found = replay(cell, step)
-    assert found.began == 0  # a finished cell keeps no moments
-    assert len(found.samples) > 1 and all("[SEP]" in sample.text for sample in found.samples)
-
-
-@pytest.mark.slow
 def test_the_script_and_its_mistakes(recorded, tmp_path):
-    def call(*arguments):
-        words = [sys.executable, REPOSITORY / "scripts" / "replay_batch.py", *arguments]
-        return subprocess.run([*map(str, words)], capture_output=True, text=True)
-
-    done = call(recorded, 9, "--top", 2, "--width", 20)
+    done = run_script("replay_batch", recorded, 9, "--top", 2, "--width", 20)
     lines = done.stdout.splitlines()
     assert lines[-4].startswith("step 9, replayed from step 6: loss ") and len(lines[-1]) < 50
-    done = call(tmp_path, 9)
+    done = run_script("replay_batch", tmp_path, 9)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path} is no run") and done.stderr.count("\n") == 1
 

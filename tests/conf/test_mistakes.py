@@ -37,7 +37,7 @@ MISTAKES = {
         "model/position=learned training.sequence_length=1024": (
             "beyond the learned table of model.position.max_positions=512.*rotary, which has no table"
         ),
-        "resume=maybe": "^resume: .*; or ",
+        "resume=maybe": "^resume: .*boolean.*; resume: .*'auto'",
         "model.position=rotary": "write model/position=rotary, one of rotary, alibi",
         "model.size=base": "write model/size=base, one of base, ",
         "model.name=../x": "model.name: String should match pattern",
@@ -45,7 +45,7 @@ MISTAKES = {
         "masking.mask=1.0": "add up to more than 1",
         "schedule.warmup_steps=9": "not both",
         "schedule.warmup_fraction=null schedule.warmup_steps=600": "leaves nothing",
-        "schedule.total_steps=500": "schedule.total_steps=500 ends before update 600",
+        "schedule.total_steps=500": "schedule.total_steps=500 ends before step 600",
         "training.sequence_length=4": "greater than or equal to 8",
         "training.precision=fp16 runtime.device=cpu": "needs a GPU",
         "data.tokenizer.vocabsize=9": "valid keys here: vocab_size, lowercase, revision, source, words",
@@ -101,7 +101,7 @@ MISTAKES = {
     },
     "wmt": {
         "search.bem=1": r"search\.bem: unknown key; valid keys here: beam, alpha",
-        "training.average=500": "average=500 checkpoints, one in 10 updates, are more than",
+        "training.average=500": "average=500 checkpoints, one in 10 steps, are more than",
         "model/position=learned data.filter.max_length=600": (
             "max_length=600, with the end of the sentence, is beyond the learned table of model"
         ),

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.pipelines import registry
+from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
 
@@ -61,15 +62,15 @@ def stop_at(monkeypatch):
     """Return a function that makes the process die when it begins step `step`."""
 
     def stop(step):
-        update = Loop._update
+        update = Loop._step
 
         def dying(loop, batches):
             if loop.state.step + 1 == step:
                 raise KeyboardInterrupt
             update(loop, batches)
 
-        monkeypatch.setattr(Loop, "_update", dying)
-        return lambda: monkeypatch.setattr(Loop, "_update", update)
+        monkeypatch.setattr(Loop, "_step", dying)
+        return lambda: monkeypatch.setattr(Loop, "_step", update)
 
     return stop
 
@@ -100,9 +101,10 @@ def run_in_process(pipeline, arguments, *overrides, runs="runs"):
     where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
     folder = Path(where).with_name(runs)
     schema = registry.load(registry.get(pipeline).config)
-    summary = train(
-        pipeline, build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
-    )
+    config = build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
+    if pipeline == "glue":
+        (config,) = cells_of(config)
+    summary = train(pipeline, config)
     return summary, folder / pipeline / summary["run_id"]
 
 

@@ -247,7 +247,7 @@ def watch(spy: Spy) -> None:
         *((module, "prepare", "preparing the text") for module in (mlm, translation)),
         (glue, "prepare_task", "preparing the text"),
         (run, "open_tracker", "starting the tracker"),
-        (Loop, "_update", "update"),
+        (Loop, "_step", "step"),
         *((task, "evaluate", "evaluation") for task in (mlm.MaskedLMTask, examples)),
         (translation.TranslationTask, "evaluate", "evaluation"),
         (WandbTracker, "log", "tracker: a row"),
@@ -263,7 +263,7 @@ def watch(spy: Spy) -> None:
     for owner, name, phase, *mess in (
         (records, "write_atomically", lambda path, text: f"half of {path.name}", half_of),
         (checkpoint, "complete", "checkpoint: before complete.json"),
-        (Checkpoints, "_link", lambda self, name, target: f"link {name}: before"),
+        (checkpoint, "_link", lambda link, target: f"link {link.name}: before"),
         (shutil, "rmtree", lambda path, *_: removal(Path(path)), lambda path, *_: thin(path)),
         (run, "keep_only_best", "only the best: before"),
         (Path, "unlink", lambda path, *_: f"unlink {path.name}"),
@@ -301,7 +301,8 @@ def removal(path: Path) -> str | None:
     """Name the removal of a folder under checkpoints/."""
     if "checkpoints" not in path.parts or not path.is_dir():
         return None
-    return "removing the old average" if path.name == "averaged" else "removing a checkpoint"
+    average = path.name == ".averaged.removed"
+    return "removing the old average" if average else "removing a checkpoint"
 
 
 def cut(path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same
 from tests.e2e.kill_harness import until
 from tests.e2e.test_processes import launcher
+from tests.scripts import run_script
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")
@@ -114,26 +114,17 @@ def test_lines_are_classified_and_mistakes_told(tmp_path, calm):
     """The scripts around a grid, as a user calls them."""
     folder = calm[0]
 
-    def call(script, *arguments, lines=""):
-        return subprocess.run(
-            [sys.executable, str(REPOSITORY / "scripts" / script), *map(str, arguments)],
-            input=lines,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
-
-    done = call("predict.py", folder, lines="a b\tc d\nlong " + "x " * 60 + "\ty\n")
+    done = run_script("predict", folder, stdin="a b\tc d\nlong " + "x " * 60 + "\ty\n")
     labels = [line.split("\t")[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0 and len(labels) == 2
     assert set(labels) <= set(glue_tasks.TASKS["mrpc"].labels)
     assert "line 2 is longer than 48 tokens and was cut" in done.stderr
-    done = call("predict.py", folder, lines="only one\n")
+    done = run_script("predict", folder, stdin="only one\n")
     assert done.returncode == 2
     assert done.stderr == "error: line 1 has 1 tab-separated texts, but the task takes 2\n"
-    done = call("glue_table.py", folder)
+    done = run_script("glue_table", folder)
     assert "| roformer (rotary) | mrpc/f1 |" in done.stdout
-    done = call("glue_submission.py", folder)
+    done = run_script("glue_submission", folder)
     assert done.returncode == 2 and done.stderr.startswith("error: the built-in mrpc has no test")
     for override, message in {
         "task=[mrpc,nope]": "choose one of cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb",

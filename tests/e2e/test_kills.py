@@ -37,7 +37,7 @@ ONCE = (
 SPANS = {
     "preparing the text": 0.3,
     "starting the tracker": 0.3,
-    "update": 0.03,
+    "step": 0.03,
     "evaluation": 0.05,
     "checkpoint": 0.03,
     "averaging": 0.03,
@@ -75,7 +75,7 @@ PIPELINES = {
             *("runtime.keep_checkpoints=2", "runtime.prepare_workers=1"),
         ],
         (
-            *("update",) * 3,
+            *("step",) * 3,
             "evaluation",
             "checkpoint",
             "checkpoint: renamed",
@@ -93,7 +93,7 @@ PIPELINES = {
             "runtime.progress=false",
         ],
         (
-            *("update", "evaluation"),
+            *("step", "evaluation"),
             "link best: made aside",
             "removing a checkpoint",
             "predictions",
@@ -109,7 +109,7 @@ PIPELINES = {
             "runtime.prepare_workers=1",
         ],
         (
-            *("update", "evaluation"),
+            *("step", "evaluation"),
             "last removing a checkpoint",
             "last link best: made aside",
             "averaging",
@@ -166,7 +166,7 @@ def test_twenty_kills_leave_no_trace(server, text, tmp_path, name):
         early = [phase for phase in waiting if not phase.startswith(LATE)]
         late = [phase for phase in waiting if phase.startswith(LATE)]
         for phase in [*early[::share], *late[::share]]:
-            often = 6 if phase == "update" else 1
+            often = 6 if phase == "step" else 1
             delay = moments.uniform(0, SPANS.get(phase, 0.0))
             plan = Plan(phase, moments.randint(1, often), delay)
             script, arguments, _ = command(folder)

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ from torch.nn import functional
 
 import roformer
 from roformer.analysis.pretrained import open_pretrained
-from roformer.analysis.replay import replay
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.data.causal import validation_sample
@@ -25,16 +22,12 @@ from roformer.inference.generate import load_generator
 from roformer.inference.start import find_start
 from roformer.interop.layout import convert_run_layout
 from roformer.models.causal import CausalLM
-from roformer.training.loop import Loop
-from tests.conftest import REPOSITORY
-from tests.e2e.conftest import SMALL as PRETRAIN
-from tests.e2e.conftest import assert_close, assert_same, results, run_in_process
+from tests.e2e.conftest import results
 from tests.e2e.conftest import small_run as pretrain
 from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
+from tests.scripts import run_script
 
-DROPOUT = "model.hidden_dropout=0.1"
-SHORT = "training.steps=12"
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", SMALL)
 
@@ -169,58 +162,6 @@ def test_longer_texts_are_the_same_text(trained):
     assert lengths[128]["loss"] == pytest.approx(wanted, rel=1e-5)
 
 
-@both
-def test_a_killed_run_ends_as_if_it_never_was_and_its_steps_can_be_made_again(
-    pipeline, where, resumed
-):
-    """Bitwise, dropout included."""
-    given = [DROPOUT, SHORT, "training.log_every=1", "runtime.keep_optimizer=true"]
-    _, whole = small_run(pipeline, where, *given)
-    summary, killed = resumed(9, small_run, pipeline, where, *given, runs="killed")
-    assert_same(killed, whole)
-    assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
-    assert (killed / "positions.json").read_text() == (whole / "positions.json").read_text()
-    found = replay(killed, 9)
-    (row,) = (row for row in results(killed) if row["step"] == 9)
-    assert (found.loss, found.began) == (row["train/loss"], 6)
-    assert len(found.samples) == 8 and all(sample.text for sample in found.samples)
-
-
-@both
-def test_micro_batches_change_nothing(pipeline, where):
-    """At a low rate, so that the order of sums has no time to grow into another trajectory."""
-    slow = [SHORT, "optimizer.learning_rate=1e-4"]
-    _, whole = small_run(pipeline, where, *slow)
-    _, cut = small_run(pipeline, where, *slow, "runtime.micro_batch_size=3", runs="cut")
-    assert_close(cut, whole)
-
-
-@pytest.mark.parametrize("pipeline", ["pretrain", *SMALL])
-def test_more_processes_than_blocks_of_a_step_are_refused(pipeline, where, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    small = PRETRAIN if pipeline == "pretrain" else SMALL[pipeline]
-    told = "training.batch_size=1 is less than the 2 processes: raise training.batch_size"
-    with pytest.raises(InputError, match=told):
-        run_in_process(pipeline, [*small, *where], "training.batch_size=1")
-
-
-def test_without_training_it_counts_as_degenerate(where):
-    summary, _ = small_run("clm", where, "optimizer.learning_rate=1e-9", "training.steps=2")
-    assert summary["status"] == "degenerate"
-
-
-@both
-def test_a_finished_run_is_not_run_again(pipeline, trained, monkeypatch):
-    summary, folder = trained(pipeline)
-    monkeypatch.setattr(Loop, "run", None)
-    before = (folder / "summary.json").stat().st_mtime_ns
-    overrides = ["training.steps=60", "training.evaluate_every=20", "model.position.base=1000"]
-    corpus = [f"data.path={cache_of(folder).parent / 'text.jsonl'}"]
-    corpus += [f"runtime.cache_dir={cache_of(folder)}", f"runtime.runs_dir={folder.parents[1]}"]
-    again, _ = small_run(pipeline, corpus, *overrides)
-    assert again == summary and (folder / "summary.json").stat().st_mtime_ns == before
-
-
 # --- generation ----------------------------------------------------------------------------------
 
 
@@ -302,13 +243,8 @@ def test_a_pre_training_is_no_language_model(arguments):
 
 
 def script(*arguments, lines=""):
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "generate.py"), *map(str, arguments)],
-        input=lines.encode(),
-        capture_output=True,
-        timeout=120,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    done = run_script("generate", *arguments, stdin=lines)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.slow

@@ -98,14 +98,14 @@ def measured(work, *given):
 
 def over_steps(folder):
     """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
-    step, update = 0, Loop._update
+    step, update = 0, Loop._step
 
     def counted(loop, batches):
         nonlocal step
         step = loop.state.step
         update(loop, batches)
 
-    Loop._update = counted
+    Loop._step = counted
     samples = Samples(lambda: step, STEPS + 1)
     keys = [f"steps={STEPS}", "evaluate_every=20", "log_every=10", "checkpoint_every=200"]
     keys += ["sequence_length=64", "valid_sequences=64"]
@@ -184,7 +184,7 @@ def over_lengths(limited):
             activations.append(torch.zeros(length * 65536 + generator.randint(0, 9999) * 16))
             outliving.append(torch.zeros(5000 + generator.randint(0, 3000)))
         del activations
-        memory.after_update()
+        memory.after_step()
         most = max(most, anonymous())
     return most // MB
 

@@ -1,16 +1,14 @@
 """A pipeline of another package is a task, a config class, its YAML and one entry; the rest reads these."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 import roformer
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results, write_corpus
+from tests.scripts import run_script
 
 ENTRY = '''
 """Registers the pipeline; imports nothing heavy."""
@@ -40,10 +38,8 @@ from pydantic import PositiveInt
 
 from roformer.config.plan import Devices
 from roformer.config.schema import PretrainConfig
-from roformer.config.typed import schema
 
 
-@schema
 class BackwardsConfig(PretrainConfig):
     """Masked words of texts that are read from their end."""
 
@@ -51,7 +47,6 @@ class BackwardsConfig(PretrainConfig):
     """Tokens that are turned round at once."""
 
 
-@schema
 class BackwardsPlan(Devices, BackwardsConfig):
     """Of the toy."""
 '''
@@ -127,27 +122,22 @@ def toy(tmp_path_factory):
     write_corpus(folder / "text.jsonl")
 
     def call(script, *words, expected=0):
-        place = os.environ | {"PYTHONPATH": str(folder), "ROFORMER_PIPELINES": "toy.entry"}
-        done = subprocess.run(
-            [sys.executable, str(script), *map(str, words)],
-            cwd=folder,
-            env=place,
-            capture_output=True,
-            text=True,
-        )
+        place = {"PYTHONPATH": str(folder), "ROFORMER_PIPELINES": "toy.entry"}
+        done = run_script(script, *words, cwd=folder, env=place)
         assert done.returncode == expected, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     return folder, call
 
 
+TRAIN = "toy/train.py"
 DATA = ["data=files", "data.path=text.jsonl", "tracker=none", "runtime.tune_process=false"]
 
 
 @pytest.fixture(scope="module")
 def trained(toy):
     folder, call = toy
-    assert "reading from the end, 500 tokens at once" in call("toy/train.py", *DATA)
+    assert "reading from the end, 500 tokens at once" in call(TRAIN, *DATA)
     (run,) = folder.glob("runs/backwards/*")
     return run
 
@@ -166,7 +156,7 @@ def test_it_goes_on_from_a_checkpoint_to_the_same_weights(toy, trained):
     for name in ("step_00000012", "best"):
         found = other / "checkpoints" / name
         found.unlink() if found.is_symlink() else shutil.rmtree(found)
-    told = call("toy/train.py", *DATA, "runtime.runs_dir=resumed")
+    told = call(TRAIN, *DATA, "runtime.runs_dir=resumed")
     assert "resuming at step 8" in told
     assert results(other) == results(trained)
 
@@ -174,8 +164,8 @@ def test_it_goes_on_from_a_checkpoint_to_the_same_weights(toy, trained):
 @pytest.mark.parametrize(
     ("script", "words", "told"),
     [
-        ("toy/train.py", ["recipe=smoke"], "backwards has no such option; choose one of tiny"),
-        ("toy/train.py", ["chunk=0"], "chunk: Input should be greater than 0"),
+        (TRAIN, ["recipe=smoke"], "backwards has no such option; choose one of tiny"),
+        (TRAIN, ["chunk=0"], "chunk: Input should be greater than 0"),
     ],
 )
 def test_its_mistakes_are_told_as_those_of_others(toy, script, words, told):
@@ -183,19 +173,19 @@ def test_its_mistakes_are_told_as_those_of_others(toy, script, words, told):
 
 
 def test_help_and_completion_know_it(toy):
-    shown = toy[1]("toy/train.py", "--help")
+    shown = toy[1](TRAIN, "--help")
     assert shown.startswith("Masked words of texts that are read from their end.")
     assert "  recipe  " in shown and "*tiny\n" in shown and "chunk  integer > 0 = 500" in shown
 
 
 def test_scripts_read_it_from_the_registry(toy, trained):
-    call, scripts = toy[1], REPOSITORY / "scripts"
-    assert "12 steps x 8 sequences x 32" in call(scripts / "plan.py", "pipeline=backwards", *DATA)
-    call(scripts / "prepare.py", "pipeline=backwards", *DATA)
-    replayed = call(scripts / "replay_batch.py", trained, 6)
+    call = toy[1]
+    assert "12 steps x 8 sequences x 32" in call("plan", "pipeline=backwards", *DATA)
+    call("prepare", "pipeline=backwards", *DATA)
+    replayed = call("replay_batch", trained, 6)
     assert "step 6, replayed from step 4: loss" in replayed
     loss = json.loads((trained / "summary.json").read_text())["metrics"]["valid/backwards_loss"]
-    assert f"{loss:.3f}" in call(scripts / "compare.py", trained)
+    assert f"{loss:.3f}" in call("compare", trained)
 
 
 def test_a_study_starts_it(toy):
@@ -204,7 +194,7 @@ def test_a_study_starts_it(toy):
     plan = {"title": "Toy", "claim": "none", "scale": "tiny", "outcome": "none", "seeds": [0, 1]}
     plan |= {"pipeline": "backwards", "configurations": {"a": {"overrides": ["chunk=3"]}}}
     (folder / "study" / "study.yaml").write_text(json.dumps(plan))
-    shown = call(REPOSITORY / "scripts" / "sweep.py", "study", "--dry-run")
+    shown = call("sweep", "study", "--dry-run")
     assert shown.splitlines() == [f"python toy/train.py chunk=3 seed={seed}" for seed in (0, 1)]
 
 
@@ -215,11 +205,6 @@ def test_its_model_is_loaded_by_what_its_description_says(trained):
 
 
 def test_a_module_that_cannot_be_imported_is_one_line(toy):
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "scripts" / "pretrain.py"],
-        env=os.environ | {"ROFORMER_PIPELINES": "toy.nothing"},
-        capture_output=True,
-        text=True,
-    )
+    done = run_script("pretrain", env={"ROFORMER_PIPELINES": "toy.nothing"})
     assert done.returncode == 2
     assert done.stderr.startswith("error: ROFORMER_PIPELINES: toy.nothing cannot be imported (")

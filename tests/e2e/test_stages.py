@@ -56,9 +56,9 @@ def rates(folder):
 
 
 def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments, monkeypatch):
-    """Bit for bit; AdamW's own count of updates goes on too, so its bias correction does."""
+    """Bit for bit; AdamW's own count of steps goes on too, so its bias correction does."""
     begun = []
-    update = Loop._update
+    update = Loop._step
 
     def watched(loop, batches):
         if loop.state.step == 0:
@@ -71,7 +71,7 @@ def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments
             begun.append((state, moments))
         update(loop, batches)
 
-    monkeypatch.setattr(Loop, "_update", watched)
+    monkeypatch.setattr(Loop, "_step", watched)
     first, second = run(arguments, FIRST, KEPT, more=["runtime.keep_optimizer=true"])
     assert begun[0][1] == {}
     for found, name in zip(begun[1], ("model", "optimizer"), strict=True):

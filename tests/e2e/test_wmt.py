@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +15,9 @@ from roformer.evaluation.bleu import translation_scores
 from roformer.inference.translate import load_translator
 from roformer.report.wmt import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
-from tests.conftest import REPOSITORY
-from tests.e2e.conftest import DROPOUT, assert_close, assert_same, results, weights
+from tests.e2e.conftest import DROPOUT, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
-
-SUMS = "optimizer.eps=1e-6"
-"""The gradient of a key's bias is 0 but for rounding, which Adam would blow up to whole steps."""
-
-
-SHORT = ["training.steps=12", "training.average=1"]
+from tests.scripts import run_script
 
 
 @pytest.fixture(scope="session")
@@ -65,14 +58,9 @@ def of_other_words(shared_arguments):
     return small_run(shared_arguments, "data.tokenizer.merges=50")[1]
 
 
-def script(name, *arguments, lines=None):
+def script(name, *arguments, lines=""):
     """Run a script; return (code, stdout, stderr)."""
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
-        input=lines,
-        capture_output=True,
-        text=True,
-    )
+    done = run_script(name, *arguments, stdin=lines, cwd=Path.cwd())
     return done.returncode, done.stdout, done.stderr
 
 
@@ -121,35 +109,6 @@ def test_the_average_is_the_mean_of_the_last(trained):
     assert not torch.equal(
         weights(folder, "averaged")["tokens.weight"], tensors[-1]["tokens.weight"]
     )
-
-
-def test_accumulation_equals_one_large_batch(arguments):
-    short = [SUMS, *SHORT]
-    _, whole = small_run(arguments, *short)
-    _, cut = small_run(arguments, *short, "runtime.micro_batch_size=5", runs="cut")
-    assert_close(cut, whole)
-
-
-def test_checkpointing_and_workers_change_nothing(arguments):
-    arguments = [*arguments, *DROPOUT, *SHORT, "model/position=shaw"]
-    _, plain = small_run(arguments)
-    others = ["runtime.gradient_checkpointing=true", "runtime.num_workers=2"]
-    _, other = small_run(arguments, *others, runs="o")
-    assert_same(other, plain)
-
-
-def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(arguments, whole, resumed):
-    summary, killed = resumed(13, small_run, arguments, *DROPOUT)
-    assert summary["averaged"] == ["step_00000012", "step_00000018", "step_00000024"]
-    assert_same(killed, whole)
-
-
-def test_more_processes_than_pairs_of_a_step_are_refused(arguments, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    small = ["training.tokens_per_update=60", "training.bucket_tokens=60"]
-    small += ["data.filter.max_length=50", "data.max_train_pairs=1"]
-    with pytest.raises(InputError, match="shared by 2 processes: raise training"):
-        small_run(arguments, *small)
 
 
 def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
@@ -286,8 +245,3 @@ def test_average_script(trained, tmp_path):
     )
     code, _, err = script("average", first, second, "--last", 2)
     assert code == 2 and err.startswith("error: --last takes one run")
-
-
-def test_without_training_it_counts_as_degenerate(arguments):
-    summary, _ = small_run(arguments, *SHORT, "optimizer.learning_rate=1e-9")
-    assert summary["status"] == "degenerate"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roformer.training.process import leave_process_group
+from roformer.training.distributed import leave_process_group
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import (

@@ -1,15 +1,12 @@
 """What stands on the fake Hub: small data in the layout, schema and metadata of the real data sets."""
 
-from __future__ import annotations
-
 import io
 import random
 import string
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
+import torch
 import yaml
 from datasets import ClassLabel, Dataset, Features, Translation, Value
 from omegaconf import OmegaConf
@@ -19,174 +16,130 @@ from roformer.data.toy.cases import case_documents
 from tests.conftest import REPOSITORY
 from tests.e2e.wmt_runs import ENGLISH, GERMAN
 
-Rows = dict[str, list[Any]]
 CONF = REPOSITORY / "conf" / "pipelines"
-GLUE = OmegaConf.load(CONF / "glue" / "data" / "hub.yaml").revision
-WMT = OmegaConf.load(CONF / "wmt" / "data" / "hub.yaml").revision
-WIKIPEDIA = OmegaConf.load(CONF / "text" / "data" / "hub.yaml").sources[0].revision
-VOCABULARY = OmegaConf.load(CONF / "text" / "data" / "hub.yaml").tokenizer.revision
+GLUE, WMT, TEXT = (
+    OmegaConf.load(CONF / pipeline / "data" / "hub.yaml") for pipeline in ("glue", "wmt", "text")
+)
+GLUE, WMT, WIKIPEDIA = GLUE.revision, WMT.revision, TEXT.sources[0].revision
+VOCABULARY = TEXT.tokenizer.revision
 """Commits that the project pins."""
 TINY_BERT = "org/tiny-bert"
-WORDS = "org/words"
 NOUNS = [a + b for a in "bcdfgklmnprst" for b in ("a", "el", "in", "or", "u")]
-PAIRS = {"sentence1": Value("string"), "sentence2": Value("string")}
-FEATURES = {
-    "mrpc": Features(
-        PAIRS | {"label": ClassLabel(names=["not_equivalent", "equivalent"]), "idx": Value("int32")}
-    ),
-    "stsb": Features(PAIRS | {"label": Value("float32"), "idx": Value("int32")}),
-    "rte": Features(
-        PAIRS | {"label": ClassLabel(names=["entailment", "not_entailment"]), "idx": Value("int32")}
-    ),
-}
-GLUE_SIZES = {"train": 60, "validation": 20, "test": 12}
-WMT_SIZES = {"train": 240, "validation": 12, "test": 15}
 
 
-def sentence(generator: random.Random, words: int = 6) -> str:
+def sentence(generator, words=6):
     return " ".join(generator.choices(NOUNS, k=words))
 
 
 # --- data sets -----------------------------------------------------------------------------------
 
 
-def glue_set(*, without: str | None = None) -> dict[str, bytes]:
-    """nyu-mll/glue: one configuration a task, parquet below `<task>/`; `without` a column of mrpc."""
-    configs: dict[str, dict[str, Dataset]] = {}
-    for task, features in FEATURES.items():
-        configs[task] = {}
-        for split, count in GLUE_SIZES.items():
-            rows = _pairs(random.Random(f"{task} {split}"), count, task, labelled=split != "test")
-            table = Dataset.from_dict(rows, features=features)
-            if task == "mrpc" and without is not None:
-                table = table.remove_columns(without)
-            configs[task][split] = table
-    return _data_set(configs, {"train": 2})
+def glue_set(without=()):
+    """nyu-mll/glue: one configuration a task; without some columns."""
+    labels = {
+        "mrpc": ClassLabel(names=["not_equivalent", "equivalent"]),
+        "stsb": Value("float32"),
+    }
+    configs = {}
+    for task, label in labels.items():
+        features = {"sentence1": Value("string"), "sentence2": Value("string")}
+        features = Features(features | {"label": label, "idx": Value("int32")})
+        configs[task] = {
+            split: Dataset.from_list(pairs(task, split, count), features).remove_columns(without)
+            for split, count in (("train", 60), ("validation", 20), ("test", 12))
+        }
+    return data_set(configs, 2)
 
 
-def _pairs(generator: random.Random, count: int, task: str, *, labelled: bool) -> Rows:
-    rows: Rows = {"sentence1": [], "sentence2": [], "label": [], "idx": list(range(count))}
-    for _ in range(count):
-        first = sentence(generator)
-        same = generator.random() < 0.5
-        rows["sentence1"].append(first)
-        rows["sentence2"].append(first if same else sentence(generator))
+def pairs(task, split, count):
+    generator, rows = random.Random(f"{task} {split}"), []
+    for number in range(count):
+        first, same = sentence(generator), generator.random() < 0.5
+        second = first if same else sentence(generator)
         score = round(generator.uniform(3, 5) if same else generator.uniform(0, 3), 2)
-        label = score if task == "stsb" else int(same)
-        rows["label"].append(label if labelled else -1)
+        label = -1 if split == "test" else score if task == "stsb" else int(same)
+        rows.append({"sentence1": first, "sentence2": second, "label": label, "idx": number})
     return rows
 
 
-def wmt_set(*, without: str | None = None) -> dict[str, bytes]:
-    """wmt/wmt14: a column `translation`, several files of the training pairs."""
-    configs = {}
-    for config in ("de-en", "fr-en"):
-        languages = config.split("-")
-        features = Features(translation=Translation(languages=languages))
-        configs[config] = {}
-        for split, count in WMT_SIZES.items():
-            generator = random.Random(f"{config} {split}")
-            pairs = []
-            for _ in range(count):
-                words = generator.choices(range(len(ENGLISH)), k=generator.randint(2, 7))
-                foreign = " ".join(GERMAN[word] for word in reversed(words))
-                pairs.append({languages[0]: foreign, "en": " ".join(ENGLISH[w] for w in words)})
-            table = Dataset.from_dict({"translation": pairs}, features=features)
-            if without == "translation":
-                table = table.rename_column("translation", "text")
-            configs[config][split] = table
-    return _data_set(configs, {"train": 3})
+def wmt_set(column="translation"):
+    """wmt/wmt14: one column, several files of the training pairs."""
+    generator, splits = random.Random(0), {}
+    features = Features({column: Translation(languages=["de", "en"])})
+    for split, count in (("train", 240), ("validation", 12), ("test", 15)):
+        rows = []
+        for _ in range(count):
+            words = generator.choices(range(len(ENGLISH)), k=generator.randint(2, 7))
+            german = " ".join(GERMAN[word] for word in reversed(words))
+            rows.append({column: {"de": german, "en": " ".join(ENGLISH[w] for w in words)}})
+        splits[split] = Dataset.from_list(rows, features)
+    return data_set({"de-en": splits, "fr-en": splits}, 3)
 
 
-def wikipedia_set(documents: int = 60) -> dict[str, bytes]:
+def wikipedia_set():
     """wikimedia/wikipedia: id, url, title, text; one configuration a language and dump."""
-    features = Features({name: Value("string") for name in ("id", "url", "title", "text")})
+    generator = random.Random(0)
+    texts = {
+        "en": ["\n\n".join(sentence(generator, 30) for _ in range(3)) for _ in range(60)],
+        "zh": list(case_documents(60, 0)),
+    }
     configs = {}
-    for config in ("20231101.en", "20231101.de", "20231101.zh"):
-        generator = random.Random(config)
-        cases = list(case_documents(documents, 0)) if config.endswith("zh") else []
-        rows: Rows = {name: [] for name in features}
-        for number in range(documents):
-            rows["id"].append(str(number))
-            rows["url"].append(f"https://en.wikipedia.org/wiki/{number}")
-            rows["title"].append(sentence(generator, 2))
-            english = "\n\n".join(sentence(generator, 30) for _ in range(3))
-            rows["text"].append(cases[number] if cases else english)
-        configs[config] = {"train": Dataset.from_dict(rows, features=features)}
-    return _data_set(configs, {"train": 3})
+    for language, documents in texts.items():
+        rows = [
+            {"id": str(number), "url": "https://", "title": "a title", "text": text}
+            for number, text in enumerate(documents)
+        ]
+        configs[f"20231101.{language}"] = {"train": Dataset.from_list(rows)}
+    return data_set(configs, 3)
 
 
-def bookcorpus_set(sentences: int = 500, seed: int = 0) -> dict[str, bytes]:
+def bookcorpus_set(seed=0):
     """A mirror of BookCorpus: one sentence a row, no configurations."""
     generator = random.Random(seed)
-    rows = {"text": [sentence(generator, 12) for _ in range(sentences)]}
-    table = Dataset.from_dict(rows, features=Features(text=Value("string")))
-    return _data_set({"default": {"train": table}}, {"train": 2}, folder="data")
+    rows = [{"text": sentence(generator, 12)} for _ in range(500)]
+    return data_set({"default": {"train": Dataset.from_list(rows)}}, 2)
 
 
-def _data_set(
-    configs: dict[str, dict[str, Dataset]], shards: dict[str, int], folder: str | None = None
-) -> dict[str, bytes]:
-    """Return the files of a repository: parquet and the card that lists them."""
-    files: dict[str, bytes] = {".gitattributes": b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"}
-    card: dict[str, list[Any]] = {"dataset_info": [], "configs": []}
+def data_set(configs, shards):
+    """Return the files of a repository: parquet, the train split in shards, and the card."""
+    files, card = {}, []
     for config, splits in configs.items():
-        below = folder or config
-        told, listed = [], []
         for split, table in splits.items():
-            count, size = shards.get(split, 1), table.data.nbytes
+            count = shards if split == "train" else 1
             for number in range(count):
-                name = f"{below}/{split}-{number:05d}-of-{count:05d}.parquet"
                 stream = io.BytesIO()
-                rows = table.shard(count, number, contiguous=True).with_format("arrow")[:]
-                # As `to_parquet`, without its bar: the features stand in the file's metadata.
-                pq.write_table(rows.cast(table.features.arrow_schema), stream)
-                files[name] = stream.getvalue()
-            told.append({"name": split, "num_bytes": size, "num_examples": len(table)})
-            listed.append({"split": split, "path": f"{below}/{split}-*"})
-        features = next(iter(splits.values())).features._to_yaml_list()
-        size = sum(row["num_bytes"] for row in told)
-        info = {"features": features, "splits": told, "download_size": size, "dataset_size": size}
-        card["dataset_info"].append({"config_name": config} | info)
-        card["configs"].append({"config_name": config, "data_files": listed})
-    text = f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n\n# Made for tests\n"
+                table.shard(count, number, contiguous=True).to_parquet(stream)
+                files[f"{config}/{split}-{number:05d}-of-{count:05d}.parquet"] = stream.getvalue()
+        places = [{"split": split, "path": f"{config}/{split}-*"} for split in splits]
+        card.append({"config_name": config, "data_files": places})
+    text = f"---\n{yaml.safe_dump({'configs': card})}---\n\n# Made for tests\n"
     return {"README.md": text.encode()} | files
 
 
 # --- models --------------------------------------------------------------------------------------
 
 
-def vocabulary() -> list[str]:
+def bert():
+    """A random BERT as the Hub has it: safetensors beside the same weights of other frameworks."""
     letters = string.ascii_lowercase + string.digits
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    return [*special, *letters, *(f"##{letter}" for letter in letters), *NOUNS]
-
-
-def bert(seed: int = 0, hidden: int = 32) -> dict[str, bytes]:
-    """A random BERT as the Hub has it: safetensors beside the same weights of other frameworks."""
-    import torch
-
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
+    words = [*special, *letters, *(f"##{letter}" for letter in letters), *NOUNS]
     config = BertConfig(
-        vocab_size=len(vocabulary()),
-        hidden_size=hidden,
+        vocab_size=len(words),
+        hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
-        intermediate_size=2 * hidden,
+        intermediate_size=64,
         max_position_embeddings=128,
     )
-    model = BertForMaskedLM(config)
-    torch.set_rng_state(state)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, torch.random.fork_rng():
+        torch.manual_seed(0)
         folder = Path(name)
-        words = folder / "vocab.txt"
-        words.write_text("\n".join(vocabulary()) + "\n")
-        model.save_pretrained(folder)
-        BertTokenizerFast(vocab_file=str(words), do_lower_case=True).save_pretrained(folder)
-        words.write_text("\n".join(vocabulary()) + "\n")
+        BertForMaskedLM(config).save_pretrained(folder)
+        vocabulary = folder / "vocab.txt"
+        vocabulary.write_text("\n".join(words) + "\n")
+        BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=True).save_pretrained(folder)
+        vocabulary.write_text("\n".join(words) + "\n")
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    other = b"the same weights for another framework" * 10
-    for name in ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx"):
-        files[name] = other
-    return files | {"README.md": b"---\nlicense: apache-2.0\n---\n", ".gitattributes": b"\n"}
+    others = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx")
+    return files | dict.fromkeys(others, b"the same weights for another framework")

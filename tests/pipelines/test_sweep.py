@@ -1,14 +1,12 @@
 """The driver of studies: which commands, and what becomes of runs that fail."""
 
-import subprocess
-import sys
-
 import pytest
 
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
 from scripts.sweep import commands_of, sweep
 from tests.conftest import REPOSITORY
+from tests.scripts import run_script
 
 CONVERGENCE = REPOSITORY / "experiments" / "convergence"
 
@@ -52,14 +50,12 @@ def test_failed_runs_are_named_at_the_end_and_diverged_ones_counted(codes, left_
 
 def test_a_dry_run_prints_what_can_be_run():
     words = [
-        "scripts/sweep.py",
+        "sweep",
         str(CONVERGENCE),
         "--dry-run",
         "--configuration",
         "rotary",
         "seed=9",
     ]
-    shown = subprocess.run(
-        [sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True
-    ).stdout
+    shown = run_script(*words).stdout
     assert shown.count("\n") == 3 and all(line.endswith("seed=9") for line in shown.splitlines())

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.flop_counter import FlopCounterMode
 
 from roformer.config import position as encodings
 from roformer.config.attention import (
@@ -16,20 +15,20 @@ from roformer.config.attention import (
     check_documents,
 )
 from roformer.config.schema import EncoderConfig
-from roformer.models.cost import attention_flops
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
 from roformer.nn.position import Positions
-from roformer.training.updates import begin_update
+from roformer.training.steps import begin_step
 from tests.property import laws, models
 
 FAVOR, ELU = PerformerAttention(features=24), EluAttention()
 both = pytest.mark.parametrize("config", [FAVOR, ELU], ids=["favor", "elu"])
+either_way = pytest.mark.parametrize("causal", [False, True])
 
 
 @both
 @pytest.mark.parametrize("rope_position", ["post", "pre"])
-@pytest.mark.parametrize("causal", [False, True])
+@either_way
 @settings(max_examples=8)
 @given(st.integers(1, 40), st.integers(1, 17), st.sampled_from(["none", "left", "right", "holes"]))
 def test_it_equals_the_explicit_form(config, rope_position, causal, length, chunk, padding):
@@ -44,7 +43,7 @@ def test_it_equals_the_explicit_form(config, rope_position, causal, length, chun
 
 
 @both
-@pytest.mark.parametrize("causal", [False, True])
+@either_way
 def test_a_row_without_any_key_is_finite(config, causal):
     layer, encoding = laws.linear_layer(config)
     mask = additive_mask(torch.zeros(1, 5, dtype=torch.bool))
@@ -67,7 +66,7 @@ def test_a_later_key_changes_nothing_however_large(config):
 
 
 @both
-@pytest.mark.parametrize("causal", [False, True])
+@either_way
 def test_features_and_sums_are_fp32_under_autocast(config, causal, monkeypatch):
     """Sums of bf16 stop growing at some hundred keys."""
     layer, encoding = laws.linear_layer(config)
@@ -79,25 +78,23 @@ def test_features_and_sums_are_fp32_under_autocast(config, causal, monkeypatch):
         return original(*tensors, **rest)
 
     monkeypatch.setattr(linear, name, watch)
-    x, where = torch.randn(1, 700, 32), Positions(torch.arange(700))
-    exact = layer(x, where, encoding, None, causal=causal)
     with torch.autocast("cpu", torch.bfloat16):
-        found = layer(x, where, encoding, None, causal=causal)
-    assert found.dtype == torch.bfloat16 and seen == [{torch.float32}] * 2
-    assert (found - exact).abs().mean() < 0.02 * exact.abs().mean() + 0.01
+        y = layer(torch.randn(1, 9, 32), Positions(torch.arange(9)), encoding, None, causal=causal)
+    assert y.dtype == torch.bfloat16 and seen == [{torch.float32}]
 
 
 def test_random_vectors_are_orthogonal_with_the_lengths_of_normal_ones():
     generator = torch.Generator().manual_seed(0)
-    vectors = random_vectors(40, 16, generator, orthogonal=True)
-    for group in vectors.split(16):
-        products = group @ group.T
-        off = products - products.diagonal().diag()
-        assert off.abs().max() < 1e-4 * products.max()
+
+    def off_diagonal(vectors):
+        products = vectors @ vectors.T
+        return (products - products.diagonal().diag()).abs().max() / products.max()
+
+    groups = random_vectors(40, 16, generator, orthogonal=True).split(16)
+    assert max(map(off_diagonal, groups)) < 1e-4
+    assert off_diagonal(random_vectors(16, 16, generator, orthogonal=False)) > 0.1
     lengths = random_vectors(4096, 16, generator, orthogonal=True).square().sum(-1)
     assert abs(lengths.mean() - 16) < 0.5 and abs(lengths.var() - 32) < 4
-    free = random_vectors(32, 16, generator, orthogonal=False)
-    assert (free @ free.T - (free @ free.T).diagonal().diag()).abs().max() > 1
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
@@ -124,52 +121,34 @@ def test_favor_comes_closer_to_softmax_with_more_features(orthogonal):
 
 def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
     """So that a resumed run, and any rank, has those of an uninterrupted run."""
-    config = dataclasses.replace(FAVOR, redraw_interval=10)
 
-    def vectors(net, seed, update, rank=0):
-        begin_update(net, seed, update, rank)
-        return [net.encoder.blocks[n].attention.feature_map.vectors.clone() for n in (0, 1)]
+    def vectors(seed, *steps, interval=10, rank=0):
+        config = dataclasses.replace(FAVOR, redraw_interval=interval)
+        net = models.build("encoder", "rotary", attention=config)
+        for step in steps:
+            begin_step(net, seed, step, rank)
+        return [block.attention.feature_map.vectors.clone() for block in net.encoder.blocks]
 
-    one = models.build("encoder", "rotary", attention=config)
-    first = vectors(one, 0, 1)
-    assert not torch.equal(*first)
-    assert all(map(torch.equal, vectors(one, 0, 9, rank=1), first))
-    second = vectors(one, 0, 10)
-    assert not any(map(torch.equal, second, first)) and not torch.equal(*second)
-    resumed = models.build("encoder", "rotary", attention=config)
-    assert all(map(torch.equal, vectors(resumed, 0, 17), second))
-    assert not any(map(torch.equal, vectors(resumed, 1, 17), second))
-    fixed = dataclasses.replace(FAVOR, redraw_interval=None)
-    kept = models.build("encoder", "rotary", attention=fixed)
-    start = kept.encoder.blocks[0].attention.feature_map.vectors.clone()
-    assert torch.equal(vectors(kept, 0, 5000)[0], start)
+    first, second = vectors(0, 1), vectors(0, 1, 9, 10)
+    assert not torch.equal(*first) and not torch.equal(*second)
+    assert all(map(torch.equal, vectors(0, 1, 9, rank=1), first))
+    assert not any(map(torch.equal, second, first))
+    assert all(map(torch.equal, vectors(0, 17), second))  # resumed
+    assert not any(map(torch.equal, vectors(1, 17), second))
+    assert all(map(torch.equal, vectors(0, 5000, interval=None), vectors(0, interval=None)))
 
 
-@both
-@pytest.mark.parametrize("causal", [False, True])
-def test_operations_are_those_that_torch_counts(config, causal):
-    """Up to the denominators, which the estimate leaves out, and whole chunks, which torch counts."""
-    layer, encoding = laws.linear_layer(config)
-    sizes = EncoderConfig(**models.settings("rotary", heads=2, attention=config))
-    x, where = torch.randn(1, 512, 32), Positions(torch.arange(512))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        layer(x, where, encoding, None, causal=causal)
-    counted = counter.get_total_flops() / 512 - 2 * 4 * 32 * 32
-    assert 1.0 <= counted / attention_flops(sizes, 512, causal=causal) < (3.0 if causal else 1.1)
-
-
-ODD, YARN = PerformerAttention(features=33), encodings.YarnScaling(factor=2, trained_length=128)
+YARN = encodings.Rotary(scaling=encodings.YarnScaling(factor=2, trained_length=128))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention": ODD}, "rotate pairs of features"),
+        ({"attention": PerformerAttention(features=33)}, "rotate pairs of features"),
         ({"attention": FAVOR, "position": encodings.Shaw()}, "no matrix of logits"),
-        ({"attention": ELU, "position": encodings.T5Bias()}, "no matrix of logits"),
         ({"attention": ELU, "position": encodings.Alibi()}, "no matrix of logits"),
         ({"attention": ELU, "attention_dropout": 0.1}, "set model.attention_dropout=0"),
-        ({"attention": ELU, "position": encodings.Rotary(scaling=YARN)}, "kind=yarn"),
+        ({"attention": ELU, "position": YARN}, "kind=yarn"),
     ],
 )
 def test_configurations_that_need_logits_are_refused(changes, message):
@@ -177,10 +156,9 @@ def test_configurations_that_need_logits_are_refused(changes, message):
         EncoderConfig(**models.settings("rotary", **changes))
 
 
-@pytest.mark.parametrize("position", ["rotary", "learned", "sinusoidal", "none"])
-@pytest.mark.parametrize("attention", [FAVOR, ELU, dataclasses.replace(ODD, rope_position="pre")])
-def test_other_positions_are_accepted(attention, position):
-    EncoderConfig(**models.settings(position, attention=attention))
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])
+def test_other_positions_are_accepted(position):
+    EncoderConfig(**models.settings(position, attention=FAVOR))
 
 
 def test_isolated_documents_and_masks_of_each_query_are_refused():

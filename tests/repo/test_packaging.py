@@ -11,7 +11,6 @@ import tomllib
 import venv
 import zipfile
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -24,7 +23,13 @@ from tests.interop.test_layout import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-IMPORTED = {"pil": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}
+IMPORTED = {
+    "pil": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "hydra": "hydra-core",
+    "pydantic_core": "pydantic",
+}
 """Name of a module → its distribution, where they differ."""
 
 
@@ -46,12 +51,11 @@ def imported(*folders):
     for path in (file for folder in folders for file in (REPOSITORY / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
+                names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                names.add(node.module)
-    tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"roformer"}
-    found = {canonicalize_name(IMPORTED.get(top.lower(), top)) for top in tops}
-    return {"pydantic" if name == "pydantic-core" else name for name in found}
+                names.add(node.module.split(".")[0])
+    names -= {*sys.stdlib_module_names, "roformer"}
+    return {canonicalize_name(IMPORTED.get(name.lower(), name)) for name in names}
 
 
 def test_the_pins_lie_within_the_ranges():
@@ -96,10 +100,9 @@ assert len(trained.fill_mask("a [MASK]")[0]) == 5
 def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
     """With the modules of all extras out of reach, a run is opened and fills a mask."""
     run = run_of(tmp_path / "run", Rotary())
-    base = set(ranges(PROJECT["dependencies"]))
-    extras = set(ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]]))
+    extras = ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]])
     # torch imports sympy and networkx itself.
-    others = extras - base - {"sympy", "networkx"}
+    others = set(extras) - set(ranges(PROJECT["dependencies"])) - {"sympy", "networkx"}
     modules = {distribution: module for module, distribution in IMPORTED.items()} | {
         "pillow": "PIL"
     }
@@ -107,40 +110,37 @@ def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
     subprocess.run([sys.executable, "-c", OPENING, json.dumps(blocked), str(run)], check=True)
 
 
+INSTALLED = """
+import sys; sys.path.append(sys.argv[1])
+import torch, roformer
+assert roformer.__file__.startswith(sys.prefix), roformer.__file__
+print(roformer.apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer.__version__)
+"""
+
+
 @pytest.mark.slow
 def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
     """In an environment of its own, with this one's packages but the extras' behind it."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), "."]
     source = tmp_path / "source"  # a build leaves folders where it is made
     shutil.copytree(REPOSITORY / "roformer", source / "roformer")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    subprocess.run(build, cwd=source, check=True)
+
+    def pip(python, *arguments):
+        command = [python, "-m", "pip", arguments[0], "--quiet", "--no-deps", *arguments[1:]]
+        subprocess.run(command, cwd=tmp_path, check=True)
+
+    pip(sys.executable, "wheel", str(source))
     (wheel,) = tmp_path.glob("roformer-*.whl")
     assert {"roformer/py.typed", "roformer/report/dashboard/page.html"} <= set(
         zipfile.ZipFile(wheel).namelist()
     )
     venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)],
-        cwd=tmp_path,
-        check=True,
-    )
-    site = Path(metadata.distribution("torch").locate_file(""))
-    script = (
-        "import sys; sys.path.append(sys.argv[1]); import torch, roformer; "
-        "from roformer import apply_rotary; "
-        "assert roformer.__file__.startswith(sys.prefix), roformer.__file__; "
-        "print(apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer.__version__)"
-    )
+    python = str(tmp_path / "env" / "bin" / "python")
+    pip(python, "install", str(wheel))
+    site = metadata.distribution("torch").locate_file("")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    told = subprocess.run(
-        [python, "-c", script, str(site)],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
+    told = subprocess.check_output(
+        [python, "-c", INSTALLED, str(site)], cwd=tmp_path, env=environment, text=True
     )
-    assert told.stdout.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"
+    assert told.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"

@@ -26,8 +26,8 @@ from roformer.report.wmt import (
 )
 from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
+from tests.evaluation.test_bleu import sacrebleus_bootstrap
 from tests.report.records import change, record
-from tests.unit.test_bleu import sacrebleus_bootstrap
 
 COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
 SIGNATURES = {

@@ -63,14 +63,14 @@ class FavorFeatures(nn.Module):
         self.register_buffer("vectors", self._draw(seed, head_dim).to(torch.get_default_device()))
         self._drawn: tuple[int, ...] | None = None
 
-    def begin_update(self, seed: int, layer: int, update: int) -> None:
-        """Draw the vectors of a step, a function of (seed, layer, update // interval) alone.
+    def begin_step(self, seed: int, layer: int, step: int) -> None:
+        """Draw the vectors of a step, a function of (seed, layer, step // interval) alone.
 
-        `layer` is the number of this map in the model, `update` that of the step, from 1.
+        `layer` is the number of this map in the model, `step` the step, from 1.
         """
         if self.config.redraw_interval is None:
             return
-        key = (seed, layer, update // self.config.redraw_interval)
+        key = (seed, layer, step // self.config.redraw_interval)
         if key != self._drawn:
             (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
             self.vectors.copy_(self._draw(int(state) >> 1, self.vectors.shape[1]))

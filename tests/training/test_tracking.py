@@ -21,13 +21,6 @@ CONTENT = {
 VARIABLES = ("PROJECT", "ENTITY", "MODE", "NAME", "RUN_GROUP", "JOB_TYPE", "TAGS", "DIR")
 
 
-class Table:
-    """Stands for wandb's."""
-
-    def __init__(self, columns, data):
-        self.columns, self.data = columns, data
-
-
 class Run:
     """Stands for a run of wandb's, and keeps what it is told; `fault` is what its second row does."""
 
@@ -63,7 +56,6 @@ def begun(monkeypatch, folder):
     import wandb
 
     monkeypatch.setattr(wandb, "login", lambda prompt: False)
-    monkeypatch.setattr(wandb, "Table", Table)
 
     def begin(fault=None, **config):
         given = {}
@@ -124,41 +116,32 @@ def test_every_curve_is_over_the_global_step(begun):
     assert {"train/loss", "valid/mlm_loss", "train/learning_rate", "*"} <= set(tracker.run.metrics)
     assert set(tracker.run.metrics.values()) == {"global_step"}
     tracker.log({"step": 3, "train/loss": 2.0})
+    tracker.finish("stopped", {"metrics": {"mrpc/f1": 0.5}})
     assert tracker.run.rows == [{"global_step": 3, "train/loss": 2.0}]
+    assert tracker.run.summary == {"status": "stopped", "mrpc/f1": 0.5} and tracker.run.code == 1
 
 
-def test_predictions_and_translations_are_tables_of_at_most_100_rows(begun):
-    tracker, _ = begun()
-    (tracker.folder / "predictions").mkdir()
+def test_predictions_and_translations_are_tables_of_at_most_100_rows(folder):
+    (folder / "predictions").mkdir()
     lines = ["index\tlabel\tprediction\tno\tyes"]
-    lines += [f"{number}\tno\tyes\t-0.5\t1.5" for number in range(150)]
-    (tracker.folder / "predictions" / "validation.tsv").write_text("\n".join(lines) + "\n")
-    (tracker.folder / "translations").mkdir()
+    lines += [f'{number}\t"no\tNA\t-0.5\t1.5' for number in range(150)]
+    (folder / "predictions" / "validation.tsv").write_text("\n".join(lines) + "\n")
+    (folder / "translations").mkdir()
     for name in ("source", "reference", "single", "averaged"):
         text = "".join(f"{name}\u2028 {number}\n" for number in range(120))
-        (tracker.folder / "translations" / f"test.{name}.txt").write_text(text)
-    tracker.finish("done", {"steps": 30, "metrics": {"mrpc/f1": 0.5}})
-    predicted, translated = tracker.run.rows
-    assert predicted["global_step"] == translated["global_step"] == 30
-    table = predicted["predictions/validation"]
-    assert table.columns == lines[0].split("\t") and len(table.data) == 100
-    assert table.data[99] == ["99", "no", "yes", -0.5, 1.5]
-    table = translated["translations/test"]
-    assert table.columns == ["source", "reference", "translation"] and len(table.data) == 100
-    assert table.data[1] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
-    assert tracker.run.summary == {"status": "done", "mrpc/f1": 0.5} and tracker.run.code == 0
+        (folder / "translations" / f"test.{name}.txt").write_text(text)
+    predicted, translated = tracking.tables_of(folder)
+    assert [predicted[0], translated[0]] == ["predictions/validation", "translations/test"]
+    assert len(predicted[1]) == len(translated[1]) == 100
+    assert [*predicted[1].columns] == lines[0].split("\t")
+    assert [*predicted[1].iloc[99]] == [99, '"no', "NA", -0.5, 1.5]
+    assert [*translated[1].columns] == ["source", "reference", "translation"]
+    assert [*translated[1].iloc[1]] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
 
 
-def test_a_run_that_was_stopped_has_no_tables(begun):
-    tracker, _ = begun()
-    (tracker.folder / "predictions").mkdir()
-    (tracker.folder / "predictions" / "validation.tsv").write_text("index\tlabel\n0\tno\n")
-    tracker.finish("stopped", {"steps": 30})
-    assert tracker.run.rows == [] and tracker.run.code == 1
-
-
-def test_real_wandb_takes_all_of_it_offline(folder):
-    """Its own files say so: the name of the group, the tags and the table."""
+@pytest.mark.parametrize("status", ["done", "stopped"])
+def test_real_wandb_takes_all_of_it_offline(folder, status):
+    """Its own files say so: the group, the tags, and the table of a run that was not stopped."""
     (folder / "predictions").mkdir(parents=True)
     lines = "index\tlabel\tprediction\tno\tyes\n0\tno\tyes\t-0.5\t1.5\n"
     (folder / "predictions" / "validation.tsv").write_text(lines)
@@ -167,9 +150,10 @@ def test_real_wandb_takes_all_of_it_offline(folder):
     assert tracker.run.group == "roformer-rotary-smoke-0123abcd"
     assert tracker.run.job_type == "pretrain" and "rotary" in tracker.run.tags
     tracker.log({"step": 1, "train/loss": 2.0})
-    tracker.finish("done", {"steps": 1, "metrics": {}})
-    (table,) = folder.glob("wandb/offline-run-*/files/media/table/predictions/*.table.json")
-    assert json.loads(table.read_text())["data"] == [["0", "no", "yes", -0.5, 1.5]]
+    tracker.finish(status, {"steps": 1, "metrics": {"mrpc/f1": 0.5}})
+    tables = folder.glob("wandb/offline-run-*/files/media/table/predictions/*.table.json")
+    found = [json.loads(table.read_text())["data"] for table in tables]
+    assert found == ([[[0, "no", "yes", -0.5, 1.5]]] if status == "done" else [])
 
 
 # --- the other two, where they are installed -----------------------------------------------------

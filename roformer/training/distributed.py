@@ -1,12 +1,10 @@
-"""Weights, gradients and moments sharded over the processes: FSDP 2, through accelerate.
+"""Several processes: their ranks, the loss of one, and models sharded over them (FSDP 2).
 
-With `runtime.fsdp=true`, or a launch config that says so. The results are those of whole weights on
-every process, to the order of the sums, and so are the checkpoints, which any number of processes,
-sharded or not, goes on from.
-
-Each block of the model is a unit: its weights are gathered before its forward and its backward pass
-and freed after, so every rank must make equally many passes. Weights stay in fp32 and autocast casts
-them, as without sharding.
+With `runtime.fsdp=true`, or a launch config that says so, weights, gradients and moments are sharded
+through accelerate. The results are those of whole weights on every process, to the order of the sums,
+and so are the checkpoints, which any number of processes, sharded or not, goes on from. Each block of
+the model is gathered before its forward and its backward pass and freed after, so every rank must make
+equally many passes. Weights stay in fp32 and autocast casts them, as without sharding.
 """
 
 from __future__ import annotations
@@ -26,8 +24,53 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
 
-UNITS = ("Block",)
-"""Classes of modules that are gathered one at a time."""
+UNIT = "Block"
+"""Class of the modules that are gathered one at a time."""
+
+
+# --- ranks, known before any process group exists ------------------------------------------------
+
+
+def first_process() -> bool:
+    """Return whether this is rank 0."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def process_count() -> int:
+    """Return how many processes the run has."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def say(line: str) -> None:
+    """Print a line once, whatever the number of processes."""
+    if first_process():
+        print(line, flush=True)
+
+
+def check_share(count: int, what: str) -> None:
+    """Raise InputError where a step has fewer samples, named by `what`, than there are processes."""
+    if count < (processes := process_count()):
+        raise InputError(
+            f"{what} less than the {processes} processes: raise training.batch_size or start fewer"
+        )
+
+
+def leave_process_group() -> None:
+    """End the communication between processes, at the end of the script; alone there is none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def lost_process(error: RuntimeError) -> bool:
+    """Return whether an exchange between processes failed because one of them is gone.
+
+    NCCL and the store raise types of their own; gloo's errors are known by their text only.
+    """
+    known = isinstance(error, torch.distributed.DistError)
+    return known or any(words in str(error) for words in ("gloo", "by peer", "Broken pipe"))
+
+
+# --- sharding ------------------------------------------------------------------------------------
 
 
 def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
@@ -41,22 +84,22 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     Raises:
         InputError: sharding in fp16, or of a single process.
     """
-    # It warns of losses changed in place, which ours are not.
-    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):
         return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if process_count() < 2:
         raise InputError("runtime.fsdp shares one model among processes: start 2 or more")
-    there = {type(module).__name__ for module in model.modules()}
+    # It warns of losses changed in place, which ours are not.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+    has_units = any(type(module).__name__ == UNIT for module in model.modules())
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         reshard_after_forward=True,
         auto_wrap_policy="transformer_based_wrap",
-        transformer_cls_names_to_wrap=[unit for unit in UNITS if unit in there],
+        transformer_cls_names_to_wrap=[UNIT] if has_units else [],
         cpu_ram_efficient_loading=False,
         state_dict_type="FULL_STATE_DICT",
     )
@@ -68,7 +111,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
-    """Tell whether this accelerator shards the models that it prepares."""
+    """Return whether this accelerator shards the models that it prepares."""
     return bool(accelerator.distributed_type == DistributedType.FSDP)
 
 
@@ -85,14 +128,12 @@ def whole(tensor: Tensor) -> Tensor:
 
 def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return a whole moment on the device of its parameter, sharded as that is."""
-    if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
-        return distribute_tensor(
-            tensor.to(parameter.device),
-            parameter.device_mesh,
-            parameter.placements,
-            src_data_rank=None,  # every process has read it: each cuts its own part, none sends
-        )
-    return tensor.to(parameter.device)
+    tensor = tensor.to(parameter.device)
+    if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
+        return tensor
+    # Every process has read it: each cuts its own part, none sends.
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The parts of a step: the keys of its micro-batches, their order, its random numbers."""
+"""What a step begins with: the micro-batches of a rank, and its random numbers."""
 
 from __future__ import annotations
 
@@ -14,35 +14,18 @@ from torch.utils.data import DataLoader, Sampler
 from roformer.training.task import Batch, Task
 
 
-class UpdateKeys(Sampler[Any]):
+class StepKeys(Sampler[Any]):
     """The keys of one rank's micro-batches in the given steps, made as they are needed."""
 
-    def __init__(self, task: Task, updates: range, rank: int, world_size: int):
-        self.task, self.updates, self.rank, self.world_size = task, updates, rank, world_size
+    def __init__(self, task: Task, steps: range, rank: int, world_size: int):
+        self.task, self.steps, self.rank, self.world_size = task, steps, rank, world_size
 
     def __iter__(self) -> Iterator[Any]:
-        for update in self.updates:
-            yield from self.task.keys(update, self.rank, self.world_size)
+        for step in self.steps:
+            yield from self.task.keys(step, self.rank, self.world_size)
 
 
-def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> list[range]:
-    """Return this rank's share of samples of equal size, cut into micro-batches.
-
-    Args:
-        numbers: the samples of all ranks.
-        rank: from 0.
-        world_size: how many ranks there are.
-        micro: samples of a micro-batch; None: the whole share.
-    """
-    count = len(numbers)
-    share = numbers[rank * count // world_size : (rank + 1) * count // world_size]
-    micro = micro or max(1, len(share))
-    return [share[i : i + micro] for i in range(0, len(share), micro)]
-
-
-def micro_batches(
-    task: Task, keys: UpdateKeys, *, workers: int, pin_memory: bool
-) -> Iterator[Batch]:
+def micro_batches(task: Task, keys: StepKeys, *, workers: int, pin_memory: bool) -> Iterator[Batch]:
     """Return the micro-batches of these keys, made by `workers` processes; 0: by this one."""
     loader: DataLoader[Batch] = DataLoader(
         task.batches,
@@ -65,18 +48,18 @@ def ignore_signals(worker: int) -> None:
 class Redrawn(Protocol):
     """A part of a model that draws random numbers at some steps and keeps them in between."""
 
-    def begin_update(self, seed: int, layer: int, update: int) -> None:
+    def begin_step(self, seed: int, layer: int, step: int) -> None:
         """Draw what is due, from these three alone, so that any process draws the same at any time."""
         ...
 
 
-def begin_update(model: nn.Module, seed: int, update: int, rank: int) -> None:
-    """Seed torch on all devices for one step of one rank, so that dropout needs no saved state.
+def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
+    """Seed torch for one step of one rank, so that dropout needs no saved state.
 
     The parts of the model that are `Redrawn` draw what is due, the same on all ranks.
     """
-    (state,) = np.random.SeedSequence((seed, update, rank)).generate_state(1, np.uint64)
+    (state,) = np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)
     torch.manual_seed(int(state) >> 1)
     redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
     for layer, module in enumerate(redrawn):
-        module.begin_update(seed, layer, update)
+        module.begin_step(seed, layer, step)

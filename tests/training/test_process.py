@@ -1,0 +1,85 @@
+"""What the scripts set in their process, and what they leave alone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from roformer.cli import let_threads_sleep
+from roformer.training import process
+from roformer.training.process import SLACK, KeptMemory
+
+GB = 1 << 30
+SCRIPT = """
+from roformer.cli import run
+from roformer.config.schema import PretrainConfig
+
+run("pretrain", PretrainConfig, lambda config: __import__("torch"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("tuned", "turns"), [("true", range(1000, 1001)), ("false", range(1001, 10**12))]
+)
+def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned, turns):
+    """As libgomp tells it when torch loads it: it reads its settings only then."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "recipe=smoke", f"runtime.tune_process={tuned}"],
+        env={**environment, "OMP_DISPLAY_ENV": "verbose"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = (line.split(" = ") for line in done.stderr.splitlines() if " = " in line)
+    told = {name.split()[-1]: value.strip("'") for name, value in rows}
+    if "GOMP_SPINCOUNT" not in told:
+        pytest.skip("torch brings another OpenMP runtime")
+    assert int(told["GOMP_SPINCOUNT"]) in turns
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_what_the_environment_says_of_waiting_threads_is_kept(monkeypatch, given, spins):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    let_threads_sleep()
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
+
+
+def given_back(monkeypatch, sizes):
+    """Return the steps, from 0, after which memory is given back, of the sizes held in GB."""
+    left, found = list(sizes), []
+    monkeypatch.setattr(process, "anonymous_memory", lambda: left.pop(0) * GB)
+    memory = KeptMemory(limited=True)
+    memory._trim = lambda pad: found.append(len(sizes) - len(left) - 1)
+    for _ in sizes:
+        memory.after_step()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps"),
+    [
+        ([1, 1.1, SLACK, SLACK + 0.1, 0.9, 1.2], [3]),
+        # What a step needs is the largest of those that began with nothing kept.
+        ([1, 2, 1.8, 1.8 * SLACK - 0.1, 1.8 * SLACK + 0.1], [1, 4]),
+    ],
+)
+def test_memory_is_given_back_when_it_is_well_above_what_a_step_needs(monkeypatch, sizes, steps):
+    assert given_back(monkeypatch, sizes) == steps
+
+
+def test_a_process_left_alone_gives_nothing_back():
+    memory = KeptMemory(limited=False)
+    assert memory._trim is None
+    memory.after_step()
+    memory.give_back()
