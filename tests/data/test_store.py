@@ -2,7 +2,6 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import pickle
 import re
@@ -184,17 +183,21 @@ def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
     assert make("text", tmp_path).folder.is_dir()
 
 
-def _make(kind, folder):
-    return content(make(kind, folder))
+def test_of_several_at_once_one_makes_and_the_others_wait(tmp_path):
+    made = []
 
+    def make(folder):
+        time.sleep(0.2)
+        made.append(folder)
 
-def test_two_processes_at_once_make_one(tmp_path):
-    alone = make("wmt", tmp_path)
-    shutil.rmtree(tmp_path / "cache")
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        found = pool.starmap(_make, [("wmt", tmp_path)] * 2, chunksize=1)
-    assert [one[0] for one in found] == [alone.fingerprint] * 2
-    assert len(names(tmp_path / "cache" / "wmt")) == 1
+    several = [
+        threading.Thread(target=publish, args=(tmp_path / "made", make, False)) for _ in range(3)
+    ]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert made == [tmp_path / "made.tmp"] and names(tmp_path) == ["made"]
 
 
 HOLD = """
