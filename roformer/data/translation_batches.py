@@ -31,6 +31,7 @@ less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.
 64 and 0.03 for 128."""
 
 Numbers = NDArray[np.int64]
+Lengths = tuple[Numbers, Numbers]
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,16 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of each source and of each target, (N,)."""
+        return self.source.lengths, self.target.lengths
+
 
 # --- buckets -------------------------------------------------------------------------------------
 
 
-def epoch_buckets(
-    source_lengths: Numbers, target_lengths: Numbers, bucket_tokens: int, seed: int, epoch: int
-) -> list[Numbers]:
+def epoch_buckets(lengths: Lengths, bucket_tokens: int, seed: int, epoch: int) -> list[Numbers]:
     """Return the buckets of an epoch: the numbers of the pairs in each, every pair once.
 
     Within a window pairs are sorted by the longer side, then by target minus source; each key turns
@@ -61,7 +65,7 @@ def epoch_buckets(
     Raises:
         InputError: a pair is longer than a bucket.
     """
-    longest = np.maximum(source_lengths, target_lengths)
+    longest = np.maximum(*lengths)
     if len(longest) and longest.max() > bucket_tokens:
         raise InputError(
             f"a training pair of {longest.max():,} tokens does not fit into a bucket of "
@@ -71,30 +75,26 @@ def epoch_buckets(
     random = random_stream(seed, Purpose.BUCKET_ORDER, epoch)
     order = random.permutation(len(longest))
     window = max(1, int(WINDOW * bucket_tokens / longest.mean())) if len(longest) else 1
-    order = order[np.argsort(_keys(source_lengths, target_lengths, order, window), kind="stable")]
+    order = order[np.argsort(_keys((lengths[0][order], lengths[1][order]), window), kind="stable")]
     buckets = _cut(order, longest[order], bucket_tokens)
     return [buckets[place] for place in random.permutation(len(buckets))]
 
 
-def evaluation_buckets(
-    source_lengths: Numbers, target_lengths: Numbers, bucket_tokens: int
-) -> list[Numbers]:
+def evaluation_buckets(lengths: Lengths, bucket_tokens: int) -> list[Numbers]:
     """Return buckets of every pair once, longest first: what does not fit shows at once.
 
     A pair longer than a bucket is one of its own: unlike training pairs these are not filtered.
     """
-    order = np.arange(len(source_lengths))
-    keys = _keys(source_lengths, target_lengths, order, max(1, len(order)))
+    keys = _keys(lengths, max(1, len(lengths[0])))
     order = np.argsort(keys, kind="stable")[::-1]
-    return _cut(order, np.maximum(source_lengths, target_lengths)[order], bucket_tokens)
+    return _cut(order, np.maximum(*lengths)[order], bucket_tokens)
 
 
-def _keys(source: Numbers, target: Numbers, order: Numbers, window: int) -> Numbers:
+def _keys(lengths: Lengths, window: int) -> Numbers:
     """Return one sort key a pair: (window, longer side, target - source), turning round."""
-    source, target = source[order], target[order]
-    longest, difference = np.maximum(source, target), target - source
+    longest, difference = np.maximum(*lengths), lengths[1] - lengths[0]
     span = int(longest.max(initial=0)) + 1
-    windows = np.arange(len(order)) // window
+    windows = np.arange(len(longest)) // window
     longest = np.where(windows % 2, span - 1 - longest, longest)
     difference = np.where(longest % 2, -difference, difference)
     return (windows * span + longest) * 2 * span + difference + span
@@ -130,7 +130,7 @@ class Steps:
     """
 
     def __init__(self, pairs: Pairs, tokens: int, bucket_tokens: int, seed: int) -> None:
-        self.lengths, self.seed = (pairs.source.lengths, pairs.target.lengths), seed
+        self.lengths, self.seed = pairs.lengths, seed
         self.buckets = -(-tokens // bucket_tokens)
         """Buckets of a step."""
         self.bucket_tokens = tokens // self.buckets
@@ -155,7 +155,7 @@ class Steps:
 
     def _buckets(self, epoch: int) -> list[Numbers]:
         if self._epoch[0] != epoch:
-            buckets = epoch_buckets(*self.lengths, self.bucket_tokens, self.seed, epoch)
+            buckets = epoch_buckets(self.lengths, self.bucket_tokens, self.seed, epoch)
             self._epoch = (epoch, buckets)
         return self._epoch[1]
 

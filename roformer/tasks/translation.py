@@ -67,9 +67,7 @@ class TranslationTask(Task):
             text.train, training.tokens_per_update, training.bucket_tokens, config.seed
         )
         self.validation = TranslationBatches(text.valid, *ids)
-        self.buckets = evaluation_buckets(
-            text.valid.source.lengths, text.valid.target.lengths, training.bucket_tokens
-        )
+        self.buckets = evaluation_buckets(text.valid.lengths, training.bucket_tokens)
         self.entropy = unigram_entropy(text.valid.target.tokens)
         self.description = {
             "kind": "translation",

@@ -55,14 +55,14 @@ def lists(buckets):
 @given(LENGTHS, st.integers(40, 400), st.integers(0, 2**63 - 1), st.integers(0, 100))
 def test_every_pair_once_an_epoch_and_no_bucket_over_its_budget(lengths, budget, seed, epoch):
     source, target = sides(lengths)
-    buckets = epoch_buckets(source, target, budget, seed, epoch)
+    buckets = epoch_buckets((source, target), budget, seed, epoch)
     assert sorted(np.concatenate(buckets).tolist()) == list(range(len(lengths)))
     assert all(0 < tokens(bucket, source, target) <= budget for bucket in buckets)
 
 
 def test_buckets_are_a_function_of_seed_and_epoch():
     def made(seed, epoch):
-        return lists(epoch_buckets(*many(3000), 1000, seed, epoch))
+        return lists(epoch_buckets(many(3000), 1000, seed, epoch))
 
     assert made(0, 0) == made(0, 0)
     orders = [made(0, 0), made(0, 1), made(1, 0), made(1, 1)]
@@ -72,7 +72,7 @@ def test_buckets_are_a_function_of_seed_and_epoch():
 
 def test_buckets_are_full_pad_little_and_come_in_random_order():
     source, target = many(20_000)
-    buckets = epoch_buckets(source, target, 2048, 0, 0)
+    buckets = epoch_buckets((source, target), 2048, 0, 0)
     assert np.mean([tokens(bucket, source, target) for bucket in buckets]) > 0.97 * 2048
     assert padding(buckets, source) < 0.1 and padding(buckets, target) < 0.1
     longest = np.array([max(source[b].max(), target[b].max()) for b in buckets])
@@ -83,18 +83,18 @@ def test_the_last_bucket_is_no_single_pair():
     # 4 to a bucket: 4 + 4 + 1 would be the greedy cut.
     source = target = np.full(9, 10)
     for epoch in range(5):
-        assert sorted(map(len, epoch_buckets(source, target, 40, 0, epoch))) == [2, 3, 4]
+        assert sorted(map(len, epoch_buckets((source, target), 40, 0, epoch))) == [2, 3, 4]
 
 
 def test_a_pair_longer_than_a_bucket_is_refused():
     with pytest.raises(InputError, match=r"pair of 50 tokens .* bucket of 49: .*bucket_tokens"):
-        epoch_buckets(*sides([(3, 4), (50, 2)]), 49, 0, 0)
+        epoch_buckets(sides([(3, 4), (50, 2)]), 49, 0, 0)
 
 
 @given(LENGTHS, st.integers(1, 400))
 def test_evaluation_takes_every_pair_once_longest_first(lengths, budget):
     source, target = sides(lengths)
-    buckets = evaluation_buckets(source, target, budget)
+    buckets = evaluation_buckets((source, target), budget)
     assert sorted(np.concatenate(buckets).tolist()) == list(range(len(lengths)))
     for bucket in buckets:
         assert tokens(bucket, source, target) <= budget or len(bucket) == 1
@@ -113,7 +113,7 @@ def test_steps_are_the_epochs_one_after_the_other(lengths, per_step, bucket):
     assert (steps.buckets, steps.bucket_tokens) == (k, per_step // k)
     step = 0
     for epoch in range(3):
-        left = epoch_buckets(source, target, per_step // k, 3, epoch)
+        left = epoch_buckets((source, target), per_step // k, 3, epoch)
         for place in range(-(-len(left) // k)):
             step += 1
             assert steps.locate(step) == (epoch, place)
@@ -135,7 +135,7 @@ def test_a_late_step_is_the_same_without_the_ones_before_it():
 @given(LENGTHS, st.integers(40, 200), st.integers(1, 8))
 def test_shares_of_all_ranks_are_the_step(lengths, budget, world_size):
     """Or, where a rank would have nothing, all are refused."""
-    buckets = epoch_buckets(*sides(lengths), budget, 0, 0)
+    buckets = epoch_buckets(sides(lengths), budget, 0, 0)
     if max(map(len, buckets)) < world_size > len(buckets):
         for rank in range(world_size):
             with pytest.raises(InputError, match=r"cannot be shared by .*tokens_per_update"):

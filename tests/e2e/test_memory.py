@@ -153,7 +153,7 @@ def write_text(folder, size):
 
 def over_preparation(folder):
     """Prepare a text in small batches; return the peak."""
-    text.BATCH_CHARACTERS = 2**18  # so that the smaller text has several
+    text.CHARACTERS = 2**18  # so that the smaller text has several
     config = FilesText(path=str(folder), tokenizer=TokenizerConfig(vocab_size=500))
     samples = Samples()
     text.prepare_text(config, folder / "cache", workers=1, progress=False)
