@@ -136,7 +136,7 @@ class Epoch(Task):
         self.description: dict[str, Any] = {}
         ids, labels = texts()
         words = WordPiece([*SPECIAL_TOKENS, "a"], lowercase=True)
-        self.batches: Inputs = inputs(ids, None, labels, words, 128)
+        self.batches: Inputs = inputs([ids], labels, words, 128)
         self.order = epoch_batches(self.batches.lengths, BATCH, 0, 0)
         torch.manual_seed(0)
         config = schema.EncoderConfig(

@@ -152,9 +152,9 @@ def equal_batches() -> list[Batch]:
 
 
 def our_batches() -> list[Batch]:
-    source, target = multi30k_lengths()
-    text = text_of(source, target)
-    return [text[numbers] for numbers in epoch_buckets(source, target, BUCKET, 0, 0)[:BATCHES]]
+    lengths = multi30k_lengths()
+    text = text_of(*lengths)
+    return [text[numbers] for numbers in epoch_buckets(lengths, BUCKET, 0, 0)[:BATCHES]]
 
 
 def default_batches() -> list[Batch]:

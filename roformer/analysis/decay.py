@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from roformer.analysis.pretrained import Pretrained, open_pretrained
 from roformer.config.build import configuration, plain
-from roformer.data.mlm import validation_batches
+from roformer.data.mlm import MaskedBatches
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
@@ -264,7 +264,7 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
         )
     training = dataclasses.replace(run.config.training, sequence_length=length)
     stream, tokenizer = run.text.valid, run.text.tokenizer
-    sample = validation_batches(stream, tokenizer, run.config.masking, training)
+    sample = MaskedBatches(stream, tokenizer, run.config.masking, training, None)
     if not 2 <= count <= len(sample.blocks):
         raise InputError(
             f"{count} sequences of {length} tokens are asked for and the validation text of "

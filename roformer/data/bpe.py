@@ -21,10 +21,9 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
-from roformer.data.progress import stage
-from roformer.data.tokenizers import all_threads
+from roformer.data.tokenizers import all_threads, read_json
+from roformer.data.work import stage
 from roformer.errors import InputError
-from roformer.json_files import read_object
 
 PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -57,10 +56,17 @@ class Bpe:
         self.words = words
         self.source_language, self.target_language = source_language, target_language
         self._learnt = [(left, right) for left, right in learnt]
-        ids = _vocabulary(self._learnt)
-        self.size, self.merges = len(ids), len(self._learnt)
-        self.fingerprint = _fingerprint(words, source_language, target_language, self._learnt)
+        rules = (words, source_language, target_language, self._learnt)
+        self.fingerprint = hashlib.sha256(json.dumps(rules).encode()).hexdigest()
         """SHA-256 of merges, words and languages: equal means equal ids."""
+        entries = dict.fromkeys((*SPECIAL_TOKENS, *ALPHABET))
+        for left, right in self._learnt:
+            # Neither kind of word can hold a whole <pad>: both cut at < and >.
+            if left not in entries or right not in entries or left + right in SPECIAL_TOKENS:
+                raise ValueError(f"{left} + {right} is no merge of known pieces")
+            entries[left + right] = None
+        self.size, self.merges = len(entries), len(self._learnt)
+        ids = {entry: index for index, entry in enumerate(entries)}
         self._tokenizer = Tokenizer(models.BPE(ids, self._learnt, unk_token=UNKNOWN))
         self._tokenizer.pre_tokenizer = _pre_tokenizer(words)
         self._tokenizer.decoder = decoders.ByteLevel()
@@ -70,12 +76,7 @@ class Bpe:
 
     @classmethod
     def learn(
-        cls,
-        lines: Iterable[str],
-        config: BpeConfig,
-        source_language: str,
-        target_language: str,
-        progress: bool = False,
+        cls, lines: Iterable[str], config: BpeConfig, *languages: str, progress: bool = False
     ) -> Bpe:
         """Learn at most `config.merges` merges on sentences that `split_words` cut.
 
@@ -89,15 +90,13 @@ class Bpe:
             initial_alphabet=ALPHABET,
             show_progress=False,
         )
-        with stage("learning", "merges", None, progress, "BPE") as advance:
-            with all_threads():
-                tokenizer.train_from_iterator(lines, trainer=trainer)
+        with stage("learning", "merges", None, progress, "BPE") as bar, all_threads():
+            tokenizer.train_from_iterator(lines, trainer=trainer)
             # Two merges may give one entry (a+bc and ab+c), so counting entries, as the trainer
             # does, is not counting merges: it may have learnt a few more than asked for.
-            model = json.loads(tokenizer.to_str())["model"]
-            learnt = [(left, right) for left, right in model["merges"][: config.merges]]
-            advance(len(learnt))
-        return cls(learnt, config.words, source_language, target_language)
+            learnt = json.loads(tokenizer.to_str())["model"]["merges"][: config.merges]
+            bar.update(len(learnt))
+        return cls(learnt, config.words, *languages)
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn sentences of one of the two languages into ids, without `</s>`."""
@@ -114,36 +113,27 @@ class Bpe:
 
         Bytes that are no UTF-8, as a model may put them together, become U+FFFD.
         """
+        detokenizer = _detokenizer(self._known(language))
         first = len(SPECIAL_TOKENS)
         pieces = [[int(piece) for piece in sentence if piece >= first] for sentence in ids]
         with all_threads():
             lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
-        self._known(language)
         if self.words == "bytes":
             return lines
-        detokenizer = _detokenizer(language)
         return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]
 
     def _known(self, language: str) -> str:
-        if language not in (self.source_language, self.target_language):
-            raise ValueError(
-                f"the tokenizer is of {self.source_language} and {self.target_language}, not of "
-                f"{language}"
-            )
+        known = (self.source_language, self.target_language)
+        if language not in known:
+            raise ValueError(f"the tokenizer is of {' and '.join(known)}, not of {language}")
         return language
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, which `tokenizers` reads, and bpe.json: our settings."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "words": self.words,
-            "source_language": self.source_language,
-            "target_language": self.target_language,
-            "merges": self.merges,
-            "size": self.size,
-            "fingerprint": self.fingerprint,
-        }
+        names = ("words", "source_language", "target_language", "merges", "size", "fingerprint")
+        settings = {name: getattr(self, name) for name in names}
         self._tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "bpe.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
@@ -155,58 +145,25 @@ class Bpe:
             InputError: nothing there, or damaged.
         """
         folder = Path(folder)
-        settings, content = (_read(folder / name) for name in ("bpe.json", "tokenizer.json"))
+        settings, content = (read_json(folder / name) for name in ("bpe.json", "tokenizer.json"))
         try:
-            learnt = [(left, right) for left, right in content["model"]["merges"]]
             rules = [settings[key] for key in ("words", "source_language", "target_language")]
-            if _fingerprint(*rules, learnt) != settings["fingerprint"]:
+            read = cls(content["model"]["merges"], *rules)
+            if read.fingerprint != settings["fingerprint"]:
                 raise ValueError("its fingerprint is another")
-            return cls(learnt, *rules)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{folder} holds a damaged tokenizer ({error!r}): copy it again from where it was "
                 "made"
             ) from error
-
-
-def _fingerprint(*settings: Any) -> str:
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def _vocabulary(learnt: Sequence[Merge]) -> dict[str, int]:
-    """Return the ids: special tokens, bytes, then what the merges make, in their order."""
-    entries = dict.fromkeys((*SPECIAL_TOKENS, *ALPHABET))
-    for left, right in learnt:
-        # Neither kind of word can hold a whole <pad>: both cut at < and >.
-        if left not in entries or right not in entries or left + right in SPECIAL_TOKENS:
-            raise ValueError(f"{left} + {right} is no merge of known pieces")
-        entries[left + right] = None
-    return {entry: index for index, entry in enumerate(entries)}
+        return read
 
 
 def _pre_tokenizer(words: str) -> pre_tokenizers.PreTokenizer:
     if words == "bytes":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if words != "moses":
-        raise ValueError(f"words={words!r} is neither moses nor bytes")
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(" ", "removed"),
-            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
-        ]
-    )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return read_object(file)
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read ({error.strerror or error}): give the tokenizer folder of an "
-            "earlier run, or data.tokenizer.source=train"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{file} is damaged ({error}): copy it again") from error
+    spaced = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(" ", "removed"), spaced])
 
 
 # --- Moses ---------------------------------------------------------------------------------------
@@ -226,3 +183,12 @@ def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     return [
         " ".join(moses.tokenize(text, aggressive_dash_splits=True, escape=False)) for text in texts
     ]
+
+
+def split_pairs(
+    pairs: Sequence[tuple[str, str]], words: str, languages: tuple[str, str]
+) -> list[tuple[Any, ...]]:
+    """Return `split_words` of the source and the target of each pair, and the pair itself."""
+    sides = zip(*pairs, strict=True)
+    found = (split_words(side, words, code) for side, code in zip(sides, languages, strict=True))
+    return [(*row, *pair) for row, pair in zip(zip(*found, strict=True), pairs, strict=True)]

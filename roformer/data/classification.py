@@ -40,8 +40,8 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Texts as token ids, cut to what the model reads; `inputs[numbers]` is a padded batch.
 
     Args:
-        ids_a: pieces of the first texts, without special tokens.
-        ids_b: of the second texts, or None.
+        ids: pieces of the first texts, and of the second ones if there are any, without special
+            tokens.
         labels: class numbers or scores, (N,); None for texts without.
         tokenizer: gives [CLS], [SEP] and [PAD].
         max_length: longest sequence, special tokens included. Of a longer one the longer text loses
@@ -50,25 +50,21 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __init__(
         self,
-        ids_a: IdLists,
-        ids_b: IdLists | None,
+        ids: Sequence[IdLists],
         labels: NDArray[np.number] | None,
         tokenizer: WordPiece,
         max_length: int,
     ):
-        self.ids_a, self.ids_b, self.labels = ids_a, ids_b, labels
-        self.tokenizer = tokenizer
-        self.room = max_length - (2 if ids_b is None else 3)
-        whole = lengths_of(ids_a)
-        if ids_b is not None:
-            whole = whole + lengths_of(ids_b)
+        self.ids, self.labels, self.tokenizer = ids, labels, tokenizer
+        self.room = max_length - 1 - len(ids)
+        whole: Ids = np.array([_lengths(lists) for lists in ids]).sum(0)
         self.too_long: NDArray[np.bool_] = whole > self.room
         """Which examples are cut, (N,)."""
         self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
         """Tokens of each example as the model reads it, (N,)."""
 
     def __len__(self) -> int:
-        return len(self.ids_a)
+        return len(self.lengths)
 
     def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
         """Return the batch of these examples.
@@ -79,38 +75,34 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         """
         lengths = self.lengths[list(numbers)]
         shape = (len(lengths), int(lengths.max()))
-        batch: dict[str, NDArray[Any]]
         input_ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
         types = np.zeros(shape, dtype=np.int64)
+        input_ids[:, 0] = self.tokenizer.cls_id
         for row, number in enumerate(numbers):
-            first, second = self._pieces(number)
-            end = len(first) + 2
-            input_ids[row, 0] = self.tokenizer.cls_id
-            input_ids[row, 1 : end - 1] = first
-            input_ids[row, end - 1] = self.tokenizer.sep_id
-            if second is not None:
-                input_ids[row, end : lengths[row] - 1] = second
-                input_ids[row, lengths[row] - 1] = self.tokenizer.sep_id
-                types[row, end : lengths[row]] = 1
-        batch = {"input_ids": input_ids, "token_type_ids": types}
+            end = 1
+            for part, pieces in enumerate(self._pieces(number)):
+                start, end = end, end + len(pieces) + 1
+                input_ids[row, start : end - 1] = pieces
+                input_ids[row, end - 1] = self.tokenizer.sep_id
+                types[row, start:end] = part
+        batch: dict[str, NDArray[Any]] = {"input_ids": input_ids, "token_type_ids": types}
         if (lengths < shape[1]).any():
             batch["attention_mask"] = np.arange(shape[1]) < lengths[:, None]
         if self.labels is not None:
             batch["labels"] = self.labels[list(numbers)]
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def _pieces(self, number: int) -> tuple[Any, Any]:
+    def _pieces(self, number: int) -> list[Any]:
         """Return the pieces of an example's texts, cut to the room there is."""
-        first = self.ids_a[number]
-        if self.ids_b is None:
-            return first[: self.room], None
-        second = self.ids_b[number]
-        a, b = len(first), len(second)
+        texts = [lists[number] for lists in self.ids]
+        if len(texts) == 1:
+            return [texts[0][: self.room]]
+        a, b = map(len, texts)
         if a + b > self.room:
             # The shorter one keeps all it has, up to half of the room; as in `transformers`.
             shorter = min(a, b, self.room // 2)
             a, b = (self.room - shorter, shorter) if a > b else (shorter, self.room - shorter)
-        return first[:a], second[:b]
+        return [texts[0][:a], texts[1][:b]]
 
 
 class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -123,20 +115,18 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     def __init__(
         self, split: ExampleSplit, tokenizer: WordPiece, max_length: int, pair: PairConfig
     ):
-        self.count = len(split)
         self.labels = split.labels
         self.segments = pair.token_types == "segments"
         # Pair n is (A, B) of triplet n, pair N + n is (A, C).
         a, b, c = split.ids
-        ids_a, ids_b = [*a, *a], [*b, *c]  # views
-        self.pairs = Inputs(ids_a, ids_b, None, tokenizer, max_length)
+        self.pairs = Inputs([[*a, *a], [*b, *c]], None, tokenizer, max_length)  # views
         self.lengths: Ids = self.pairs.lengths.reshape(2, -1).max(0)
         """Tokens of each triplet's longer pair as the model reads it, (N,)."""
         self.too_long: NDArray[np.bool_] = self.pairs.too_long
         """Which pairs are cut, (2N,): those with B, then those with C."""
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.lengths)
 
     def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
         """Return the batch of these triplets.
@@ -146,18 +136,15 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
             all are zero, and attention_mask as in `Inputs`; labels (n,): 0 where A is closer to B.
         """
         rows = np.asarray(numbers, np.int64)
-        flat = self.pairs[np.stack([rows, rows + self.count], axis=1).reshape(-1)]
+        flat = self.pairs[np.stack([rows, rows + len(self)], axis=1).reshape(-1)]
         if not self.segments:
             flat.pop("token_type_ids")
         batch = {name: tensor.unflatten(0, (len(rows), 2)) for name, tensor in flat.items()}
         return {**batch, "labels": torch.from_numpy(self.labels[rows].astype(np.int64))}
 
 
-def lengths_of(lists: IdLists) -> Ids:
-    """Return how many ids each list has, (N,)."""
-    if isinstance(lists, TokenLists):
-        return lists.lengths
-    return np.array([len(ids) for ids in lists], dtype=np.int64)
+def _lengths(lists: IdLists) -> Any:
+    return lists.lengths if isinstance(lists, TokenLists) else [len(ids) for ids in lists]
 
 
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:

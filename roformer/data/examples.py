@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,16 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.glue import Glue, TaskConfig
 from roformer.config.scm import TripletData
-from roformer.data.progress import stage
 from roformer.data.random import Purpose, random_stream
 from roformer.data.sources import Example, Source
 from roformer.data.sources.examples import LABELS, open_examples, open_triplets
-from roformer.data.store import Builder, Prepared, prepare
+from roformer.data.store import Builder, Prepared, settings
+from roformer.data.text import tokenizer_facts
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenLists
+from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
-BATCH = 1000
-"""Rows tokenized at once."""
 IDS = ("ids_a", "ids_b", "ids_c")
 
 Splits = dict[str, list[Example]]
@@ -54,157 +54,159 @@ class ExampleSplit:
     ids: tuple[TokenLists, ...]
     """Tokens of the first texts, of the second and of the third, as far as the task has them."""
 
-    @property
-    def ids_a(self) -> TokenLists:
-        return self.ids[0]
-
-    @property
-    def ids_b(self) -> TokenLists | None:
-        return self.ids[1] if len(self.ids) > 1 else None
-
     def __len__(self) -> int:
         return len(self.index)
 
 
-class PreparedExamples:
-    """Prepared splits of labelled texts and the account of their making."""
+class PreparedExamples(Prepared):
+    """Prepared splits of labelled texts."""
 
-    def __init__(self, data: Prepared) -> None:
-        self.data, self.folder, self.manifest = data, data.folder, data.manifest
-        self.fingerprint, self.splits = data.fingerprint, data.splits
+    kind = "glue"
 
     def split(self, name: str) -> ExampleSplit:
-        """Map a split; raise InputError where there is none of this name."""
-        labels = self.data.values(name, "label")
-        scores = labels.dtype == np.float64
+        """Map a split."""
+        labels = self.values(name, "label")
         return ExampleSplit(
-            index=self.data.values(name, "index"),
-            labels=labels.astype(np.float32 if scores else np.int64),
-            places=self.data.values(name, "place"),
-            ids=tuple(self.data.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
+            index=self.values(name, "index"),
+            labels=labels.astype(np.float32 if labels.dtype == np.float64 else np.int64),
+            places=self.values(name, "place"),
+            ids=tuple(self.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
         )
 
 
-def _prepare(
-    kind: str,
-    name: str,
-    source: Source[Example],
-    read: Callable[[str], list[Example]],
-    facts: Callable[[Splits], dict[str, Any]],
-    identity: Mapping[str, Any],
-    tokenizer: WordPiece,
-    cache_dir: str | Path,
-    progress: bool,
-) -> PreparedExamples:
-    """Open tokenized splits, making them first where they are missing.
+class PreparedTriplets(PreparedExamples):
+    """Prepared splits of triplets."""
 
-    `read` returns the rows of a split that are taken, `facts` further entries of the manifest, and
-    `identity` decides the content besides source and tokenizer.
-    """
+    kind = "scm"
 
-    def build(builder: Builder) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a source: of a split all, or so many, drawn once and for all in the source's order."""
+
+    name: str
+    source: Source[Example]
+    kind: type[PreparedExamples]
+    purpose: Purpose
+    most: tuple[int | None, int | None]
+    """Rows of `train`, and of each other split."""
+    identity: dict[str, Any]
+    """What decides the content, besides source and tokenizer."""
+    facts: Callable[[Splits], dict[str, Any]]
+    """Returns further entries of the manifest."""
+
+    def read(self, split: str) -> list[Example]:
+        """Read `train` or another split.
+
+        Raises:
+            InputError: the source is not usable; says where and what to do.
+        """
+        rows = list(self.source.rows(split))
+        count = self.most[split != "train"]
+        if count is not None and count < len(rows):
+            chosen = random_stream(0, self.purpose).choice(len(rows), count, replace=False)
+            rows = [rows[number] for number in np.sort(chosen)]
+        if not rows:
+            raise InputError(
+                f"{self.name} has no usable row in {split}: give another source (data.path)"
+            )
+        if isinstance(rows[0].label, float):
+            # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
+            rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
+        return rows
+
+    def prepare(
+        self, tokenizer: WordPiece, cache_dir: str | Path, progress: bool
+    ) -> PreparedExamples:
+        """Open the tokenized splits, making them first where they are missing."""
+        keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
+        return self.kind.prepare(
+            self.identity | keys,
+            cache_dir,
+            lambda builder: self._build(builder, tokenizer, progress),
+            progress,
+        )
+
+    def _build(self, builder: Builder, tokenizer: WordPiece, progress: bool) -> dict[str, Any]:
         splits: Splits = {}
-        with stage("reading", "rows", None, progress, name) as advance:
-            for split in source.splits:
-                splits[split] = read(split)
-                advance(len(splits[split]))
-        account = source.describe()
-        _warn(name, account)
-        first = splits["train"][0]
-        columns = IDS[: len(first.texts)]
-        schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
-        schema["label"] = pyarrow.from_numpy_dtype(np.asarray(first.label).dtype)
-        schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
-        with stage("tokenizing", "rows", sum(map(len, splits.values())), progress, name) as advance:
+        with stage("reading", "rows", None, progress, self.name) as bar:
+            for split in self.source.splits:
+                splits[split] = self.read(split)
+                bar.update(len(splits[split]))
+        account = self.source.describe()
+        tell_skipped(self.name, account)
+        for file in account.get("unlabelled", ()):
+            line = "has no labels: B is taken to be the closer one of every row"
+            print(f"{self.name}: {file} {line}", file=sys.stderr)
+        total = sum(map(len, splits.values()))
+        with stage("tokenizing", "rows", total, progress, self.name) as bar:
             for split, rows in splits.items():
-                with builder.split(split, **schema) as writer:
-                    for start in range(0, len(rows), BATCH):
-                        numbers, texts, labels, places = zip(
-                            *rows[start : start + BATCH], strict=True
-                        )
-                        ids = [
-                            tokenizer.encode_batch(column) for column in zip(*texts, strict=True)
-                        ]
-                        writer.append(
-                            index=numbers,
-                            place=places,
-                            label=labels,
-                            **dict(zip(columns, ids, strict=True)),
-                        )
-                        advance(len(numbers))
+                _write(builder, split, rows, tokenizer, bar)
         return {
             "source": account,
-            "texts": len(columns),
-            **facts(splits),
-            "tokenizer": {
-                "lowercase": tokenizer.lowercase,
-                "size": tokenizer.size,
-                "fingerprint": tokenizer.fingerprint,
-            },
+            "texts": len(splits["train"][0].texts),
+            **self.facts(splits),
+            "tokenizer": tokenizer_facts(tokenizer),
         }
 
-    whole = {"version": 1, **identity, "source": source.key(), "tokenizer": tokenizer.fingerprint}
-    return PreparedExamples(prepare(kind, whole, cache_dir, build, progress=progress))
 
-
-def _warn(name: str, account: Mapping[str, Any]) -> None:
-    """Say what of the user's files was left out or assumed."""
-    if account["rows_skipped"]:
-        first = f"(the first: {account['first_skipped']})"
-        print(f"{name}: {account['rows_skipped']:,} bad rows skipped {first}", file=sys.stderr)
-    for file in account.get("unlabelled", ()):
-        line = "has no labels: B is taken to be the closer one of every row"
-        print(f"{name}: {file} {line}", file=sys.stderr)
+def _write(
+    builder: Builder, split: str, rows: list[Example], tokenizer: WordPiece, bar: Any
+) -> None:
+    columns = IDS[: len(rows[0].texts)]
+    schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
+    schema["label"] = pyarrow.from_numpy_dtype(np.asarray(rows[0].label).dtype)
+    schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
+    writer = builder.split(split, **schema)
+    for some in batches(rows, 1000):
+        index, texts, label, place = zip(*some, strict=True)
+        ids = (tokenizer.encode_batch(column) for column in zip(*texts, strict=True))
+        writer.append(index=index, place=place, label=label, **dict(zip(columns, ids, strict=True)))
+        bar.update(len(some))
 
 
 def _settings(data: Glue | TripletData) -> dict[str, Any]:
-    """Return what decides the content of a source: where its files lie does not."""
-    settings = plain(data)
-    if "revision" not in settings:  # the path of a data set of the Hub does
-        settings.pop("path", None)
-    return settings
+    """Return what decides the content: the path of a data set of the Hub, but not that of files."""
+    return settings(data, *([] if hasattr(data, "revision") else ["path"]))
 
 
-def _drawn(rows: list[Example], count: int | None, purpose: Purpose) -> list[Example]:
-    """Return at most `count` rows, drawn once and for all, in the order of the source."""
-    if count is None or count >= len(rows):
-        return rows
-    chosen = random_stream(0, purpose).choice(len(rows), count, replace=False)
-    return [rows[number] for number in np.sort(chosen)]
+def _label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
+    return {
+        split: {label: found[number] for number, label in enumerate(labels)}
+        for split, found in counts.items()
+    }
 
 
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
+def task_rows(name: str, task: TaskConfig, data: Glue) -> Rows:
+    """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
+
+    def facts(splits: Splits) -> dict[str, Any]:
+        return {
+            "task": name,
+            "max_train_examples": data.max_train_examples,
+            "labels": task.labels,
+            "scores": task.scores,
+            "label_counts": _label_counts(splits, task.labels) if task.labels else None,
+        }
+
+    identity = {"task": {name: plain(task)}, "data": _settings(data)}
+    source, most = open_examples(name, task, data), (data.max_train_examples, None)
+    return Rows(name, source, PreparedExamples, Purpose.EXAMPLE_SUBSET, most, identity, facts)
+
+
 def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
-    """Read `train`, `validation`, or `validation_<part>` where the task has parts.
-
-    Of train at most `data.max_train_examples` are drawn, once and for all, in the order of the source.
-
-    Raises:
-        InputError: the source is not usable; says where and what to do.
-    """
-    return _read(open_examples(name, task, data), name, task, data, split)
-
-
-def _read(
-    source: Source[Example], name: str, task: TaskConfig, data: Glue, split: str
-) -> list[Example]:
-    rows = list(source.rows(split))
-    if not rows:
-        raise InputError(f"{name} has no usable row in {split}: give another source (data.path)")
-    if task.labels is None:
-        # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
-        rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
-    limit = data.max_train_examples if split == "train" else None
-    return _drawn(rows, limit, Purpose.EXAMPLE_SUBSET)
+    """Read a split of a task; see `Rows.read`."""
+    return task_rows(name, task, data).read(split)
 
 
 def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
-    """Yield the training texts, to train a tokenizer on; see `read_examples`."""
+    """Yield the training texts, to train a tokenizer on."""
     rows = read_examples(name, task, data, "train")
-    for column in zip(*(row.texts for row in rows), strict=True):
-        yield from column
+    return chain.from_iterable(zip(*(row.texts for row in rows), strict=True))
 
 
 TestRow = tuple[int, str, str | None]
@@ -241,66 +243,19 @@ def prepare_task(
         InputError: the source is not usable; says where and what to do.
         OSError: the disk is full. What was written is removed.
     """
-    source = open_examples(name, task, data)
-
-    def facts(splits: Splits) -> dict[str, Any]:
-        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
-        named = {
-            split: {label: found[number] for number, label in enumerate(task.labels or ())}
-            for split, found in counts.items()
-        }
-        return {
-            "task": name,
-            "max_train_examples": data.max_train_examples,
-            "labels": task.labels,
-            "scores": task.scores,
-            "label_counts": named if task.labels is not None else None,
-        }
-
-    return _prepare(
-        "glue",
-        name,
-        source,
-        lambda split: _read(source, name, task, data, split),
-        facts,
-        {"task": {name: plain(task)}, "data": _settings(data)},
-        tokenizer,
-        cache_dir,
-        progress,
-    )
+    return task_rows(name, task, data).prepare(tokenizer, cache_dir, progress)
 
 
 # --- triplets ------------------------------------------------------------------------------------
 
 
-def training_texts(data: TripletData) -> Iterator[str]:
-    """Yield the training documents, to train a tokenizer on."""
-    for row in _read_triplets(open_triplets(data), data, "train"):
-        yield from row.texts
-
-
-def _read_triplets(source: Source[Example], data: TripletData, split: str) -> list[Example]:
-    count = data.max_train_triplets if split == "train" else data.max_held_out_triplets
-    rows = _drawn(list(source.rows(split)), count, Purpose.TRIPLET_SUBSET)
-    if not rows:
-        raise InputError(f"no triplet is left for {split}: give more rows (data.path)")
-    return rows
-
-
-def prepare_triplets(
-    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
-) -> PreparedExamples:
-    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
-    source = open_triplets(data)
+def triplet_rows(data: TripletData) -> Rows:
+    """Open triplets of documents."""
 
     def facts(splits: Splits) -> dict[str, Any]:
         known = {text for row in splits["train"] for text in row.texts}
-        counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
         return {
-            "labels": {
-                split: {label: found[number] for number, label in enumerate(LABELS)}
-                for split, found in counts.items()
-            },
+            "labels": _label_counts(splits, LABELS),
             # Triplets of each held-out split that have a document of the training triplets.
             "shared": {
                 split: sum(not known.isdisjoint(row.texts) for row in rows)
@@ -309,14 +264,18 @@ def prepare_triplets(
             },
         }
 
-    return _prepare(
-        "scm",
-        "scm",
-        source,
-        lambda split: _read_triplets(source, data, split),
-        facts,
-        {"data": _settings(data)},
-        tokenizer,
-        cache_dir,
-        progress,
-    )
+    source, most = open_triplets(data), (data.max_train_triplets, data.max_held_out_triplets)
+    identity = {"data": _settings(data)}
+    return Rows("scm", source, PreparedTriplets, Purpose.TRIPLET_SUBSET, most, identity, facts)
+
+
+def training_texts(data: TripletData) -> Iterator[str]:
+    """Yield the training documents, to train a tokenizer on."""
+    return (text for row in triplet_rows(data).read("train") for text in row.texts)
+
+
+def prepare_triplets(
+    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
+) -> PreparedExamples:
+    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
+    return triplet_rows(data).prepare(tokenizer, cache_dir, progress)

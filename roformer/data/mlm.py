@@ -42,11 +42,8 @@ class Masker:
     """Chooses what to predict and hides it (Devlin et al. 2019, section 3.1 and appendix A.1)."""
 
     def __init__(self, config: MaskingConfig, tokenizer: WordPiece, sequence_length: int):
-        self.config = config
-        self.mask_id, self.size = tokenizer.mask_id, tokenizer.size
-        self.continuation = tokenizer.continuation
-        self.special = np.zeros(tokenizer.size, dtype=bool)
-        self.special[list(tokenizer.special_ids)] = True
+        self.config, self.tokenizer = config, tokenizer
+        self.special = np.isin(np.arange(tokenizer.size), tokenizer.special_ids)
         self.count = max(1, round(config.probability * sequence_length))
 
     def __call__(self, block: Ids, random: np.random.Generator) -> MaskedBlock:
@@ -60,9 +57,9 @@ class Masker:
         chosen.sort()
         labels = block[chosen]
         draw = random.random(len(chosen))
-        hidden = np.where(draw < self.config.mask, self.mask_id, labels)
+        hidden = np.where(draw < self.config.mask, self.tokenizer.mask_id, labels)
         replaced = (draw >= self.config.mask) & (draw < self.config.mask + self.config.random)
-        hidden[replaced] = random.integers(self.size, size=int(replaced.sum()))
+        hidden[replaced] = random.integers(self.tokenizer.size, size=int(replaced.sum()))
         input_ids = block.copy()
         input_ids[chosen] = hidden
         empty = (0, self.count - len(chosen))
@@ -72,12 +69,12 @@ class Masker:
 
     def _words(self, block: Ids, candidates: Ids, random: np.random.Generator) -> Ids:
         """Return whole words up to `count` tokens; a word that would go beyond it is passed over."""
-        starts = ~self.continuation[block[candidates]]
+        starts = ~self.tokenizer.continuation[block[candidates]]
         starts[:1] = True
         # A word also ends where a special token interrupts it.
         starts[1:] |= np.diff(candidates) > 1
         words = np.split(candidates, np.flatnonzero(starts)[1:])
-        chosen: list[Ids] = []
+        chosen: list[Ids] = [candidates[:0]]
         free = self.count
         for word in random.permutation(len(words)):
             if len(words[word]) <= free:
@@ -85,7 +82,7 @@ class Masker:
                 free -= len(words[word])
             if not free:
                 break
-        return np.concatenate(chosen) if chosen else candidates[:0]
+        return np.concatenate(chosen)
 
 
 class PackedBlocks:
@@ -97,23 +94,20 @@ class PackedBlocks:
 
     def __init__(self, stream: TokenStream, tokenizer: WordPiece, sequence_length: int):
         self.stream, self.tokenizer, self.length = stream, tokenizer, sequence_length
-        self.count = len(stream) // (sequence_length - 2)
-        if not self.count:
+        if not len(self):
             raise InputError(
                 f"the split has {len(stream)} tokens, less than one block of "
                 f"{sequence_length}: give more text or lower training.sequence_length"
             )
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.stream) // (self.length - 2)
 
     def __getitem__(self, index: int) -> Ids:
         """Return block `index`, int64 (T,)."""
         body = self.length - 2
-        block = np.empty(self.length, dtype=np.int64)
-        block[0], block[-1] = self.tokenizer.cls_id, self.tokenizer.sep_id
-        block[1:-1] = self.stream[index * body : (index + 1) * body]
-        return block
+        tokens = self.stream[index * body : (index + 1) * body]
+        return np.concatenate([[self.tokenizer.cls_id], tokens, [self.tokenizer.sep_id]])
 
 
 def document_positions(block: Ids, sep_id: int) -> tuple[Ids, Ids]:
@@ -129,13 +123,8 @@ def document_positions(block: Ids, sep_id: int) -> tuple[Ids, Ids]:
 class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Batches of masked blocks, addressed by the sample numbers they hold.
 
-    Args:
-        stream: of the split.
-        tokenizer: its own.
-        masking: how blocks are masked.
-        training: their length, whether documents are isolated, the first epoch.
-        seed: of the order and the masks; None: frozen, for validation: blocks in one order, masked
-            in one way, whatever the seed and the epoch.
+    `seed` is that of the order and the masks. None is frozen, for validation: blocks in one order,
+    masked in one way, whatever the seed and the epoch; the first ones are the validation sample.
     """
 
     def __init__(
@@ -181,10 +170,8 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             (B, T) and attention_mask (B, T, T).
         """
         blocks, examples = zip(*(self._masked(number) for number in numbers), strict=True)
-        batch = {
-            field: torch.from_numpy(np.stack([getattr(example, field) for example in examples]))
-            for field in MaskedBlock._fields
-        }
+        fields = zip(MaskedBlock._fields, zip(*examples, strict=True), strict=True)
+        batch = {field: torch.from_numpy(np.stack(rows)) for field, rows in fields}
         if self.isolate:
             sep_id = self.blocks.tokenizer.sep_id
             pairs = zip(*(document_positions(block, sep_id) for block in blocks), strict=True)
@@ -192,21 +179,3 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             batch["positions"] = positions
             batch["attention_mask"] = document[:, :, None] == document[:, None, :]
         return batch
-
-
-def training_batches(
-    stream: TokenStream,
-    tokenizer: WordPiece,
-    masking: MaskingConfig,
-    training: TrainingConfig,
-    seed: int,
-) -> MaskedBatches:
-    """Return the endless shuffled training samples."""
-    return MaskedBatches(stream, tokenizer, masking, training, seed)
-
-
-def validation_batches(
-    stream: TokenStream, tokenizer: WordPiece, masking: MaskingConfig, training: TrainingConfig
-) -> MaskedBatches:
-    """Return the frozen validation samples: the first `training.valid_sequences` are the sample."""
-    return MaskedBatches(stream, tokenizer, masking, training, None)

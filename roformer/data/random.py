@@ -23,17 +23,11 @@ class Purpose(IntEnum):
     VALID_SAMPLE = 2
     VALID_MASK = 3
     EXAMPLE_ORDER = 4
-    """Order of fine-tuning examples."""
-    EXAMPLE_SUBSET = 5
-    """`data.max_train_examples`."""
-    BUCKET_ORDER = 6
-    """Order of sentence pairs and their buckets."""
-    TOY_PAIRS = 7
-    """The built-in parallel text."""
-    PAPER_SPLIT = 8
-    """`data.split=paper622`."""
-    TRIPLET_SUBSET = 9
-    """`data.max_train_triplets` and `data.max_held_out_triplets`."""
+    EXAMPLE_SUBSET = 5  # data.max_train_examples
+    BUCKET_ORDER = 6  # of sentence pairs and their buckets
+    TOY_PAIRS = 7  # the built-in parallel text
+    PAPER_SPLIT = 8  # data.split=paper622
+    TRIPLET_SUBSET = 9  # data.max_train_triplets and data.max_held_out_triplets
 
 
 def random_stream(seed: int, purpose: int, epoch: int = 0, index: int = 0) -> np.random.Generator:

@@ -15,39 +15,42 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import mmap
 import os
 import platform
 import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from tempfile import TemporaryFile
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow
 from filelock import FileLock, Timeout
 
+from roformer.config.build import plain
 from roformer.data.tokens import TokenLists
 from roformer.errors import InputError
 from roformer.json_files import read_object
 
 FORMAT = 3
-"""Version of the folder. A version of what is in it stands in the identity that `prepare` is given."""
+"""Version of the folder; that of what is in it is `version` in the key."""
 MANIFEST = "manifest.json"
 PACKAGES = ("datasets", "numpy", "pyarrow", "sacremoses", "tokenizers")
 
 
 class Prepared:
-    """A prepared data set, opened and checked.
+    """A prepared data set, opened and checked; a subclass for each kind.
 
     `fingerprint` is equal where the content of the columns and the tokenizer are, on whatever
     machine and wherever the rows came from.
     """
+
+    kind: ClassVar[str]
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.folder, self.manifest = folder, manifest
@@ -55,11 +58,38 @@ class Prepared:
         self.splits: list[str] = list(manifest["rows"])
 
     @classmethod
-    def open(cls, folder: str | Path, kind: str) -> Prepared:
+    def prepare(
+        cls,
+        identity: Mapping[str, Any],
+        cache_dir: str | Path,
+        build: Callable[[Builder], Mapping[str, Any]],
+        progress: bool,
+    ) -> Self:
+        """Open prepared data in `<cache_dir>/<kind>/<key>`, making it first if need be.
+
+        `identity` is all that decides the content, as JSON; `build` writes the splits and returns
+        further entries of the manifest.
+
+        Raises:
+            InputError: the source is not usable, or what was prepared is damaged.
+            OSError: the disk is full. What was written is removed.
+        """
+
+        def make(folder: Path) -> None:
+            builder = Builder(folder)
+            builder.seal(cls.kind, build(builder))
+
+        key = _hash({"format": FORMAT, "version": 1, **identity})[:16]
+        folder = Path(cache_dir) / cls.kind / key
+        publish(folder, make, progress)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
         """Open a prepared folder and check every byte.
 
         Raises:
-            InputError: not a prepared folder, of another kind or format, or damaged.
+            InputError: not a prepared folder, or damaged.
         """
         folder = Path(folder)
         file, again = folder / MANIFEST, f"delete {folder} and it will be prepared again"
@@ -67,73 +97,40 @@ class Prepared:
             manifest = read_object(file)
         except (OSError, ValueError) as error:
             raise InputError(f"{file} is missing or damaged ({error}): {again}") from error
-        found = manifest.get("kind"), manifest.get("format")
-        if found != (kind, FORMAT):
+        whole = manifest.pop("seal", None) == _hash(manifest)
+        files = manifest["files"] if whole else {}
+        damaged = [n for n, stored in files.items() if _file_hash(folder / n) != stored["sha256"]]
+        if not whole or damaged:
             raise InputError(
-                f"{folder} is {found[0]} of format {found[1]}, not {kind} of format {FORMAT}: {again}"
+                f"{folder / damaged[0] if whole else file} is not what was written (SHA-256): {again}"
             )
-        if manifest.pop("seal", None) != _hash(manifest):
-            raise InputError(f"{file} is not what was written (SHA-256): {again}")
-        for name, stored in manifest["files"].items():
-            member = folder / name
-            if not member.is_file() or _file_hash(member) != stored["sha256"]:
-                raise InputError(f"{member} is not what was written (SHA-256): {again}")
         return cls(folder, manifest)
 
     def tokens(self, split: str, column: str) -> TokenLists:
         """Map a column of token lists."""
-        return TokenLists.open(self._file(split), column)
+        return TokenLists.open(self.folder / f"{split}.arrow", column)
 
     def values(self, split: str, column: str) -> Any:
         """Return a column of numbers as an array, (N,), or one of texts as a list."""
-        values = read_table(self._file(split))[column]
+        values = read_table(self.folder / f"{split}.arrow")[column]
         texts = pyarrow.types.is_string(values.type)
         return values.to_pylist() if texts else values.to_numpy()
 
-    def _file(self, split: str) -> Path:
-        if split not in self.splits:
-            raise InputError(f"{self.folder} has no split {split!r}, but {', '.join(self.splits)}")
-        return self.folder / f"{split}.arrow"
 
-
-def prepare(
-    kind: str,
-    identity: Mapping[str, Any],
-    cache_dir: str | Path,
-    build: Callable[[Builder], Mapping[str, Any]],
-    *,
-    progress: bool = True,
-) -> Prepared:
-    """Open prepared data in `<cache_dir>/<kind>/<key>`, making it first if need be.
-
-    Args:
-        kind: of the data.
-        identity: everything that decides the content, as JSON.
-        cache_dir: of all prepared data.
-        build: writes the splits and returns further entries of the manifest.
-        progress: print to stderr which process is waited for.
-
-    Raises:
-        InputError: the source is not usable, or what was prepared is damaged.
-        OSError: the disk is full. What was written is removed.
-    """
-
-    def make(folder: Path) -> None:
-        builder = Builder(folder)
-        builder.seal(kind, build(builder))
-
-    folder = Path(cache_dir) / kind / _hash({"format": FORMAT, **identity})[:16]
-    publish(folder, make, progress)
-    return Prepared.open(folder, kind)
+def settings(config: Any, *left_out: str) -> dict[str, Any]:
+    """Return a config for a key, without what does not decide the content: where files lie, …"""
+    return {name: value for name, value in plain(config).items() if name not in left_out}
 
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _file_hash(file: Path) -> str:
-    with open(file, "rb") as stream:
+def _file_hash(file: Path) -> str | None:
+    """Return the SHA-256 of a file; None where there is none."""
+    with suppress(FileNotFoundError, IsADirectoryError), open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+    return None
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -147,15 +144,23 @@ class Builder:
         self.writers: dict[str, SplitWriter] = {}
 
     def split(self, name: str, **schema: pyarrow.DataType) -> SplitWriter:
-        """Return the writer of a split, to be used in a `with` statement."""
+        """Begin a split; token lists are columns of `large_list` of an integer."""
         self.writers[name] = SplitWriter(self.folder / f"{name}.arrow", schema)
         return self.writers[name]
 
     def seal(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Write the manifest; `facts["tokenizer"]["fingerprint"]` is part of the content."""
-        content = {split: writer.content() for split, writer in self.writers.items()}
+        """Write splits and manifest; `facts["tokenizer"]["fingerprint"]` is part of the content."""
+        content = {split: writer.close() for split, writer in self.writers.items()}
         tokenizer = facts.get("tokenizer", {}).get("fingerprint")
-        files = sorted(file for file in self.folder.rglob("*") if file.is_file())
+        files = {
+            file.relative_to(self.folder).as_posix(): {
+                "bytes": file.stat().st_size,
+                "sha256": _file_hash(file),
+            }
+            for file in sorted(self.folder.rglob("*"))
+            if file.is_file()
+        }
+        versions = {name: metadata.version(name) for name in PACKAGES}
         manifest = {
             "kind": kind,
             "format": FORMAT,
@@ -163,15 +168,8 @@ class Builder:
             "rows": {split: writer.rows for split, writer in self.writers.items()},
             "tokens": {split: writer.tokens for split, writer in self.writers.items()},
             **facts,
-            "files": {
-                file.relative_to(self.folder).as_posix(): {
-                    "bytes": file.stat().st_size,
-                    "sha256": _file_hash(file),
-                }
-                for file in files
-            },
-            "versions": {"python": platform.python_version()}
-            | {name: metadata.version(name) for name in PACKAGES},
+            "files": files,
+            "versions": {"python": platform.python_version(), **versions},
         }
         manifest["seal"] = _hash(manifest)
         text = json.dumps(manifest, indent=2) + "\n"
@@ -184,92 +182,80 @@ class SplitWriter:
     Arrow keeps a column in one piece only where it is written in one record batch. So the tokens of a
     column are collected in a file of their own, which is mapped to write the split. (`Dataset.map`
     writes many batches, and its processes compete with the threads of `tokenizers`.)
-
-    Args:
-        file: `<split>.arrow`.
-        schema: types of the columns; one of token lists is `large_list` of an integer.
     """
 
     def __init__(self, file: Path, schema: Mapping[str, pyarrow.DataType]) -> None:
         self.file, self.schema = file, pyarrow.schema(dict(schema))
         self.rows = self.tokens = 0
-        self._files = {
-            field.name: file.with_suffix(f".{field.name}.tokens")
-            for field in self.schema
-            if pyarrow.types.is_large_list(field.type)
+        self._tokens = {
+            name: TemporaryFile(dir=file.parent)  # noqa: SIM115 closed with the split
+            for name, type_ in schema.items()
+            if pyarrow.types.is_large_list(type_)
         }
-        self._numbers: dict[str, list[Any]] = {name: [] for name in self.schema.names}
+        self._numbers: dict[str, list[Any]] = {name: [] for name in schema}
         """Lengths of a column of tokens; values of any other column."""
-        self._sums = {name: hashlib.sha256() for name in self.schema.names}
-
-    def __enter__(self) -> SplitWriter:
-        with ExitStack() as stack:
-            self._streams: dict[str, IO[bytes]] = {
-                name: stack.enter_context(open(file, "wb")) for name, file in self._files.items()
-            }
-            self._stack = stack.pop_all()
-        return self
+        self._sums = {name: hashlib.sha256() for name in schema}
 
     def append(self, **columns: Sequence[Any]) -> None:
-        """Add rows; tokens are given as sequences of ids or as arrays of the column's type."""
+        """Add rows; tokens are given as sequences of ids."""
         for name, values in columns.items():
-            if name not in self._files:
-                array = pyarrow.array(values, self.schema.field(name).type)
-                self._numbers[name].append(array)
+            type_ = self.schema.field(name).type
+            if name not in self._tokens:
+                self._numbers[name].append(pyarrow.array(values, type_))
                 self._sums[name].update("".join(f"{value!r}\n" for value in values).encode())
                 continue
-            dtype = self.schema.field(name).type.value_type.to_pandas_dtype()
-            lengths = np.fromiter(map(len, values), np.int64, len(values))
-            if len(values) and isinstance(values[0], np.ndarray):
-                tokens = np.concatenate(values).astype(dtype, copy=False)
-            else:
-                tokens = np.fromiter(chain.from_iterable(values), dtype, int(lengths.sum()))
-            content = tokens.tobytes()
-            self._streams[name].write(content)
+            dtype = type_.value_type.to_pandas_dtype()
+            lists = [np.asarray(ids, dtype) for ids in values]
+            content = np.concatenate([np.empty(0, dtype), *lists]).tobytes()
+            self._tokens[name].write(content)
             self._sums[name].update(content)
-            self._numbers[name].append(lengths)
-            self.tokens += len(tokens)
+            self._numbers[name].append(np.array([len(ids) for ids in lists], np.int64))
+            self.tokens += int(self._numbers[name][-1].sum())
         self.rows += len(next(iter(columns.values())))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-        if error is None:
-            columns = [self._column(field) for field in self.schema]
-            batch = pyarrow.record_batch(columns, self.schema)
-            with pyarrow.ipc.new_stream(str(self.file), self.schema) as stream:
-                stream.write_batch(batch)
-        for file in self._files.values():
-            file.unlink()
+    def close(self) -> dict[str, str]:
+        """Write the split; return the SHA-256 of each column but `index`, where a row stood."""
+        columns = [self._column(field) for field in self.schema]
+        with pyarrow.ipc.new_stream(str(self.file), self.schema) as stream:
+            stream.write_batch(pyarrow.record_batch(columns, self.schema))
+        return {name: one.hexdigest() for name, one in self._sums.items() if name != "index"}
 
     def _column(self, field: pyarrow.Field) -> pyarrow.Array:
         parts = self._numbers[field.name]
-        if field.name not in self._files:
+        if field.name not in self._tokens:
             return pyarrow.chunked_array(parts, field.type).combine_chunks()
         offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts]))
         self._sums[field.name].update(offsets.tobytes())
-        file = self._files[field.name]
-        buffer = pyarrow.py_buffer(b"")
-        if file.stat().st_size:
-            with pyarrow.memory_map(str(file)) as mapped:
-                buffer = mapped.read_buffer()
-        count = int(offsets[-1])
-        tokens = pyarrow.Array.from_buffers(field.type.value_type, count, [None, buffer])
+        with self._tokens[field.name] as file:
+            file.flush()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if offsets[-1] else b""
+        buffers = [None, pyarrow.py_buffer(mapped)]
+        tokens = pyarrow.Array.from_buffers(field.type.value_type, int(offsets[-1]), buffers)
         return pyarrow.LargeListArray.from_arrays(pyarrow.array(offsets), tokens)
-
-    def content(self) -> dict[str, str]:
-        """Return the SHA-256 of each column but `index`, which says where a row stood."""
-        return {name: one.hexdigest() for name, one in self._sums.items() if name != "index"}
 
 
 def read_table(file: Path) -> pyarrow.Table:
     """Map the columns of a split; each is one chunk."""
     with pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))) as stream:
         return stream.read_all()
+
+
+class Spool:
+    """Rows that wait on disk to be read again, any number of times, as JSON."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows = 0
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 closed with the spool
+
+    def append(self, row: Any) -> None:
+        """Add a row."""
+        self._file.write(json.dumps(row).encode() + b"\n")
+        self.rows += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read the rows from the first one on; one reader at a time."""
+        self._file.seek(0)
+        return map(json.loads, self._file)
 
 
 # --- folders -------------------------------------------------------------------------------------
@@ -284,12 +270,12 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f"{folder.name}.tmp")
     with _locked(folder, progress):
+        for abandoned in folder.parent.glob("*.tmp"):  # of processes that were killed
+            shutil.rmtree(abandoned, ignore_errors=True)
         if folder.exists():  # made by the process that was waited for
             return
-        _remove_abandoned(folder.parent)
-        temporary = folder.with_name(f"{folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
             make(temporary)
@@ -305,30 +291,21 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
 
 @contextmanager
 def _locked(folder: Path, progress: bool) -> Iterator[None]:
-    """Hold the lock of a folder; it ends with the process, however that ends."""
-    file = folder.with_name(f"{folder.name}.lock")
+    """Hold the lock of all folders beside this one; it ends with the process, however that ends."""
+    file = folder.parent / ".lock"
     lock = FileLock(file)
     try:
-        lock.acquire(blocking=False)
+        held = lock.acquire(blocking=False)
     except Timeout:
         if progress:
-            with suppress(OSError):
-                holder = file.read_text(encoding="utf-8") or "another process"
-                print(f"waiting: {holder} is making {folder}", file=sys.stderr, flush=True)
-        lock.acquire()
-    try:
-        with suppress(OSError):  # a disk that is full
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
-        yield
-    finally:
-        file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone
-        lock.release()
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Remove what killed processes left: nobody holds its lock."""
-    for temporary in parent.glob("*.tmp"):
-        file = temporary.with_suffix(".lock")
-        with suppress(Timeout, OSError), FileLock(file).acquire(blocking=False):
-            shutil.rmtree(temporary, ignore_errors=True)
-            file.unlink(missing_ok=True)
+            holder = file.read_text(encoding="utf-8") or "another process is at work"
+            print(f"waiting: {holder}", file=sys.stderr, flush=True)
+        held = lock.acquire()
+    with held:
+        try:
+            with suppress(OSError):  # of a full disk
+                holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
+                file.write_text(holder, encoding="utf-8")
+            yield
+        finally:
+            file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone

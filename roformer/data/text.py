@@ -12,10 +12,7 @@ ones: of enwik8's 10^8 the usual 90, 5 and 5 million.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,14 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from roformer.config.build import plain
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
-from roformer.data.progress import stage
 from roformer.data.sources import Example, Source
 from roformer.data.sources.documents import FileDocuments, open_documents
 from roformer.data.sources.pieces import open_bytes
-from roformer.data.store import Builder, Prepared, prepare
+from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.tokenizers import (
     ByteVocabulary,
     WordPiece,
@@ -39,27 +34,40 @@ from roformer.data.tokenizers import (
     train_tokenizer,
 )
 from roformer.data.tokens import TokenStream
+from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
-SPLITS = ("train", "valid")
-SPLIT_RULE = "valid where the first 8 bytes of sha256(text) / 2^64 < valid_fraction"
-BATCH_CHARACTERS = 2**22
+CHARACTERS = 2**22
 """Characters tokenized at once: enough to keep all threads busy."""
-BYTE_SPLITS = ("train", "valid", "test")
 COPIED = 2**22
-"""Bytes copied at once."""
+"""Bytes copied at once; a row of the prepared data."""
+
+
+class PreparedText(Prepared):
+    """A prepared corpus: two token streams and their tokenizer."""
+
+    kind = "text"
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        super().__init__(folder, manifest)
+        self.train, self.valid = (TokenStream(self.tokens(s, "ids")) for s in ("train", "valid"))
+        self.tokenizer = WordPiece.load(folder / "tokenizer")
+
+
+class PreparedBytes(Prepared):
+    """A prepared text: three streams of bytes."""
+
+    kind = "bytes"
+    vocabulary = ByteVocabulary()
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        super().__init__(folder, manifest)
+        self.train, self.valid, self.test = (
+            TokenStream(self.tokens(split, "ids")) for split in ("train", "valid", "test")
+        )
 
 
 # --- tokens --------------------------------------------------------------------------------------
-
-
-class PreparedText:
-    """A prepared corpus: two token streams, their tokenizer and the account of their making."""
-
-    def __init__(self, data: Prepared) -> None:
-        self.folder, self.manifest, self.fingerprint = data.folder, data.manifest, data.fingerprint
-        self.train, self.valid = (TokenStream(data.tokens(split, "ids")) for split in SPLITS)
-        self.tokenizer = WordPiece.load(data.folder / "tokenizer")
 
 
 def prepare_text(
@@ -75,33 +83,32 @@ def prepare_text(
         OSError: the disk is full. What was written is removed.
     """
     source = open_documents(config, workers=workers)
-    if workers:  # read once, when the process first uses those threads
-        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
-    data = prepare(
-        "text",
+    use_threads(workers)
+    return PreparedText.prepare(
         text_identity(config, source),
         cache_dir,
         lambda builder: _build_text(config, source, builder, progress),
-        progress=progress,
+        progress,
     )
-    return PreparedText(data)
+
+
+def use_threads(workers: int | None) -> None:
+    """Limit the threads of `tokenizers`, which asks once, when the process first uses them."""
+    if workers:
+        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
 
 
 def text_identity(config: Text, source: Source[Example]) -> dict[str, Any]:
     """Return everything that decides the tokens of a corpus."""
-    settings = plain(config)
-    # Where files lie and how the Hub is read does not decide what is read.
-    settings.pop("path", None)
-    settings.pop("streaming", None)
-    tokenizer = settings["tokenizer"]
+    data, wanted = settings(config, "path", "streaming"), config.tokenizer
     # What is cut into words depends on the dictionary.
-    if config.tokenizer.words != "none":
-        tokenizer["words"] = segmenter()
-    if config.tokenizer.source != "train":
-        tokenizer.pop("vocab_size")
-        if Path(config.tokenizer.source).expanduser().exists():
-            tokenizer["source"] = load_wordpiece(config.tokenizer).fingerprint
-    return {"version": 1, "data": settings, "source": source.key()}
+    if wanted.words != "none":
+        data["tokenizer"]["words"] = segmenter()
+    if wanted.source != "train":
+        data["tokenizer"].pop("vocab_size")
+        if Path(wanted.source).expanduser().exists():
+            data["tokenizer"]["source"] = load_wordpiece(wanted).fingerprint
+    return {"data": data, "source": source.key()}
 
 
 def _build_text(
@@ -109,72 +116,46 @@ def _build_text(
 ) -> dict[str, Any]:
     given = config.tokenizer.source
     tokenizer = None if given == "train" else load_wordpiece(config.tokenizer)  # fails early
-    spools, duplicates = _read(config, source, builder.folder, progress)
-    account = source.describe()
-    if account["rows_skipped"]:
-        first = f" (the first: {account['first_skipped']})" if account.get("first_skipped") else ""
-        print(f"text: {account['rows_skipped']:,} bad rows skipped{first}", file=sys.stderr)
+    facts, spools = _read(config, source, builder.folder, progress)
     if tokenizer is None:
-        with stage("training the tokenizer", "entries", None, progress) as advance:
+        with stage("training the tokenizer", "entries", None, progress) as bar:
             tokenizer = train_tokenizer(spools["train"], config.tokenizer)
-            advance(tokenizer.size)
+            bar.update(tokenizer.size)
     tokenizer.save(builder.folder / "tokenizer")
 
     dtype = pyarrow.uint16() if tokenizer.size < 2**16 else pyarrow.uint32()
-    total = sum(spool.bytes for spool in spools.values())
-    with stage("tokenizing", "B", total, progress) as advance:
+    with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
         for split, spool in spools.items():
-            with builder.split(split, ids=pyarrow.large_list(dtype)) as writer:
-                for texts in _batches(spool):
-                    ids = tokenizer.encode_batch(texts)
-                    for document in ids:
-                        document.append(tokenizer.sep_id)
-                    writer.append(ids=ids)
-                    advance(sum(len(text.encode()) for text in texts))
-            spool.file.unlink()
-    return {
-        "source": account,
-        "max_documents": config.max_documents,
-        "duplicates_dropped": duplicates,
-        "split_rule": SPLIT_RULE,
-        "valid_fraction": config.valid_fraction,
-        "bytes": {split: spool.bytes for split, spool in spools.items()},
-        "tokenizer": {
-            "source": Path(given).name if Path(given).expanduser().exists() else given,
-            "revision": config.tokenizer.revision,
-            "lowercase": tokenizer.lowercase,
-            "size": tokenizer.size,
-            "fingerprint": tokenizer.fingerprint,
-            **({"words": segmenter()} if tokenizer.words != "none" else {}),
-        },
+            writer = builder.split(split, ids=pyarrow.large_list(dtype))
+            for texts in batches(spool, CHARACTERS, weight=len):
+                ids = tokenizer.encode_batch(texts)
+                writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
+                bar.update(sum(len(text.encode()) for text in texts))
+    facts["tokenizer"] = {
+        "source": Path(given).name if Path(given).expanduser().exists() else given,
+        "revision": config.tokenizer.revision,
+        **tokenizer_facts(tokenizer),
+        **({"words": segmenter()} if tokenizer.words != "none" else {}),
     }
+    return facts
 
 
-class _Spool:
-    """The documents of one split, on disk until they are read again: one JSON string a line."""
-
-    def __init__(self, file: Path) -> None:
-        self.file, self.documents, self.bytes = file, 0, 0
-
-    def __iter__(self) -> Iterator[str]:
-        with open(self.file, "rb") as stream:
-            yield from map(json.loads, stream)
+def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
+    """Return what a manifest says of a tokenizer."""
+    return {name: getattr(tokenizer, name) for name in ("lowercase", "size", "fingerprint")}
 
 
 def _read(
     config: Text, source: Source[Example], folder: Path, progress: bool
-) -> tuple[dict[str, _Spool], int]:
-    """Sort the documents into one spool a split; return these and the number of duplicates."""
-    spools = {split: _Spool(folder / f"{split}.jsonl") for split in SPLITS}
+) -> tuple[dict[str, Any], dict[str, Spool]]:
+    """Sort the documents into train and valid; return what was read, and these on disk."""
+    spools = {split: Spool(folder) for split in ("train", "valid")}
+    sizes = dict.fromkeys(spools, 0)
     seen: set[bytes] = set()
     duplicates = 0
-    with (
-        open(spools["train"].file, "wb") as train,
-        open(spools["valid"].file, "wb") as valid,
-        stage("reading", "documents", config.max_documents, progress) as advance,
-    ):
+    with stage("reading", "documents", config.max_documents, progress) as bar:
         for row in islice(source.rows(), config.max_documents):
-            advance(1)
+            bar.update(1)
             (text,) = row.texts
             encoded = text.encode()
             digest = hashlib.sha256(encoded).digest()
@@ -183,46 +164,30 @@ def _read(
                 continue
             seen.add(digest[:16])
             held_out = int.from_bytes(digest[:8], "big") < config.valid_fraction * 2**64
-            spool = spools["valid" if held_out else "train"]
-            spool.documents += 1
-            spool.bytes += len(encoded)
-            (valid if held_out else train).write(json.dumps(text).encode() + b"\n")
-    separation = source.separation() if isinstance(source, FileDocuments) else ""
+            split = "valid" if held_out else "train"
+            spools[split].append(text)
+            sizes[split] += len(encoded)
     for split, spool in spools.items():
-        if not spool.documents:
-            found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}{separation}"
+        if not spool.rows:
+            found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
+            separation = source.separation() if isinstance(source, FileDocuments) else ""
             raise InputError(
-                f"data.valid_fraction={config.valid_fraction} puts none of {found} into {split}: "
-                "give more documents, or change data.valid_fraction"
+                f"data.valid_fraction={config.valid_fraction} puts none of {found}{separation} "
+                f"into {split}: give more documents, or change data.valid_fraction"
             )
-    return spools, duplicates
-
-
-def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = 0
-    for text in documents:
-        batch.append(text)
-        characters += len(text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+    account = source.describe()
+    tell_skipped("text", account)
+    return {
+        "source": account,
+        "max_documents": config.max_documents,
+        "duplicates_dropped": duplicates,
+        "split_rule": "valid where the first 8 bytes of sha256(text) / 2^64 < valid_fraction",
+        "valid_fraction": config.valid_fraction,
+        "bytes": sizes,
+    }, spools
 
 
 # --- bytes ---------------------------------------------------------------------------------------
-
-
-class PreparedBytes:
-    """A prepared text: three streams of bytes, and the account of their making."""
-
-    def __init__(self, data: Prepared) -> None:
-        self.folder, self.manifest, self.fingerprint = data.folder, data.manifest, data.fingerprint
-        self.train, self.valid, self.test = (
-            TokenStream(data.tokens(split, "ids")) for split in BYTE_SPLITS
-        )
-        self.vocabulary = ByteVocabulary()
 
 
 def prepare_bytes(
@@ -230,17 +195,12 @@ def prepare_bytes(
 ) -> PreparedBytes:
     """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `prepare_text`."""
     source = open_bytes(config, cache_dir, workers=workers, progress=progress)
-    settings = plain(config)
-    for where in ("path", "url"):  # they do not decide what is read
-        settings.pop(where, None)
-    data = prepare(
-        "bytes",
-        {"version": 1, "data": settings, "source": source.key()},
+    return PreparedBytes.prepare(
+        {"data": settings(config, "path", "url"), "source": source.key()},
         cache_dir,
         lambda builder: _build_bytes(config, source, builder, progress),
-        progress=progress,
+        progress,
     )
-    return PreparedBytes(data)
 
 
 def _build_bytes(
@@ -249,28 +209,29 @@ def _build_bytes(
     whole = builder.folder / "whole.bin"
     with (
         open(whole, "wb") as stream,
-        stage("reading", "B", config.max_bytes, progress, "bytes") as advance,
+        stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
     ):
         for piece in source.rows():
             left = None if config.max_bytes is None else config.max_bytes - stream.tell()
-            advance(stream.write(piece[:left]))
+            bar.update(stream.write(piece[:left]))
             if left is not None and left <= len(piece):
                 break
     count = whole.stat().st_size
-    held_out = [round(share * count) for share in (config.valid_fraction, config.test_fraction)]
-    sizes = [count - sum(held_out), *held_out]
-    if min(sizes) < 2:
+    valid, test = (round(part * count) for part in (config.valid_fraction, config.test_fraction))
+    sizes = {"train": count - valid - test, "valid": valid, "test": test}
+    if min(sizes.values()) < 2:
+        told = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
         raise InputError(
-            f"the text has {count:,} bytes, of which {sizes[0]:,} would be train, {sizes[1]:,} valid "
-            f"and {sizes[2]:,} test: give more text (data.max_bytes={config.max_bytes})"
+            f"the text has {count:,} bytes, which would be {told}: give more text "
+            f"(data.max_bytes={config.max_bytes})"
         )
     with open(whole, "rb") as stream:
-        for split, size in zip(BYTE_SPLITS, sizes, strict=True):
-            with builder.split(split, ids=pyarrow.large_list(pyarrow.uint8())) as writer:
-                while size:
-                    piece = stream.read(min(size, COPIED))
-                    writer.append(ids=[np.frombuffer(piece, np.uint8)])
-                    size -= len(piece)
+        for split, size in sizes.items():
+            writer = builder.split(split, ids=pyarrow.large_list(pyarrow.uint8()))
+            while size:
+                piece = stream.read(min(size, COPIED))
+                writer.append(ids=[np.frombuffer(piece, np.uint8)])
+                size -= len(piece)
     whole.unlink()
     return {
         "source": source.describe(),

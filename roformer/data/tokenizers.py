@@ -20,19 +20,19 @@ import json
 import os
 import re
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import (
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -45,6 +45,7 @@ from tokenizers import (
 from roformer.config.schema import TokenizerConfig, Words
 from roformer.data.sources.files import readable
 from roformer.data.sources.hub import describe_error
+from roformer.data.work import in_order
 from roformer.errors import InputError
 from roformer.json_files import read_object
 
@@ -57,12 +58,12 @@ CLASSES: dict[Words, str] = {"none": "BertTokenizer", "jieba": "RoFormerTokenize
 MAX_ALPHABET, MAX_CHINESE_ALPHABET = 1000, 8000
 """Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]. The second
 holds where most of the text is Chinese; bert-base-chinese has 7,322 of its characters."""
-MIN_COUNT = 2
-"""Times that a Chinese word or character must occur in the training text."""
 REMEMBERED = 2**19
 """Words whose tokens are cached; of Chinese text alone there are no more in the dictionary."""
-WAITING = 64
-"""Texts that are cut ahead of the one whose tokens are looked up."""
+SPACED = normalizers.BertNormalizer(
+    clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
+)
+"""Puts spaces around Chinese characters."""
 
 
 class WordPiece:
@@ -79,10 +80,10 @@ class WordPiece:
 
     def __init__(self, vocabulary: Sequence[str], lowercase: bool, words: Words = "none") -> None:
         self.vocabulary, self.lowercase, self.words = tuple(vocabulary), lowercase, words
+        self.size = len(self.vocabulary)
         self._ids = {entry: index for index, entry in enumerate(self.vocabulary)}
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-            self._ids[token] for token in SPECIAL_TOKENS
-        )
+        self.special_ids = tuple(self._ids[token] for token in SPECIAL_TOKENS)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
         self._model = models.WordPiece(self._ids, unk_token=UNK)
         self._word_ids = lru_cache(REMEMBERED)(self._encode_word)
         self._tokenizer = _bert(self._model, lowercase)
@@ -97,27 +98,14 @@ class WordPiece:
         # encode_special_tokens is not pickled
         return WordPiece, (self.vocabulary, self.lowercase, self.words)
 
-    @property
-    def size(self) -> int:
-        """Return the number of entries: one more than the largest id."""
-        return len(self.vocabulary)
-
-    @property
-    def special_ids(self) -> tuple[int, int, int, int, int]:
-        """Return the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        return self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id
-
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Return which ids continue the word of the piece before them, (size,).
-
-        A Chinese token, word or character, is a word of its own.
-        """
+        """Which ids continue the word of the piece before them, (size,); no Chinese one does."""
         return np.array([entry.startswith(CONTINUATION) for entry in self.vocabulary])
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the ordered vocabulary, the case rule and how words are cut."""
+        """SHA-256 of the ordered vocabulary, the case rule and how words are cut."""
         rules = [self.lowercase, self.vocabulary, *([self.words] if self.words != "none" else [])]
         return hashlib.sha256(json.dumps(rules, ensure_ascii=True).encode()).hexdigest()
 
@@ -214,7 +202,9 @@ def train_tokenizer(documents: Iterable[str], config: TokenizerConfig) -> WordPi
     return train(documents, config.vocab_size, config.lowercase)
 
 
-def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) -> WordPiece:
+def train_wordpiece(
+    documents: Iterable[str], vocab_size: int, lowercase: bool, without_chinese: bool = False
+) -> WordPiece:
     """Learn a vocabulary of at most `vocab_size` entries, a function of the words and their counts.
 
     The trainer alone is not: it numbers the continuation pieces (`##a`) and cuts the alphabet in the
@@ -223,6 +213,9 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
     special tokens.
     """
     tokenizer = _bert(models.WordPiece(unk_token=UNK), lowercase)
+    if without_chinese:
+        blanked = normalizers.Replace(Regex(CHINESE), " ")
+        tokenizer.normalizer = normalizers.Sequence([blanked, tokenizer.normalizer])
     characters = _characters(documents, tokenizer.normalizer)
     chinese = {character for character in characters if re.match(CHINESE, character)}
     mostly_chinese = 2 * sum(characters[c] for c in chinese) > characters.total()
@@ -231,7 +224,7 @@ def train_wordpiece(documents: Iterable[str], vocab_size: int, lowercase: bool) 
         MAX_CHINESE_ALPHABET if mostly_chinese else MAX_ALPHABET,
         (vocab_size - len(SPECIAL_TOKENS)) // 2,
     )
-    alphabet = sorted(sorted(characters, key=lambda c: (-characters[c], c))[:limit])
+    alphabet = sorted(_most_frequent(characters, limit))
     if not alphabet:
         raise InputError("the training documents hold no text to train a tokenizer on")
     # Punctuation and Chinese characters are words of their own and never continue one. (Among other
@@ -279,46 +272,30 @@ def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> W
     Chinese words        of two characters or more, as jieba cuts them, that occur twice, the
                          most frequent first: all that is left
     """
-    counts: Counter[str] = Counter()
-    for found in cut_words(documents, lowercase):
-        counts.update(found)
+    found: Counter[str] = Counter()
+    for cut in cut_words(documents, lowercase):
+        found.update(cut)
     characters: Counter[str] = Counter()
-    words: Counter[str] = Counter()
-    others = False
-    for word, count in counts.items():
-        for character in word:
-            chinese = re.match(CHINESE, character)
-            if chinese:
-                characters[character] += count
-            others |= not (chinese or character.isspace())
-        if re.fullmatch(f"{CHINESE}{{2,}}", word):
-            words[word] += count
-    if not characters:
+    for word, count in found.items():
+        characters.update({character: count * word.count(character) for character in set(word)})
+    chinese = Counter({c: count for c, count in characters.items() if re.match(CHINESE, c)})
+    if not chinese:
         raise InputError(
             "the training documents hold no Chinese to find words in: set data.tokenizer.words=none"
         )
     entries = list(SPECIAL_TOKENS)
-    if others:
-        pieces = train_wordpiece(_WithoutChinese(documents), max(64, vocab_size // 4), lowercase)
-        entries = list(pieces.vocabulary)
-    entries += _most_frequent(characters, (vocab_size - len(entries)) // 2)
-    entries += _most_frequent(words, vocab_size - len(entries))
+    if any(not c.isspace() for c in characters.keys() - chinese.keys()):
+        size = max(64, vocab_size // 4)
+        entries = list(train_wordpiece(documents, size, lowercase, True).vocabulary)
+    words = Counter({w: n for w, n in found.items() if re.fullmatch(f"{CHINESE}{{2,}}", w)})
+    entries += _most_frequent(chinese, (vocab_size - len(entries)) // 2, at_least=2)
+    entries += _most_frequent(words, vocab_size - len(entries), at_least=2)
     return WordPiece(entries, lowercase, "jieba")
 
 
-class _WithoutChinese:
-    """Documents without their Chinese characters, to be read more than once."""
-
-    def __init__(self, documents: Iterable[str]) -> None:
-        self.documents = documents
-
-    def __iter__(self) -> Iterator[str]:
-        return (re.sub(CHINESE, " ", text) for text in self.documents)
-
-
-def _most_frequent(counts: Counter[str], limit: int) -> list[str]:
+def _most_frequent(counts: Counter[str], limit: int, at_least: int = 1) -> list[str]:
     """Return at most `limit` entries, equally frequent ones in the order of their code points."""
-    found = [entry for entry, count in counts.items() if count >= MIN_COUNT]
+    found = [entry for entry, count in counts.items() if count >= at_least]
     return sorted(found, key=lambda entry: (-counts[entry], entry))[: max(0, limit)]
 
 
@@ -341,20 +318,15 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
         path = _download(config)
     vocabulary = _read_vocabulary(path)
     lowercase, words = _stated_rules(path) if path.is_dir() else (None, None)
-    if lowercase not in (None, config.lowercase):
-        raise InputError(
-            f"{named} is made otherwise: set data.tokenizer.lowercase={str(lowercase).lower()}"
-        )
-    if config.lowercase and _share_of_capitals(vocabulary) > 0.01:
-        raise InputError(
-            f"{named} has entries in capitals, which lower-cased text never meets: set "
-            "data.tokenizer.lowercase=false"
-        )
+    plain = [entry for entry in vocabulary if not entry.startswith("[")]
+    if sum(bool(re.search("[A-Z]", entry)) for entry in plain) > 0.01 * len(plain):
+        lowercase = False  # lower-cased text never meets these entries
     if words is None and any(re.match(CHINESE, entry) for entry in vocabulary):
         words = "jieba" if has_words(vocabulary) else "none"
-    if words not in (None, config.words):
-        what = "of Chinese words" if words == "jieba" else "without Chinese words"
-        raise InputError(f"{named} is a vocabulary {what}: set data.tokenizer.words={words}")
+    for key, found in (("lowercase", lowercase), ("words", words)):
+        if found not in (None, getattr(config, key)):
+            rule = f"{key}={str(found).lower()}"
+            raise InputError(f"{named} was made with {rule}: set data.tokenizer.{rule}")
     return WordPiece(vocabulary, config.lowercase, config.words)
 
 
@@ -385,21 +357,18 @@ def _read_vocabulary(path: Path) -> list[str]:
     """Read the entries of a vocab.txt or of a tokenizer folder, in the order of their ids."""
     file = path
     if path.is_dir():
-        found = [name for name in ("vocab.txt", "tokenizer.json") if (path / name).is_file()]
-        if not found:
+        file = path / "vocab.txt"
+        file = file if file.is_file() else path / "tokenizer.json"
+        if not file.is_file():
             raise InputError(
                 f"{path} has neither vocab.txt nor tokenizer.json: no tokenizer folder"
             )
-        file = path / found[0]
-    in_folder = path.is_dir() and file.name == "tokenizer.json"
-    entries = _read_model(file) if in_folder else _read_lines(file)
+    entries = _read_model(file) if file.name == "tokenizer.json" else _read_lines(file)
     lines: dict[str, int] = {}
     for line, entry in enumerate(entries, 1):
-        if not entry:
-            raise InputError(f"{file}:{line}: empty entry: remove the line")
-        if entry in lines:
-            raise InputError(f"{file}:{line}: {entry!r} is on line {lines[entry]} too: remove one")
-        lines[entry] = line
+        if not entry or lines.setdefault(entry, line) < line:
+            wrong = f"{entry!r} is on line {lines[entry]} too" if entry else "empty entry"
+            raise InputError(f"{file}:{line}: {wrong}: remove the line")
     if missing := [token for token in SPECIAL_TOKENS if token not in lines]:
         raise InputError(
             f"{file}:{len(entries)}: the vocabulary ends without {', '.join(missing)}: add a line "
@@ -409,46 +378,45 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 
 def _read_lines(file: Path) -> list[str]:
-    entries = []
     with readable(file):
         content = file.read_bytes()
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
-        try:
-            entries.append(line.removesuffix(b"\r").decode())
-        except UnicodeDecodeError as error:
-            raise InputError(f"{file}:{number}: not UTF-8: is this a vocab.txt?") from error
-    return entries
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{file}:{line}: not UTF-8: is this a vocab.txt?") from error
+    return [line.removesuffix("\r") for line in lines]
 
 
 def _read_model(file: Path) -> list[str]:
-    model = _read_json(file).get("model")
+    model = read_json(file).get("model")
     model = model if isinstance(model, dict) else {}
-    kind, prefix, ids = (model.get(key) for key in ("type", "continuing_subword_prefix", "vocab"))
-    if kind != "WordPiece" or prefix != CONTINUATION or not isinstance(ids, dict):
-        raise InputError(f"{file} is a {kind} tokenizer: only BERT's WordPiece is read")
-    entries = {index: entry for entry, index in ids.items() if type(index) is int}
-    if sorted(entries) != [*range(len(ids))]:
-        raise InputError(f"{file} does not number its entries 0, 1, …: use another vocabulary")
-    return [entries[index] for index in range(len(ids))]
+    ids = model.get("vocab") if model.get("type") == "WordPiece" else None
+    entries: dict[int, str] = {}
+    if isinstance(ids, dict) and model.get("continuing_subword_prefix") == CONTINUATION:
+        entries = {index: entry for entry, index in ids.items() if type(index) is int}
+    if not entries or sorted(entries) != [*range(len(ids or ()))]:
+        raise InputError(
+            f"{file} is not BERT's WordPiece with entries numbered 0, 1, …: use another vocabulary"
+        )
+    return [entries[index] for index in range(len(entries))]
 
 
 def _stated_rules(folder: Path) -> tuple[bool | None, Words | None]:
     """Return the case rule and how words are cut, as far as a tokenizer folder states them."""
-    lowercase: object = None
-    words: Words | None = None
-    if (file := folder / "tokenizer_config.json").is_file():
-        settings = _read_json(file)
-        lowercase, named = settings.get("do_lower_case"), str(settings.get("tokenizer_class"))
-        words = next((words for words, name in CLASSES.items() if named.startswith(name)), None)
-    elif (file := folder / "tokenizer.json").is_file():
-        normalizer = _read_json(file).get("normalizer")
+    config, library = folder / "tokenizer_config.json", folder / "tokenizer.json"
+    stated = read_json(config) if config.is_file() else {}
+    lowercase, named = stated.get("do_lower_case"), str(stated.get("tokenizer_class"))
+    if not stated and library.is_file():
+        normalizer = read_json(library).get("normalizer")
         lowercase = normalizer.get("lowercase") if isinstance(normalizer, dict) else None
     if not isinstance(lowercase, bool | None):
-        raise InputError(f"{file} lower-cases {lowercase!r}: write true or false")
-    return lowercase, words
+        raise InputError(f"{folder}: lowercase is {lowercase!r}: write true or false")
+    return lowercase, next((w for w, name in CLASSES.items() if named.startswith(name)), None)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a tokenizer; raise InputError where there is none."""
     with readable(file):
         try:
             return read_object(file)
@@ -456,17 +424,7 @@ def _read_json(file: Path) -> dict[str, Any]:
             raise InputError(f"{file} is not JSON that can be read: {error}") from error
 
 
-def _share_of_capitals(vocabulary: list[str]) -> float:
-    words = [entry for entry in vocabulary if not entry.startswith("[")]
-    return sum(re.search("[A-Z]", word) is not None for word in words) / max(1, len(words))
-
-
 # --- the libraries beneath -----------------------------------------------------------------------
-
-SPACED = normalizers.BertNormalizer(
-    clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
-)
-"""Puts spaces around Chinese characters."""
 
 
 def segmenter() -> str:
@@ -486,12 +444,8 @@ def cut_words(texts: Iterable[str], lowercase: bool) -> Iterator[list[str]]:
         return words
 
     threads = int(os.environ.get("RAYON_NUM_THREADS") or 0) or os.cpu_count() or 1
-    remaining, waiting = iter(texts), deque[Future[list[str]]]()
     with ThreadPoolExecutor(threads) as pool:  # jieba computes without Python's lock
-        waiting.extend(pool.submit(words_of, text) for text in islice(remaining, WAITING))
-        while waiting:
-            yield waiting.popleft().result()
-            waiting.extend(pool.submit(words_of, text) for text in islice(remaining, 1))
+        yield from in_order(pool, words_of, texts, ahead=64)
 
 
 def _bert(model: models.Model, lowercase: bool) -> Tokenizer:

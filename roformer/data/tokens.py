@@ -20,13 +20,18 @@ class TokenLists:
     Args:
         tokens: all lists one after the other.
         offsets: where each begins and the last one ends, int64 (N + 1,).
+        place: file and column that they are mapped from.
     """
 
-    def __init__(self, tokens: NDArray[np.integer], offsets: NDArray[np.int64]) -> None:
-        self.tokens, self.offsets = tokens, offsets
+    def __init__(
+        self,
+        tokens: NDArray[np.integer],
+        offsets: NDArray[np.int64],
+        place: tuple[Path, str] | None = None,
+    ) -> None:
+        self.tokens, self.offsets, self._place = tokens, offsets, place
         self.lengths: NDArray[np.int64] = np.diff(offsets)
         """Tokens of each list, (N,)."""
-        self._place: tuple[Path, str] | None = None
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> TokenLists:
@@ -41,9 +46,7 @@ class TokenLists:
         from roformer.data.store import read_table  # imports pyarrow
 
         lists = read_table(file)[column].chunk(0)
-        opened = cls(lists.values.to_numpy(), lists.offsets.to_numpy())
-        opened._place = file, column
-        return opened
+        return cls(lists.values.to_numpy(), lists.offsets.to_numpy(), (file, column))
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self._place is not None:

@@ -12,7 +12,7 @@ Shapes: B pairs, S source tokens, T target tokens, both with `</s>`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.
 64 and 0.03 for 128."""
 
 Numbers = NDArray[np.int64]
+Lengths = tuple[Numbers, Numbers]
 
 
 @dataclass(frozen=True)
@@ -43,31 +44,28 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of each source and of each target, (N,)."""
+        return self.source.lengths, self.target.lengths
+
 
 # --- buckets -------------------------------------------------------------------------------------
 
 
-def epoch_buckets(
-    source_lengths: Numbers, target_lengths: Numbers, bucket_tokens: int, seed: int, epoch: int
-) -> list[Numbers]:
+def epoch_buckets(lengths: Lengths, bucket_tokens: int, seed: int, epoch: int) -> list[Numbers]:
     """Return the buckets of an epoch: the numbers of the pairs in each, every pair once.
 
     Within a window pairs are sorted by the longer side, then by target minus source; each key turns
     round whenever the one before it goes up a step, so that neighbours stay alike. Padding on
     Multi30k, share of source and of target tokens, in buckets of 4,096: 0.05 and 0.04; by target,
     then source 0.15 and 0.01; by source, then target 0.01 and 0.13; at random 0.53 and 0.55.
-
-    Args:
-        source_lengths: tokens of each source, (N,).
-        target_lengths: tokens of each target, (N,).
-        bucket_tokens: pairs of a bucket × its longest side, at most.
-        seed: of the order, with the epoch.
-        epoch: from 0.
+    `bucket_tokens` is the most that pairs of a bucket × its longest side may be; lengths are (N,).
 
     Raises:
         InputError: a pair is longer than a bucket.
     """
-    longest = np.maximum(source_lengths, target_lengths)
+    longest = np.maximum(*lengths)
     if len(longest) and longest.max() > bucket_tokens:
         raise InputError(
             f"a training pair of {longest.max():,} tokens does not fit into a bucket of "
@@ -77,30 +75,26 @@ def epoch_buckets(
     random = random_stream(seed, Purpose.BUCKET_ORDER, epoch)
     order = random.permutation(len(longest))
     window = max(1, int(WINDOW * bucket_tokens / longest.mean())) if len(longest) else 1
-    order = order[np.argsort(_keys(source_lengths, target_lengths, order, window), kind="stable")]
+    order = order[np.argsort(_keys((lengths[0][order], lengths[1][order]), window), kind="stable")]
     buckets = _cut(order, longest[order], bucket_tokens)
     return [buckets[place] for place in random.permutation(len(buckets))]
 
 
-def evaluation_buckets(
-    source_lengths: Numbers, target_lengths: Numbers, bucket_tokens: int
-) -> list[Numbers]:
+def evaluation_buckets(lengths: Lengths, bucket_tokens: int) -> list[Numbers]:
     """Return buckets of every pair once, longest first: what does not fit shows at once.
 
     A pair longer than a bucket is one of its own: unlike training pairs these are not filtered.
     """
-    order = np.arange(len(source_lengths))
-    keys = _keys(source_lengths, target_lengths, order, max(1, len(order)))
+    keys = _keys(lengths, max(1, len(lengths[0])))
     order = np.argsort(keys, kind="stable")[::-1]
-    return _cut(order, np.maximum(source_lengths, target_lengths)[order], bucket_tokens)
+    return _cut(order, np.maximum(*lengths)[order], bucket_tokens)
 
 
-def _keys(source: Numbers, target: Numbers, order: Numbers, window: int) -> Numbers:
+def _keys(lengths: Lengths, window: int) -> Numbers:
     """Return one sort key a pair: (window, longer side, target - source), turning round."""
-    source, target = source[order], target[order]
-    longest, difference = np.maximum(source, target), target - source
+    longest, difference = np.maximum(*lengths), lengths[1] - lengths[0]
     span = int(longest.max(initial=0)) + 1
-    windows = np.arange(len(order)) // window
+    windows = np.arange(len(longest)) // window
     longest = np.where(windows % 2, span - 1 - longest, longest)
     difference = np.where(longest % 2, -difference, difference)
     return (windows * span + longest) * 2 * span + difference + span
@@ -128,40 +122,40 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-class Updates:
+class Steps:
     """The buckets of step 1, 2, …: those of one epoch after the other.
 
-    A step has `buckets_per_update` = ⌈tokens_per_update / bucket_tokens⌉ of them, of equal budgets,
-    the last one of an epoch what is left.
+    A step of so many tokens has ⌈tokens / bucket_tokens⌉ of them, of equal budgets, the last one of
+    an epoch what is left.
     """
 
-    def __init__(self, pairs: Pairs, tokens_per_update: int, bucket_tokens: int, seed: int) -> None:
-        self.lengths = pairs.source.lengths, pairs.target.lengths
-        self.seed = seed
-        self.buckets_per_update = -(-tokens_per_update // bucket_tokens)
-        self.bucket_tokens = tokens_per_update // self.buckets_per_update
-        self._ends: list[int] = []
-        """The last step of each epoch whose buckets were cut so far."""
+    def __init__(self, pairs: Pairs, tokens: int, bucket_tokens: int, seed: int) -> None:
+        self.lengths, self.seed = pairs.lengths, seed
+        self.buckets = -(-tokens // bucket_tokens)
+        """Buckets of a step."""
+        self.bucket_tokens = tokens // self.buckets
+        self._ends = [0]
+        """The last step of each epoch whose buckets were cut so far, after that of none."""
         self._epoch: tuple[int, list[Numbers]] = (-1, [])
 
-    def update(self, number: int) -> list[Numbers]:
-        """Return the buckets of step `number`, from 1; see `epoch_buckets`."""
-        epoch, place = self.locate(number)
-        start = place * self.buckets_per_update
-        return self._buckets(epoch)[start : start + self.buckets_per_update]
+    def __getitem__(self, step: int) -> list[Numbers]:
+        """Return the buckets of a step, from 1; see `epoch_buckets`."""
+        epoch, place = self.locate(step)
+        start = place * self.buckets
+        return self._buckets(epoch)[start : start + self.buckets]
 
-    def locate(self, number: int) -> tuple[int, int]:
+    def locate(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step and its place in that epoch, both from 0."""
         # How many buckets an epoch has is known when they are cut: a few seconds for millions.
-        while not self._ends or self._ends[-1] < number:
-            updates = -(-len(self._buckets(len(self._ends))) // self.buckets_per_update)
-            self._ends.append((self._ends[-1] if self._ends else 0) + updates)
-        epoch = bisect_right(self._ends, number - 1)
-        return epoch, number - 1 - (self._ends[epoch - 1] if epoch else 0)
+        while self._ends[-1] < step:
+            buckets = self._buckets(len(self._ends) - 1)
+            self._ends.append(self._ends[-1] - (-len(buckets) // self.buckets))
+        epoch = bisect_left(self._ends, step) - 1
+        return epoch, step - 1 - self._ends[epoch]
 
     def _buckets(self, epoch: int) -> list[Numbers]:
         if self._epoch[0] != epoch:
-            buckets = epoch_buckets(*self.lengths, self.bucket_tokens, self.seed, epoch)
+            buckets = epoch_buckets(self.lengths, self.bucket_tokens, self.seed, epoch)
             self._epoch = (epoch, buckets)
         return self._epoch[1]
 

@@ -116,9 +116,9 @@ class TrainedModel:
         pairs = [text if isinstance(text, tuple) else (text,) for text in texts]
         if len({len(pair) for pair in pairs}) > 1:
             raise InputError("one call takes single texts or pairs, not both")
-        first, *second = (self.tokenizer.encode_batch(each) for each in zip(*pairs, strict=True))
+        columns = [self.tokenizer.encode_batch(each) for each in zip(*pairs, strict=True)]
         assert self.max_length is not None
-        return Inputs(first, second[0] if second else None, None, self.tokenizer, self.max_length)
+        return Inputs(columns, None, self.tokenizer, self.max_length)
 
     def _check(self, given: object) -> Text:
         """Return a text, or a pair, as the task has it; raise InputError for anything else."""

@@ -289,7 +289,7 @@ class ClassificationTask(ExamplesTask):
         return (training.small_task_epochs if small else None) or training.epochs
 
     def inputs(self, split: ExampleSplit) -> Inputs:
-        return Inputs(split.ids_a, split.ids_b, split.labels, self.tokenizer, self.max_length)
+        return Inputs(split.ids, split.labels, self.tokenizer, self.max_length)
 
     def build_model(self, vocab_size: int) -> nn.Module:
         return Classifier(

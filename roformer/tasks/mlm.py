@@ -14,7 +14,7 @@ from torch.nn import functional
 from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
 from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import MaskedBatches, training_batches, validation_batches
+from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.text import PreparedText, prepare_text
 from roformer.inference.names import find
@@ -83,12 +83,9 @@ class MaskedLMTask(BlockTask):
         self.model = MaskedLM(
             config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
         )
-        self.batches: MaskedBatches = training_batches(
-            text.train, text.tokenizer, config.masking, config.training, config.seed
-        )
-        self.validation = validation_batches(
-            text.valid, text.tokenizer, config.masking, config.training
-        )
+        settings = text.tokenizer, config.masking, config.training
+        self.batches: MaskedBatches = MaskedBatches(text.train, *settings, config.seed)
+        self.validation = MaskedBatches(text.valid, *settings, None)
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
         self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
         self.description = {

@@ -25,8 +25,8 @@ from roformer.config.wmt import (
 from roformer.data.parallel import PreparedPairs, prepare_parallel
 from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.translation_batches import (
+    Steps,
     TranslationBatches,
-    Updates,
     evaluation_buckets,
     share,
 )
@@ -63,13 +63,11 @@ class TranslationTask(Task):
         )
         ids = (tokenizer.pad_id, tokenizer.end_id)
         self.batches: TranslationBatches = TranslationBatches(text.train, *ids)
-        self.updates = Updates(
+        self.steps = Steps(
             text.train, training.tokens_per_update, training.bucket_tokens, config.seed
         )
         self.validation = TranslationBatches(text.valid, *ids)
-        self.buckets = evaluation_buckets(
-            text.valid.source.lengths, text.valid.target.lengths, training.bucket_tokens
-        )
+        self.buckets = evaluation_buckets(text.valid.lengths, training.bucket_tokens)
         self.entropy = unigram_entropy(text.valid.target.tokens)
         self.description = {
             "kind": "translation",
@@ -87,7 +85,7 @@ class TranslationTask(Task):
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         micro = self.config.runtime.micro_batch_size
         keys = []
-        for bucket in share(self.updates.update(step), rank, world_size):
+        for bucket in share(self.steps[step], rank, world_size):
             size = micro or len(bucket)
             keys += [bucket[i : i + size] for i in range(0, len(bucket), size)]
         return keys

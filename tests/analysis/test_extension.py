@@ -18,7 +18,7 @@ from roformer.analysis.extension import (
 )
 from roformer.config.build import from_yaml, to_yaml
 from roformer.config.schema import PretrainConfig
-from roformer.data.mlm import validation_batches
+from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.inference.load import load_model
@@ -58,7 +58,8 @@ def flat(windows: Windows, length: int, name: str) -> np.ndarray:
 def test_at_the_trained_length_pieces_are_the_frozen_validation_blocks(text):
     config, shards = text
     found = windows(text, TRAINED, 4 * TRAINED)
-    frozen = validation_batches(shards.valid, shards.tokenizer, config.masking, config.training)
+    settings = shards.tokenizer, config.masking, config.training
+    frozen = MaskedBatches(shards.valid, *settings, None)
     numbers = {frozen.block_of(number): number for number in range(len(frozen.blocks))}
     expected = frozen[[numbers[4 * n + chunk] for n in found.numbers for chunk in range(4)]]
     for field in ("input_ids", "predict", "labels"):

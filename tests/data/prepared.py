@@ -2,12 +2,11 @@
 
 import json
 
-import numpy as np
-
 from roformer.config.lm import FileBytes
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.config.scm import FilesTriplets
 from roformer.data.examples import prepare_triplets
+from roformer.data.store import read_table
 from roformer.data.text import prepare_bytes, prepare_text
 from tests.data.glue_tasks import TOKENIZER, as_files
 from tests.data.glue_tasks import prepare as prepare_task
@@ -64,17 +63,5 @@ def make(kind, folder):
 
 def content(prepared):
     """Return all that a run would use."""
-    found = [prepared.fingerprint, prepared.manifest]
-    if hasattr(prepared, "split"):
-        for name in prepared.splits:
-            split = prepared.split(name)
-            ids = [[one.tolist() for one in lists] for lists in split.ids]
-            found += [split.index.tolist(), split.labels.tolist(), split.places.tolist(), ids]
-    elif hasattr(prepared, "texts"):
-        for pairs in (prepared.train, prepared.valid, prepared.test):
-            found += [[ids.tolist() for ids in side] for side in (pairs.source, pairs.target)]
-        found += [prepared.texts("valid"), prepared.texts("test")]
-    else:
-        streams = [getattr(prepared, split, None) for split in ("train", "valid", "test")]
-        found += [np.asarray(stream[:]).tolist() for stream in streams if stream is not None]
-    return found
+    tables = [read_table(prepared.folder / f"{split}.arrow") for split in prepared.splits]
+    return [prepared.fingerprint, prepared.manifest, *(table.to_pydict() for table in tables)]

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from roformer.config.wmt import BpeConfig
 from roformer.data.bpe import ALPHABET, SPECIAL_TOKENS, Bpe, split_words
 from roformer.errors import InputError
-from tests.data.parallel_texts import ENGLISH, GERMAN, GOLDEN, joint_bpe, trained
+from tests.data.parallel_texts import ENGLISH, GERMAN, joint_bpe, trained
 
 BPE = cache(trained)
 WORDS = ("moses", "bytes")
@@ -27,13 +27,11 @@ def there_and_back(bpe, text, language):
 
 
 @pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize(("side", "language"), [(0, "en"), (1, "de")])
-def test_golden_sentences_come_back(words, side, language):
-    assert len(GOLDEN) == 40
-    texts = [pair[side] for pair in GOLDEN]
-    ids = BPE(words).encode_batch(texts, language)
-    assert BPE(words).decode_batch(ids, language) == texts
-    assert len(set(map(tuple, ids))) == len(set(texts))
+def test_golden_sentences_come_back(words):
+    for texts, language in ((ENGLISH, "en"), (GERMAN, "de")):
+        ids = BPE(words).encode_batch(texts, language)
+        assert BPE(words).decode_batch(ids, language) == texts
+        assert len(set(map(tuple, ids))) == len(set(texts))
 
 
 MOSES_CHANGES = [
@@ -41,23 +39,16 @@ MOSES_CHANGES = [
     ("en", "He said “yes”.", "He said “yes ”."),
     ("en", "It’s late.", "It ’ s late."),
     ("de", "„Terrible’s“", "„Terrible ’ s“"),
-    ("de", "«Oui», sagte er.", "« Oui », sagte er."),
     # German has no rule for the English genitive.
     ("de", "Das ist Peter's Auto.", "Das ist Peter 's Auto."),
     # Signs between words: no rule on the way back.
     ("en", "and/or", "and / or"),
-    ("en", "Q&A", "Q & A"),
-    ("en", "Issue #19", "Issue # 19"),
-    ("en", "me@example.org", "me @ example.org"),
     ("en", "https://example.org/?a=1", "https: / / example.org /? a = 1"),
-    ("en", "20°C or +5", "20 ° C or + 5"),
     ("de", "um 12:30 Uhr", "um 12: 30 Uhr"),
     # An entity of the text stays one, in pieces: nothing was escaped, nothing is unescaped.
     ("en", "Lounge &amp; Grill", "Lounge & amp; Grill"),
     # Currency signs stick to what follows them, per cent signs to what precedes them.
     ("de", "20 € und 5 %", "20 €und 5%"),
-    ("en", "wait…", "wait …"),
-    ("en", "...and so on", "... and so on"),
     # Spaces are one space, or none at the ends; control characters go.
     ("en", " two  spaces\tand\u00a0more ", "two spaces and more"),
     ("en", "a\x07b", "ab"),
@@ -71,13 +62,9 @@ def test_what_moses_changes_is_known_and_bytes_change_nothing(language, text, ba
 
 
 @given(st.text())
-def test_bytes_give_every_text_back(text):
+def test_characters_that_were_never_seen_come_back(text):
+    """From bytes as they were; after Moses, which alone changes a text, the words that it cut."""
     assert there_and_back(BPE("bytes"), text, "en") == text
-
-
-@given(st.text())
-def test_pieces_join_to_the_words_that_moses_cut(text):
-    """Nothing but Moses changes a text: characters that were never seen come back too."""
     bpe = BPE("moses")
     (words,) = split_words([text], "moses", "de")
     (ids,) = bpe.encode_words([words])
@@ -86,13 +73,10 @@ def test_pieces_join_to_the_words_that_moses_cut(text):
 
 
 @pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize("text", ["Жук", "a 日本 b", "a 😀", "ﬁ ẞ", "<pad>", "</s>", "x</s><unk>y"])
-def test_unseen_characters_and_spelt_out_special_tokens_are_text(words, text):
-    bpe = BPE(words)
-    (ids,) = bpe.encode_batch([text], "en")
+@pytest.mark.parametrize("text", ["<pad>", "</s>", "x</s><unk>y"])
+def test_special_tokens_spelt_in_a_text_are_text(words, text):
+    (ids,) = BPE(words).encode_batch([text], "en")
     assert min(ids) >= len(SPECIAL_TOKENS)
-    if words == "bytes" or text[0] not in "<x":
-        assert bpe.decode_batch([ids], "en") == [text]
 
 
 def test_special_tokens_are_dropped_and_broken_bytes_replaced():
@@ -104,28 +88,20 @@ def test_special_tokens_are_dropped_and_broken_bytes_replaced():
     assert bpe.decode_batch([[alone]], "de") == ["\ufffd"]
 
 
-def test_a_language_that_is_not_the_tokenizers_is_refused():
-    for call in (BPE("moses").encode_batch, BPE("bytes").decode_batch):
-        with pytest.raises(ValueError, match="of en and de, not of fr"):
-            call([], "fr")
-
-
 # --- learning ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize("merges", [1, 50, 300])
-def test_as_many_merges_as_asked_for(words, merges):
-    bpe = trained(words, merges)
-    assert bpe.merges == merges
-    assert bpe.size <= len(SPECIAL_TOKENS) + len(ALPHABET) + merges
-    assert (bpe.pad_id, bpe.end_id, bpe.unknown_id) == (0, 1, 2)
-
-
-def test_two_merges_that_make_one_entry_are_both_counted():
+def test_as_many_merges_as_asked_for(words):
+    for merges in (1, 50, 300):
+        bpe = BPE(words, merges)
+        assert bpe.merges == merges
+        assert bpe.size <= len(SPECIAL_TOKENS) + len(ALPHABET) + merges
+    # Two of these make one entry.
     bpe = Bpe([("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")], "bytes", "en", "de")
     assert bpe.merges == 4 and bpe.size == len(SPECIAL_TOKENS) + len(ALPHABET) + 3
-    assert there_and_back(bpe, "abcab", "en") == "abcab"
+    with pytest.raises(ValueError, match="of en and de, not of fr"):
+        bpe.encode_batch(["a"], "fr")
 
 
 def test_learning_is_joint_and_the_same_every_time():
@@ -133,12 +109,11 @@ def test_learning_is_joint_and_the_same_every_time():
     assert trained("moses").fingerprint == bpe.fingerprint
     english = joint_bpe(ENGLISH, [], BpeConfig(merges=300))
     german = joint_bpe([], GERMAN, BpeConfig(merges=300))
-    assert len({bpe.fingerprint, english.fingerprint, german.fingerprint}) == 3
-    count = {
-        name: sum(map(len, of.encode_batch(ENGLISH, "en") + of.encode_batch(GERMAN, "de")))
-        for name, of in (("both", bpe), ("en", english), ("de", german))
-    }
-    assert count["both"] < min(count["en"], count["de"])
+    both, *alone = (
+        sum(map(len, of.encode_batch(ENGLISH, "en") + of.encode_batch(GERMAN, "de")))
+        for of in (bpe, english, german)
+    )
+    assert both < min(alone)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -146,48 +121,36 @@ def test_learning_is_joint_and_the_same_every_time():
 
 @pytest.mark.parametrize("words", WORDS)
 def test_saved_loaded_and_pickled_it_is_the_same(tmp_path, words):
-    bpe = BPE(words)
+    bpe, texts = BPE(words), [*GERMAN, "", "</s> Ж"]
     bpe.save(tmp_path / "new" / "folder")
-    assert sorted(file.name for file in (tmp_path / "new/folder").iterdir()) == [
-        "bpe.json",
-        "tokenizer.json",
-    ]
-    texts = [*GERMAN, "", "</s> Ж"]
     for other in (Bpe.load(tmp_path / "new/folder"), pickle.loads(pickle.dumps(bpe))):
         assert other.fingerprint == bpe.fingerprint
         assert (other.words, other.source_language, other.target_language) == (words, "en", "de")
-        assert (other.size, other.merges) == (bpe.size, bpe.merges)
         assert other.encode_batch(texts, "de") == bpe.encode_batch(texts, "de")
     plain = Tokenizer.from_file(str(tmp_path / "new/folder/tokenizer.json"))
     lines = split_words(texts, words, "de")
     assert [plain.encode(line).ids for line in lines] == bpe.encode_words(lines)
 
 
-def change(name, **changes):
-    def apply(folder):
-        file = folder / name
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-    return apply
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "change", "message"),
     [
-        (lambda f: (f / "bpe.json").unlink(), "{f}/bpe.json cannot be read (No such file or dir"),
-        (lambda f: (f / "tokenizer.json").unlink(), "{f}/tokenizer.json cannot be read (No such"),
-        (lambda f: (f / "bpe.json").write_text("{"), "{f}/bpe.json is damaged ("),
-        (lambda f: (f / "bpe.json").write_text("[]"), "{f}/bpe.json is damaged (not a JSON obj"),
-        (lambda f: (f / "tokenizer.json").write_bytes(b"\xff"), "{f}/tokenizer.json is damaged ("),
-        (change("bpe.json", words="bytes"), "{f} holds a damaged tokenizer ("),
-        (change("bpe.json", fingerprint=None), "{f} holds a damaged tokenizer ("),
-        (change("tokenizer.json", model=None), "{f} holds a damaged tokenizer ("),
-        (change("tokenizer.json", model={"merges": [1]}), "{f} holds a damaged tokenizer ("),
+        ("bpe.json", None, "{f}/bpe.json cannot be read: No such file or dir"),
+        ("tokenizer.json", b"\xff", "{f}/tokenizer.json is not JSON that can be read"),
+        ("bpe.json", {"words": "bytes"}, "{f} holds a damaged tokenizer ("),
+        ("tokenizer.json", {"model": None}, "{f} holds a damaged tokenizer ("),
+        ("tokenizer.json", {"model": {"merges": [1]}}, "{f} holds a damaged tokenizer ("),
     ],
 )
-def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path, damage, message):
+def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path, name, change, message):
     BPE("moses").save(tmp_path)
-    damage(tmp_path)
+    file = tmp_path / name
+    if change is None:
+        file.unlink()
+    elif isinstance(change, bytes):
+        file.write_bytes(change)
+    else:
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(InputError, match="^" + re.escape(message.format(f=tmp_path))) as caught:
         Bpe.load(tmp_path)
     assert "\n" not in str(caught.value)

@@ -367,7 +367,7 @@ def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
     split = prepare("rte", data, tmp_path / "cache").split("train")
     for ids, side in zip(split.ids, zip(*texts, strict=True), strict=True):
         assert [one.tolist() for one in ids] == [TOKENIZER.encode(text) for text in side]
-    assert TOKENIZER.sep_id not in split.ids_b[1] and len(split.ids_b[0]) == 4 * 700
+    assert TOKENIZER.sep_id not in split.ids[1][1] and len(split.ids[1][0]) == 4 * 700
 
 
 def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_path):

@@ -15,7 +15,6 @@ from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.data.causal import validation_sample
-from roformer.data.store import Prepared
 from roformer.data.text import PreparedBytes, PreparedText
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
@@ -96,7 +95,7 @@ def test_the_whole_validation_and_test_text_are_what_is_reported(trained):
     in place of the whole, nats in place of bits."""
     summary, folder = trained("charlm")
     (cache,) = {path.parent for path in cache_of(folder).rglob("bytes/*/manifest.json")}
-    text = PreparedBytes(Prepared.open(cache, "bytes"))
+    text = PreparedBytes.open(cache)
     for split, name in (
         (text.valid, "valid/bits_per_byte_whole"),
         (text.test, "test/bits_per_byte"),
@@ -137,7 +136,7 @@ def shards_of(folder):
     found, *_ = [  # one text may be prepared under several keys
         path.parent for path in manifests if json.loads(path.read_text())["fingerprint"] == data
     ]
-    return PreparedText(Prepared.open(found, "text"))
+    return PreparedText.open(found)
 
 
 def test_longer_texts_are_the_same_text(trained):

@@ -22,10 +22,10 @@ import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
-from roformer.data.store import Builder, Prepared
+from roformer.data.store import Builder
 from roformer.data.tokenizers import train_wordpiece
 from roformer.data.tokens import TokenLists
-from roformer.data.translation_batches import Pairs, Updates
+from roformer.data.translation_batches import Pairs, Steps
 from roformer.tasks import mlm
 from roformer.training.loop import Loop
 from roformer.training.process import KeptMemory, tune_process
@@ -125,8 +125,7 @@ def write_shards(folder, size):
     for split, tokens in (("train", size // 2), ("valid", 50_000)):
         ids = generator.integers(5, tokenizer.size, tokens, dtype=np.uint16)
         ids[::100] = tokenizer.sep_id
-        with builder.split(split, ids=pyarrow.large_list(pyarrow.uint16())) as writer:
-            writer.append(ids=[ids])
+        builder.split(split, ids=pyarrow.large_list(pyarrow.uint16())).append(ids=[ids])
     builder.seal("text", {"source": {"kind": "made here"}})
 
 
@@ -134,7 +133,7 @@ def over_corpus(folder):
     """Train a few steps on prepared tokens; return the peak and the number of blocks."""
 
     def opened(config=None):
-        return text.PreparedText(Prepared.open(folder, "text"))
+        return text.PreparedText.open(folder)
 
     mlm.prepare = opened
     samples = Samples()
@@ -154,7 +153,7 @@ def write_text(folder, size):
 
 def over_preparation(folder):
     """Prepare a text in small batches; return the peak."""
-    text.BATCH_CHARACTERS = 2**18  # so that the smaller text has several
+    text.CHARACTERS = 2**18  # so that the smaller text has several
     config = FilesText(path=str(folder), tokenizer=TokenizerConfig(vocab_size=500))
     samples = Samples()
     text.prepare_text(config, folder / "cache", workers=1, progress=False)
@@ -166,11 +165,11 @@ def over_pairs(count):
     generator, empty = np.random.default_rng(0), np.empty(0, np.int32)
     sides = [np.cumsum(generator.integers(2, 60, count + 1)) for _ in range(2)]
     samples = Samples()
-    updates = Updates(Pairs(*(TokenLists(empty, side) for side in sides)), 25_000, 4096, seed=0)
+    steps = Steps(Pairs(*(TokenLists(empty, side) for side in sides)), 25_000, 4096, seed=0)
     number = 1
-    while updates.locate(number)[0] < 1:
+    while steps.locate(number)[0] < 1:
         number += 1000
-    updates.update(number)
+    steps[number]
     return samples.peak()
 
 

@@ -159,8 +159,8 @@ def test_training_wants_chinese():
 @pytest.mark.parametrize(
     ("entries", "words", "message"),
     [
-        (["非常", "好"], "none", "vocabulary of Chinese words: set data.tokenizer.words=jieba"),
-        (["非", "常"], "jieba", "without Chinese words: set data.tokenizer.words=none"),
+        (["非常", "好"], "none", "made with words=jieba: set data.tokenizer.words=jieba"),
+        (["非", "常"], "jieba", "made with words=none: set data.tokenizer.words=none"),
     ],
 )
 def test_a_vocabulary_of_the_other_level_is_refused(tmp_path, entries, words, message):

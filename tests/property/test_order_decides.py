@@ -19,7 +19,7 @@ def spread(task, position):
     tokenizer = WordPiece([*SPECIAL_TOKENS, *words], lowercase=True)
     first, second = ([tokenizer.encode(e[i] or "") for e in examples] for i in (0, 1))
     single = examples[0].text_b is None
-    inputs = Inputs(first, None if single else second, None, tokenizer, 64)
+    inputs = Inputs([first] if single else [first, second], None, tokenizer, 64)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "hidden_dropout": 0.0, "init_std": 0.2}
     config = EncoderConfig(**settings(position, **sizes))
     model = Classifier(config, tokenizer.size, 3, dropout=0.0).eval()

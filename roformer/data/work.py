@@ -1,0 +1,64 @@
+"""Work on many rows: in batches, in order by several workers, with its progress shown."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from itertools import islice
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+EVERY = 30.0
+"""Seconds between what a log is told."""
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+
+
+def batches(
+    rows: Iterable[Row], size: int, weight: Callable[[Row], int] = lambda row: 1
+) -> Iterator[list[Row]]:
+    """Yield rows in lists, each full as soon as its weights reach `size`."""
+    batch: list[Row] = []
+    full = 0
+    for row in rows:
+        batch.append(row)
+        full += weight(row)
+        if full >= size:
+            yield batch
+            batch, full = [], 0
+    if batch:
+        yield batch
+
+
+def in_order(
+    pool: Executor, work: Callable[[Row], Result], rows: Iterable[Row], ahead: int
+) -> Iterator[Result]:
+    """Yield what `work` makes of each row, in their order; at most `ahead` rows are in the pool."""
+    remaining = iter(rows)
+    waiting = deque(pool.submit(work, row) for row in islice(remaining, ahead))
+    while waiting:
+        yield waiting.popleft().result()
+        waiting.extend(pool.submit(work, row) for row in islice(remaining, 1))
+
+
+def stage(what: str, unit: str, total: int | None, progress: bool, subject: str = "text") -> Any:
+    """Return the progress bar of one stage of the work on `subject`, for a `with` statement."""
+    return tqdm(
+        desc=f"{subject}: {what}",
+        unit=f" {unit}",
+        total=total,
+        unit_scale=unit == "B",
+        disable=not progress,
+        mininterval=0.1 if sys.stderr.isatty() else EVERY,
+    )
+
+
+def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
+    """Print that a source skipped bad rows, if it did, also where no progress is shown."""
+    if count := account["rows_skipped"]:
+        first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
+        print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
