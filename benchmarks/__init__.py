@@ -1,1 +1,1 @@
-"""Speed against peers, as ratios from one run (`make bench`)."""
+"""Speed against other libraries, as ratios from one run (`make bench`)."""

@@ -45,12 +45,14 @@ the throughput of different machines. None of these numbers has the scale of the
 
 def charts() -> dict[str, list[tuple[str, str]]]:
     """Return section → metrics and their axis, none for a bar: what the recorded runs have logged."""
-    found, recorded = {}, read_runs([RECORDS])
+    found, (runs, logged) = {}, read_runs([RECORDS])
+    facts = runs[["study", "run", "pipeline", "headline"]].reset_index(drop=True)
+    logged = logged.merge(facts)
     for name in registry.pipelines():
-        runs, metrics = recorded.where(recorded.runs["pipeline"] == name)
+        metrics = logged[logged["pipeline"] == name]
         counts = metrics.groupby(["study", "run", "metric"]).size().groupby("metric").max()
         scores = sorted(metric for metric in counts.index if not NO_SCORES.fullmatch(metric))
-        scores.sort(key=lambda metric: metric not in set(runs["headline"]))
+        scores.sort(key=lambda metric: metric not in set(metrics["headline"]))
         lines = [metric for metric in scores if metric.startswith("valid/") and counts[metric] > 1]
         curves = [(metric, axis) for metric in (*lines, "train/loss") for axis in AXES]
         if scores:

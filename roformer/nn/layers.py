@@ -50,7 +50,7 @@ class Residual(nn.Module):
         """Return the input of the sublayer."""
         return self.norm(x) if self.pre else x
 
-    def after(self, x: Tensor, update: Tensor) -> Tensor:
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
         """Return the block's output, given its input and the output of the sublayer."""
-        x = x + self.dropout(update)
+        x = x + self.dropout(output)
         return x if self.pre else self.norm(x)

@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer.config import position as encodings
-from roformer.config.attention import (
-    EluAttention,
-    PerformerAttention,
-    SoftmaxAttention,
-    check_documents,
-)
+from roformer.config.attention import EluAttention, PerformerAttention
 from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
@@ -161,10 +156,7 @@ def test_other_positions_are_accepted(position):
     EncoderConfig(**models.settings(position, attention=FAVOR))
 
 
-def test_isolated_documents_and_masks_of_each_query_are_refused():
-    check_documents(SoftmaxAttention(), "isolate")
-    with pytest.raises(ValueError, match="documents=cross"):
-        check_documents(FAVOR, "isolate")
+def test_masks_that_differ_between_queries_are_refused():
     layer, encoding = laws.linear_layer(ELU)
     mask = additive_mask(torch.ones(1, 5, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="differs between queries"):

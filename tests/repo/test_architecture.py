@@ -26,7 +26,7 @@ ALLOWED = {
     "analysis": {
         *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
     },
-    "report": {"config", "errors", "json_files"},
+    "report": {"config", "errors", "json_files", "script"},
     "cli": {"config", "training", "script"},
     "errors": set(),
     "json_files": set(),

@@ -20,7 +20,9 @@ def printed():
 
 @pytest.fixture(scope="module")
 def recorded():
-    return read_runs([REPOSITORY / "experiments"])
+    """Every logged value of the recorded runs, with what the frame of runs says of its run."""
+    runs, metrics = read_runs([REPOSITORY / "experiments"])
+    return metrics.merge(runs.reset_index(drop=True), on=["study", "run"])
 
 
 def run_sets(spec):
@@ -36,14 +38,12 @@ def test_each_pipeline_has_curves_and_bars_of_what_its_recorded_runs_logged(prin
     for where in ({section["name"]: section["panels"] for section in bank}, report):
         assert list(where) == [*PIPELINES, "throughput"]
         for title, panels in where.items():
-            runs, metrics = recorded
-            if title in PIPELINES:
-                runs, metrics = recorded.where(runs.pipeline == title)
+            logged = recorded[recorded.pipeline == title] if title in PIPELINES else recorded
             configs = [panel["config"] for panel in panels]
             shown = {(*config["metrics"], config.get("xAxis")) for config in configs}
-            assert {metric for metric, _ in shown} <= set(metrics.metric)
+            assert {metric for metric, _ in shown} <= set(logged.metric)
             if title in PIPELINES:
-                assert set(runs.headline) <= {metric for metric, _ in shown}
+                assert set(logged.headline) <= {metric for metric, _ in shown}
             places = {(panel["layout"]["x"], panel["layout"]["y"]) for panel in panels}
             assert len(places) == len(panels) == len(shown)
             assert {(one["groupAgg"], one["groupArea"]) for one in configs} == {("mean", "stddev")}
@@ -61,7 +61,7 @@ def test_runs_are_those_of_the_pipeline_averaged_over_seeds(printed, recorded):
         grouped = [key["name"].replace(".value", "", 1) for key in runs["grouping"]]
         assert grouped == list(wandb_report.GROUPS) and "seed" not in grouped
     for key in wandb_report.GROUPS:
-        assert any(config.get(key) is not None for config in recorded.runs.config)
+        assert any(config.get(key) is not None for config in recorded.config)
 
 
 # --- the script ----------------------------------------------------------------------------------
