@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from roformer.config.scm import FilesTriplets
-from roformer.data.sources.examples import Example
-from roformer.data.sources.triplets import LABELS, FileTriplets
+from roformer.data.sources import Example
+from roformer.data.sources.examples import LABELS, FileTriplets
 
 Score = Callable[[str, str], float]
 """How close a document (the second) is to A (the first)."""

@@ -87,7 +87,7 @@ def read_yaml(text: str) -> dict[str, Any]:
             depth += name.endswith("StartToken") - name.endswith("EndToken")
             if name == "AliasToken" or depth > DEEPEST:  # would fill the memory, or the stack
                 raise ValueError("an alias, or deeper than a run's config is")
-        content = yaml.load(text, yaml.CSafeLoader)
+        content = yaml.load(text, Loader=yaml.CSafeLoader)
         json.dumps(content)
     except Exception as error:  # yaml's constructors share no base class
         line = " ".join(str(error).split())

@@ -27,9 +27,8 @@ from roformer.config.glue import Glue, TaskConfig
 from roformer.config.scm import TripletData
 from roformer.data.progress import stage
 from roformer.data.random import Purpose, random_stream
-from roformer.data.sources import Source
-from roformer.data.sources.examples import Example, TestRow, open_examples
-from roformer.data.sources.triplets import LABELS, open_triplets
+from roformer.data.sources import Example, Source
+from roformer.data.sources.examples import LABELS, open_examples, open_triplets
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenLists
@@ -150,13 +149,12 @@ def _prepare(
 
 def _warn(name: str, account: Mapping[str, Any]) -> None:
     """Say what of the user's files was left out or assumed."""
-    for file in account.get("files", ()):
-        if file["bad_rows"]:
-            first = f"(the first: {file['first_bad_row']})"
-            print(f"{name}: {file['bad_rows']:,} bad rows skipped {first}", file=sys.stderr)
-        if not file.get("labelled_rows", True):
-            line = "has no labels: B is taken to be the closer one of every row"
-            print(f"{name}: {file['file']} {line}", file=sys.stderr)
+    if account["rows_skipped"]:
+        first = f"(the first: {account['first_skipped']})"
+        print(f"{name}: {account['rows_skipped']:,} bad rows skipped {first}", file=sys.stderr)
+    for file in account.get("unlabelled", ()):
+        line = "has no labels: B is taken to be the closer one of every row"
+        print(f"{name}: {file} {line}", file=sys.stderr)
 
 
 def _settings(data: Glue | TripletData) -> dict[str, Any]:
@@ -209,6 +207,10 @@ def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
         yield from column
 
 
+TestRow = tuple[int, str, str | None]
+"""Row number of a test example in its source, and its text or texts."""
+
+
 def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list[TestRow]:
     """Read the test split for a submission: index and texts of each row, labels never.
 
@@ -220,10 +222,8 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
     if part not in (task.parts or (None,)):
         parts = f"has the test parts {', '.join(task.parts)}" if task.parts else "has no test parts"
         raise InputError(f"{name} {parts}: asked for {part!r}")
-    rows = list(open_examples(name, task, data).test_rows(part))
-    if not rows:
-        raise InputError(f"{name} has no row in its test split: give another source (data.path)")
-    return rows
+    rows = open_examples(name, task, data).rows(f"test_{part}" if part else "test")
+    return [(row.number, row.texts[0], row.texts[1] if row.texts[1:] else None) for row in rows]
 
 
 def prepare_task(

@@ -32,7 +32,8 @@ from roformer.config.build import plain
 from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
 from roformer.data.bpe import Bpe, split_words
 from roformer.data.progress import stage
-from roformer.data.sources.pairs import SPLITS, ParallelSource, open_parallel
+from roformer.data.sources import Example, Source
+from roformer.data.sources.pairs import SPLITS, open_parallel
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.translation_batches import Pairs
 from roformer.errors import InputError
@@ -120,7 +121,7 @@ def _given_tokenizer(config: Parallel) -> Bpe | None:
 
 def _build(
     config: Parallel,
-    source: ParallelSource,
+    source: Source[Example],
     given: Bpe | None,
     builder: Builder,
     workers: int | None,
@@ -132,8 +133,8 @@ def _build(
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress)
     bpe.save(builder.folder / "tokenizer")
 
-    left_out = Counter(empty=source.empty, too_long=0, ratio=0)
-    total = sum(source.pairs_read.values()) - source.empty
+    left_out = Counter(empty=source.skipped["train"], too_long=0, ratio=0)
+    total = sum(source.rows_read.values()) - source.skipped["train"]
     with stage("encoding", "pairs", total, progress, "-".join(languages)) as advance:
         used, _, _ = (
             _encode(split, files, bpe, builder, config.filter, left_out, advance)
@@ -144,7 +145,7 @@ def _build(
     kept = builder.writers["train"].rows
     if not kept:
         raise InputError(
-            f"none of {source.pairs_read['train']:,} training pairs is left (left out: "
+            f"none of {source.rows_read['train']:,} training pairs is left (left out: "
             f"{dict(left_out)}): raise data.filter.max_length or data.filter.max_ratio"
         )
     facts = {
@@ -152,7 +153,7 @@ def _build(
         "source": source.describe(),
         "max_train_pairs": config.max_train_pairs,
         "filter": plain(config.filter)
-        | {"read": source.pairs_read["train"], "kept": kept, "left_out": left_out},
+        | {"read": source.rows_read["train"], "kept": kept, "left_out": left_out},
         "tokenizer": {
             "source": "train" if given is None else Path(config.tokenizer.source).name,
             "words": bpe.words,
@@ -171,7 +172,7 @@ def _build(
 
 
 def _write_words(
-    config: Parallel, source: ParallelSource, folder: Path, workers: int | None, progress: bool
+    config: Parallel, source: Source[Example], folder: Path, workers: int | None, progress: bool
 ) -> Files:
     """Write the words of each split and side to a file, and of valid and test the sentences."""
     languages = config.source_language, config.target_language
@@ -187,7 +188,7 @@ def _write_words(
                     stack.enter_context(_open_lines(files[split, column], "w"))
                     for column in columns
                 ]
-                chunks = _chunks(source.rows(split))
+                chunks = _chunks(row.texts for row in source.rows(split))
                 for texts, found in _in_processes(work, chunks, 1 if words == "bytes" else workers):
                     for stream, lines in zip(streams, [*found, *texts], strict=False):
                         stream.writelines(f"{line}\n" for line in lines)

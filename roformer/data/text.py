@@ -27,9 +27,8 @@ from roformer.config.build import plain
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
 from roformer.data.progress import stage
-from roformer.data.sources import Source
-from roformer.data.sources.documents import open_documents
-from roformer.data.sources.files import FileDocuments
+from roformer.data.sources import Example, Source
+from roformer.data.sources.documents import FileDocuments, open_documents
 from roformer.data.sources.pieces import open_bytes
 from roformer.data.store import Builder, Prepared, prepare
 from roformer.data.tokenizers import (
@@ -88,7 +87,7 @@ def prepare_text(
     return PreparedText(data)
 
 
-def text_identity(config: Text, source: Source[str]) -> dict[str, Any]:
+def text_identity(config: Text, source: Source[Example]) -> dict[str, Any]:
     """Return everything that decides the tokens of a corpus."""
     settings = plain(config)
     # Where files lie and how the Hub is read does not decide what is read.
@@ -106,7 +105,7 @@ def text_identity(config: Text, source: Source[str]) -> dict[str, Any]:
 
 
 def _build_text(
-    config: Text, source: Source[str], builder: Builder, progress: bool
+    config: Text, source: Source[Example], builder: Builder, progress: bool
 ) -> dict[str, Any]:
     given = config.tokenizer.source
     tokenizer = None if given == "train" else load_wordpiece(config.tokenizer)  # fails early
@@ -163,7 +162,7 @@ class _Spool:
 
 
 def _read(
-    config: Text, source: Source[str], folder: Path, progress: bool
+    config: Text, source: Source[Example], folder: Path, progress: bool
 ) -> tuple[dict[str, _Spool], int]:
     """Sort the documents into one spool a split; return these and the number of duplicates."""
     spools = {split: _Spool(folder / f"{split}.jsonl") for split in SPLITS}
@@ -174,8 +173,9 @@ def _read(
         open(spools["valid"].file, "wb") as valid,
         stage("reading", "documents", config.max_documents, progress) as advance,
     ):
-        for text in islice(source.rows(), config.max_documents):
+        for row in islice(source.rows(), config.max_documents):
             advance(1)
+            (text,) = row.texts
             encoded = text.encode()
             digest = hashlib.sha256(encoded).digest()
             if digest[:16] in seen:

@@ -39,7 +39,7 @@ from roformer.data.examples import (
     task_texts,
     training_texts,
 )
-from roformer.data.sources.triplets import LABELS, PLACES
+from roformer.data.sources.examples import LABELS, PLACES
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.inference.start import SCRATCH, Start, find_start, load_start
@@ -110,8 +110,12 @@ class ExamplesTask(Task):
     logs_an_epoch: int
     most_unsaved: int
     """Steps between two checkpoints, or an epoch where that is shorter."""
+    sequences: int = 1
+    """Sequences of an example, which is never divided."""
     columns: tuple[str, ...]
     """Names of the outputs in the files of predictions."""
+    told_columns: tuple[str, ...]
+    """Names of `prediction_columns`."""
 
     def __init__(self, config: Any, data: PreparedExamples, start: Start):
         self.config, self.data, self.tokenizer = config, data, start.tokenizer
@@ -179,13 +183,9 @@ class ExamplesTask(Task):
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         share = self.epochs.share(step, rank, world_size)
-        micro = self.micro_batch() or len(share)
+        sequences = self.config.runtime.micro_batch_size
+        micro = max(1, sequences // self.sequences) if sequences else len(share)
         return [share[i : i + micro] for i in range(0, len(share), micro)]
-
-    def micro_batch(self) -> int | None:
-        """Return how many examples a forward pass has; None: the whole share."""
-        size: int | None = self.config.runtime.micro_batch_size
-        return size
 
     def samples(self, key: Any) -> list[int]:
         return [int(number) for number in key]
@@ -255,9 +255,6 @@ class ExamplesTask(Task):
                 file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
         return found
 
-    told_columns: tuple[str, ...]
-    """Names of `prediction_columns`."""
-
 
 class ClassificationTask(ExamplesTask):
     """Predict the class of a text or pair, or its score; the loss is summed over the examples."""
@@ -305,8 +302,7 @@ class ClassificationTask(ExamplesTask):
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-        outputs: Tensor = model(**inputs).float()
-        return outputs
+        return model(**inputs).float()
 
     def summed_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         if self.task.labels is None:
@@ -316,8 +312,8 @@ class ClassificationTask(ExamplesTask):
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the loss, the task's metrics of each validation part, and `<task>/constant`.
 
-        `constant` is 1 where a part's predictions are all the same: what a model that ignores its
-        input predicts, and metrics may still look well (F1 0.81 on MRPC).
+        `constant` is 1 where a part's predictions are all the same, scores to a thousandth: what a
+        model that ignores its input predicts, and metrics may still look well (F1 0.81 on MRPC).
         """
         loss, examples, constant = 0.0, 0, False
         metrics: dict[str, float] = {}
@@ -327,7 +323,7 @@ class ClassificationTask(ExamplesTask):
             loss += float(self.summed_loss(torch.from_numpy(outputs), torch.from_numpy(labels)))
             examples += len(labels)
             predictions = predicted(self.task, outputs)
-            constant |= is_constant(predictions)
+            constant |= bool(np.ptp(predictions) < 1e-3)
             metrics |= self.metrics(part, predictions)
         return {"valid/loss": loss / examples, **metrics, f"{self.name}/constant": float(constant)}
 
@@ -345,13 +341,6 @@ class ClassificationTask(ExamplesTask):
     def degenerate(self, metrics: dict[str, float]) -> bool:
         return metrics[f"{self.name}/constant"] == 1.0
 
-    def majority(self) -> dict[str, float]:
-        """Return the metrics of `constant_prediction`, the baseline that knows no text."""
-        metrics: dict[str, float] = {}
-        for part in self.held_out:
-            metrics |= self.metrics(part, np.full_like(part.split.labels, self.constant))
-        return metrics
-
     def introduction(self) -> list[str]:
         splits = [("train", self.batches), *((part.name, part.inputs) for part in self.held_out)]
         return [self.loaded] + [
@@ -362,12 +351,15 @@ class ClassificationTask(ExamplesTask):
         ]
 
     def facts(self) -> dict[str, Any]:
+        majority: dict[str, float] = {}  # the baseline that knows no text
+        for part in self.held_out:
+            majority |= self.metrics(part, np.full_like(part.split.labels, self.constant))
         return {
             "task": self.name,
             "learning_rate": self.config.optimizer.learning_rate,
             "init_from": self.config.init_from,
             "headline": self.monitor,
-            "majority": self.majority(),
+            "majority": majority,
             "train_examples": len(self.batches),
         }
 
@@ -406,15 +398,11 @@ def constant_prediction(task: TaskConfig, labels: Labels) -> float:
     return float(np.flatnonzero(counts == counts.max())[-1])
 
 
-def is_constant(predictions: Labels) -> bool:
-    """Return whether all predictions are the same, scores to a thousandth."""
-    return bool(np.ptp(predictions) < 1e-3)
-
-
 class TripletTask(ExamplesTask):
     """Is A closer to B or to C? Both pairs are scored; the loss is summed over triplets, or pairs (`bce`)."""
 
     rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 16, 20, 500
+    sequences = 2
     monitor = "valid/accuracy"
     told_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
@@ -437,11 +425,6 @@ class TripletTask(ExamplesTask):
             gradient_checkpointing=self.config.runtime.gradient_checkpointing,
         )
 
-    def micro_batch(self) -> int | None:
-        # A triplet is two sequences, and is not divided.
-        size = self.config.runtime.micro_batch_size
-        return max(1, size // 2) if size else None
-
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
 
@@ -459,9 +442,8 @@ class TripletTask(ExamplesTask):
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the validation triplets; of builtin ones early and late too."""
-        return self.metrics(
-            "valid", self.valid.split, self.held_out_outputs(model, self.valid, accelerator)
-        )
+        scores = self.held_out_outputs(model, self.valid, accelerator)
+        return self.metrics("valid", self.valid.split, scores)
 
     def metrics(self, name: str, split: ExampleSplit, scores: Scores) -> dict[str, float]:
         """Return loss and accuracies of a split's scores, (N, 2)."""

@@ -1,4 +1,4 @@
-"""What the tests of GLUE data share: the tasks of `conf/task`, a tokenizer, folders and a few rows."""
+"""What tests of labelled data share: the tasks of `conf/task`, a tokenizer, folders and a few rows."""
 
 from omegaconf import OmegaConf
 
@@ -22,6 +22,11 @@ MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 GOOD = "0\ta\tb\tentailment\n"
 STSB = "index\tsentence1\tsentence2\tscore\n"
 MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+PAIRS = {
+    "train": [("one", "two", 1), ("a \u2028 b", "", 0), ("three", "four", 1)],
+    "validation": [("five", "six", 0)],
+    "test": [("seven", "eight", -1)],
+}
 
 
 def write(root, name, **files):
@@ -34,31 +39,21 @@ def write(root, name, **files):
     return FilesGlue(path=str(root))
 
 
+def as_files(root):
+    """Write PAIRS as the official folder of RTE."""
+    names = ["entailment", "not_entailment"]
+    bodies = {
+        split: "".join(f"{i}\t{a}\t{b}\t{names[n]}\n" for i, (a, b, n) in enumerate(PAIRS[split]))
+        for split in ("train", "validation")
+    }
+    return write(root, "rte", train=RTE + bodies["train"], dev=RTE + bodies["validation"])
+
+
 def rows(name, data, split="train"):
-    """Index, text, second text or None, and label of each row."""
+    """Return index, text, second text or None, and label of each row."""
     examples = read_examples(name, TASKS[name], data, split)
     return [(row.number, *(*row.texts, None)[:2], row.label) for row in examples]
 
 
 def prepare(name, data, cache, tokenizer=TOKENIZER, task=None):
     return prepare_task(name, task or TASKS[name], data, tokenizer, str(cache), progress=False)
-
-
-PAIRS = {
-    "train": [("one", "two", 1), ("a \u2028 b", "", 0), ("three", "four", 1)],
-    "validation": [("five", "six", 0)],
-    "test": [("seven", "eight", -1)],
-}
-
-
-def as_files(root):
-    names = ["entailment", "not_entailment"]
-    return write(
-        root,
-        "rte",
-        **{
-            file: RTE
-            + "".join(f"{i}\t{a}\t{b}\t{names[n]}\n" for i, (a, b, n) in enumerate(PAIRS[split]))
-            for file, split in (("train", "train"), ("dev", "validation"))
-        },
-    )

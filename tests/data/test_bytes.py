@@ -102,9 +102,9 @@ def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
 
 
 HOSTILE = {
-    "a.parquet": (b"PAR1", "nothing of .txt, .gz, .zip or .jsonl"),
-    "a.pdf": (b"%PDF", "nothing of .txt"),
-    "a.tar.gz": (gzip.compress(TEXT), "nothing of .txt"),
+    "a.parquet": (b"PAR1", "gives no file of .txt, .gz, .zip, .jsonl"),
+    "a.pdf": (b"%PDF", "gives no file of .txt"),
+    "a.tar.gz": (gzip.compress(TEXT), "is an archive"),
     "none.gz": (b"no gzip at all", "none.gz is not a complete gzip file"),
     "torn.gz": (gzip.compress(TEXT)[:-20], "torn.gz is not a complete gzip file"),
     "none.zip": (b"no zip at all", "none.zip is not a .zip that can be unpacked"),
@@ -199,7 +199,10 @@ def test_a_download_is_checked_kept_and_not_fetched_again(site, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (lambda site: setattr(site, "content", b"other"), "is not the file that data.sha256 names"),
+        (
+            lambda site: setattr(site, "content", b"other"),
+            "cannot be had: RuntimeError, invalid hash value",
+        ),
         (lambda site: setattr(site, "status", 404), "cannot be had: HTTPError, HTTP Error 404"),
         (lambda site: site.stop(), "cannot be had: URLError, .*data=files data.path="),
     ],

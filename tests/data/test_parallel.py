@@ -102,7 +102,7 @@ def test_progress_and_what_was_left_out_are_told(tmp_path, capsys):
     assert not capsys.readouterr().err
     used = {*text.train.source.tokens.tolist(), *text.train.target.tokens.tolist()}
     assert text.manifest["tokenizer"]["size_used"] == len(used)
-    assert text.manifest["source"]["pairs"] == {"train": 41, "valid": 3, "test": 2}
+    assert text.manifest["source"]["rows"] == {"train": 41, "valid": 3, "test": 2}
 
 
 # --- how it is prepared --------------------------------------------------------------------------

@@ -223,12 +223,7 @@ def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     config = FilesText(path=str(tmp_path / "corpus.txt"), tokenizer=tokenizer)
     with pytest.raises(InputError) as refused:
         prepare_text(config, tmp_path / "cache", progress=False)
-    for told in (
-        "1 document (from",
-        "50 lines of .txt",
-        "blank lines part",
-        "document_separator=line_break",
-    ):
+    for told in ("1 document (", "blank lines part", "document_separator=line_break"):
         assert told in str(refused.value)
     lines = replace(config, document_separator="line_break")
     prepared = prepare_text(lines, tmp_path / "cache", progress=False)

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 IMPORTED = (
     *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
     *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
-    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.glue"),
+    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.scores"),
     *("evaluate", "roformer.evaluation.glue_metrics"),
 )
 """What a start would import, also late: wandb imports the most when it begins a run."""

@@ -93,7 +93,7 @@ def broken(hub):
         (wmt("org/pairs"), "has no column 'translation', but text"),
         (
             text("org/pairs", "name: de-en", "split: test", "text_field: body"),
-            "has no column 'body': set the source's text_field to one of text",
+            "has no column 'body', but text: set the source's text_field",
         ),
         (
             text("org/wmt", words="org/nothing"),

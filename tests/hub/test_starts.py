@@ -108,7 +108,7 @@ def test_translation_of_hub_data(hub, start, tmp_path):
     data = read(folder / "config.yaml").data
     assert (data.path, data.revision) == ("wmt/wmt14", WMT)
     (manifest,) = manifests(tmp_path)
-    assert manifest["source"]["pairs"] == {"train": 240, "valid": 12, "test": 15}
+    assert manifest["source"]["rows"] == {"train": 240, "valid": 12, "test": 15}
     begun = len(hub.log)
     run(start, tmp_path, "wmt", "seed=1")
     assert not hub.asked("wmt14", begun)

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from roformer.config.glue import FilesGlue
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data.bpe import Bpe
+from roformer.data.sources.documents import FileDocuments
 from roformer.data.sources.examples import FolderExamples
-from roformer.data.sources.files import FileDocuments, text_lines
+from roformer.data.sources.files import text_lines
 from roformer.data.sources.pairs import FilePairs
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
@@ -62,7 +63,7 @@ ROWS = "".join(json.dumps({"text": f"Document {i}."}) + "\n" for i in range(4)).
 
 def documents(file, bad_rows, field="text"):
     source = FileDocuments(FilesText(path=str(file), max_bad_rows=bad_rows, text_field=field))
-    return list(source.rows()), source
+    return [row.texts[0] for row in source.rows()], source
 
 
 @given(mangled(ROWS), st.sampled_from([0, 2]))
@@ -74,8 +75,8 @@ def test_json_lines_are_read_or_counted_as_skipped(folder, content, bad_rows):
     if (found := read_or_refused(lambda: documents(file, bad_rows), file)) is not None:
         texts, source = found
         lines = [line for line in content.decode("utf-8-sig").split("\n") if line.strip()]
-        assert len(texts) + source.bad.count == len(lines) == source.describe()["rows_read"]
-        assert source.bad.count <= bad_rows
+        assert len(texts) + source.skipped["all"] == len(lines) == source.rows_read["all"]
+        assert source.skipped["all"] <= bad_rows
         assert all(text.strip() and text.encode() for text in texts)
 
 
@@ -115,13 +116,13 @@ def test_a_table_of_a_task_is_read_or_counted(folder, name, data, bad_rows):
     source = FolderExamples(name, task, FilesGlue(path=str(folder), max_bad_rows=bad_rows))
     rows = read_or_refused(lambda: list(source.rows("train")), file)
     (place / "test.tsv").write_bytes(file.read_bytes())
-    read_or_refused(lambda: list(source.test_rows(None)), place / "test.tsv")
+    read_or_refused(lambda: list(source.rows("test")), place / "test.tsv")
     if rows is None:
         return
     lines = [line for _, line in text_lines(file)]
     header = name != "cola"
     full = [line for line in lines[header:] if line or not lines[0].count("\t")]
-    assert len(rows) + source.accounts[-1]["bad_rows"] == len(full)
+    assert len(rows) + source.skipped["train"] == len(full)
     for _, texts, label, _ in rows:
         assert len(texts) == len(task.texts) and all(isinstance(text, str) for text in texts)
         if task.labels is not None:
@@ -146,8 +147,10 @@ def test_pairs_stay_aligned(folder, source, target, split):
     if found is not None:
         sides = [[line for _, line in text_lines(folder / f"{split}.{of}")] for of in ("en", "de")]
         whole = list(zip_longest(*sides))
-        assert found == [pair for pair in whole if pair[0].strip() and pair[1].strip()]
-        assert len(found) + pairs.empty == len(whole)
+        assert [row.texts for row in found] == [
+            pair for pair in whole if pair[0].strip() and pair[1].strip()
+        ]
+        assert len(found) + pairs.skipped[split] == len(whole)
 
 
 # --- tokenizers ----------------------------------------------------------------------------------

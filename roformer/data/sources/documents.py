@@ -1,41 +1,37 @@
-"""Documents: installed packages, made-up cases, local files or the Hugging Face Hub."""
+"""Documents: installed packages, made-up cases, local files or the Hugging Face Hub.
+
+A document of a local file is
+
+* a row of `.jsonl` `.json` (one JSON object a line) or `.parquet`, its text in `data.text_field`;
+* a run of lines between blank lines of a `.txt`, as in BERT's own input format. A WikiText paragraph
+  is thus a document of its own, and a file without blank lines is one document. With
+  `data.document_separator=line_break` each line that is not blank is a document.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
 
-from roformer.config.schema import (
-    BuiltinText,
-    ChineseBuiltinText,
-    FilesText,
-    HubSource,
-    HubText,
-    Text,
-)
-from roformer.data.sources import MadeRows, Source
-from roformer.data.sources.files import FileDocuments, checked_text
-from roformer.data.sources.hub import current_revision, load, reachable
+from roformer.config.schema import BuiltinText, ChineseBuiltinText, FilesText, HubText, Text
+from roformer.data.sources import Columns, Example, MadeRows, Source
+from roformer.data.sources.files import JSON_LINES, PLAIN, Files, file_rows, find_files
+from roformer.data.sources.hub import HubTable, current_revision
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
-from roformer.errors import InputError
 
 
-def open_documents(config: Text, *, workers: int | None = None) -> Source[str]:
-    """Open the source that the config names, reading nothing yet but a list of files.
-
-    Raises:
-        InputError: a path that does not exist, or holds no file of a supported kind.
-    """
+def open_documents(config: Text, *, workers: int | None = None) -> Source[Example]:
+    """Open the source that the config names, reading nothing yet but a list of files."""
     if isinstance(config, BuiltinText):
-        packages = docstring_packages()
-        skipped: list[str] = []
+        packages, skipped = docstring_packages(), list[str]()
         return MadeRows(
-            lambda _: docstring_documents(workers=workers, skipped=skipped),
+            lambda _: _documents(docstring_documents(workers=workers, skipped=skipped)),
             {"packages": packages},
             kind="builtin",
-            packages=packages,
             files_skipped=skipped,
         )
     if isinstance(config, ChineseBuiltinText):
@@ -43,7 +39,7 @@ def open_documents(config: Text, *, workers: int | None = None) -> Source[str]:
         # Changed templates must not find the text of those before.
         sample = "\n".join(case_documents(20, seed))
         return MadeRows(
-            lambda _: case_documents(config.documents, seed),
+            lambda _: _documents(case_documents(config.documents, seed)),
             {"sample": hashlib.sha256(sample.encode()).hexdigest()},
             kind="chinese_builtin",
             documents_seed=seed,
@@ -51,54 +47,62 @@ def open_documents(config: Text, *, workers: int | None = None) -> Source[str]:
     return FileDocuments(config) if isinstance(config, FilesText) else HubDocuments(config)
 
 
-class HubDocuments(Source[str]):
-    """Data sets of the Hub, one after the other, through `datasets.load_dataset`.
+def _documents(texts: Iterable[str]) -> Iterator[Example]:
+    return (Example(number, (text,)) for number, text in enumerate(texts))
+
+
+class FileDocuments(Files[Example]):
+    """Local files, in the order of their names relative to the folder, file or glob given."""
+
+    def __init__(self, config: FilesText) -> None:
+        root, self.found = find_files(config.path, (*PLAIN, *JSON_LINES, ".parquet"))
+        super().__init__(root, config.max_bad_rows)
+        self.config = config
+
+    def files(self, split: str) -> list[Path]:
+        return self.found
+
+    def rows(self, split: str = "all") -> Iterator[Example]:
+        columns = Columns((self.config.text_field,), set_by="data.text_field")
+        read = (file_rows(file, columns, self.config.document_separator) for file in self.found)
+        return self.fitting(chain.from_iterable(read), split, columns)
+
+    def separation(self) -> str:
+        """Return how a .txt is cut into documents, for a message about too few."""
+        plain = any(file.name.endswith(PLAIN) for file in self.found)
+        if not plain or self.config.document_separator == "line_break":
+            return ""
+        return (
+            " (blank lines part the documents of a .txt: put them there, or read each line as a "
+            "document with data.document_separator=line_break)"
+        )
+
+
+class HubDocuments(Source[Example]):
+    """Data sets of the Hub, one after the other; rows without a text are skipped.
 
     A null revision is looked up when the reading starts and stands in the account. The cache key
     has the null: what was prepared once is found again without a network.
     """
 
     def __init__(self, config: HubText) -> None:
+        super().__init__(kind="hub")
         self.config = config
-        self.account: dict[str, Any] = {}
+        self.places: dict[str, dict[str, Any]] = {}
 
-    def rows(self, split: str = "all") -> Iterator[str]:
-        self.account = {"kind": "hub", "sources": [], "rows_read": 0, "rows_skipped": 0}
+    def rows(self, split: str = "all") -> Iterator[Example]:
         for source in self.config.sources:
-            account: dict[str, Any] = {
-                "path": source.path,
-                "name": source.name,
-                "revision": source.revision or current_revision(source.path),
-                "split": source.split,
-                "rows_read": 0,
-                "rows_skipped": 0,
-            }
-            self.account["sources"].append(account)
-            rows: list[str] = []
-            for value in self._column(source, account["revision"]):
-                text, _ = checked_text(value, source.text_field)
-                for counts in (account, self.account):
-                    counts["rows_read"] += 1
-                    counts["rows_skipped"] += text is None
-                if text is not None:
-                    rows.append(text)
-                if len(rows) == source.rows_per_document:
-                    yield "\n".join(rows)
-                    rows = []
-            if rows:
-                yield "\n".join(rows)
-
-    def _column(self, source: HubSource, revision: str) -> Iterator[object]:
-        streaming = self.config.streaming
-        with reachable(source.path):  # what is streamed is fetched row by row
-            rows = load(source.path, source.name, revision, source.split, streaming=streaming)
-            for row in cast(Iterable[dict[str, object]], rows):
-                if source.text_field not in row:
-                    raise InputError(
-                        f"{source.path} has no column {source.text_field!r}: set the source's "
-                        f"text_field to one of {', '.join(row)}"
-                    )
-                yield row[source.text_field]
+            revision = source.revision or current_revision(source.path)
+            place = source.path, source.name, revision, source.split
+            columns = Columns((source.text_field,), set_by="the source's text_field")
+            table = HubTable(*place, columns, streaming=self.config.streaming)
+            told = dict(zip(("path", "name", "revision", "split"), place, strict=True))
+            self.places[table.where] = told
+            rows = self.checked(table.rows(), table.where, columns, None, "")
+            while joined := list(islice(rows, source.rows_per_document)):
+                yield Example(joined[0].number, ("\n".join(row.texts[0] for row in joined),))
 
     def describe(self) -> dict[str, Any]:
-        return self.account
+        read = self.rows_read
+        sources = [told | {"rows_read": read[where]} for where, told in self.places.items()]
+        return super().describe() | {"sources": sources}

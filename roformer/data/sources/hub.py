@@ -6,30 +6,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+from roformer.data.sources import Columns, Rows
 from roformer.data.sources.files import first_line
 from roformer.errors import InputError
 
+BATCH = 100
+"""Rows held as Python objects at once."""
 WRAPPERS = (
-    "ConnectionError",
-    "DatasetGenerationError",
-    "FileNotFoundError",
-    "LocalEntryNotFoundError",
+    *("ConnectionError", "DatasetGenerationError", "FileNotFoundError", "LocalEntryNotFoundError"),
 )
 """Errors of the Hub's libraries that hide another one, which says what happened."""
 
 
-def load(path: str, name: str | None, revision: str, split: str, **options: Any) -> Any:
-    """Return a split of a data set of the Hub, downloaded or to be streamed (`options`).
+class HubTable:
+    """Some columns of a split of a data set of the Hub, downloaded or streamed.
 
     Raises:
-        InputError: it cannot be had, or only another revision of it.
+        InputError: it cannot be had, only in another revision, or has not these columns.
     """
-    with reachable(path):
-        from datasets import load_dataset
 
-        table = load_dataset(path, name, revision=revision, split=split, **options)
-        check_revision(table, path, revision)
-        return table
+    def __init__(
+        self,
+        path: str,
+        name: str | None,
+        revision: str,
+        split: str,
+        columns: Columns,
+        streaming: bool = False,
+    ) -> None:
+        self.path = path
+        self.where = f"{path} ({name}, {split})" if name else f"{path} ({split})"
+        with reachable(path):
+            from datasets import load_dataset
+
+            table = load_dataset(path, name, revision=revision, split=split, streaming=streaming)
+            check_revision(table, path, revision)
+            # Some streams say their columns with the first row only.
+            columns.find(self.where, table.column_names or list(next(iter(table), {})))
+            self.table: Any = table.select_columns(columns.names)
+
+    def rows(self) -> Rows:
+        """Yield the rows."""
+        number = 0
+        with reachable(self.path):  # a stream is fetched as it is read
+            for batch in self.table.iter(batch_size=BATCH):
+                for row in zip(*batch.values(), strict=True):
+                    number += 1
+                    yield self.where, number, dict(zip(batch, row, strict=True))
+        if not number:
+            raise InputError(f"{self.where} has no row: give another revision")
 
 
 def current_revision(path: str) -> str:

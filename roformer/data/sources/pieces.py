@@ -6,26 +6,21 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import urllib.request
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
-from roformer.data.sources import MadeRows, Source
+from roformer.data.sources import Columns, MadeRows, Source
 from roformer.data.sources.files import (
-    BadRows,
-    dates,
+    JSON_LINES,
+    Files,
+    file_rows,
     find_files,
     first_line,
-    identity,
-    json_texts,
+    opened,
     readable,
-    usable,
 )
 from roformer.data.store import publish
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
@@ -33,136 +28,100 @@ from roformer.errors import InputError
 
 SEPARATOR = b"\n\n"
 """Between the documents of a source that has documents."""
-ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-RAW = (".txt", ".gz", ".zip", "")
 ARCHIVES = (".tar.gz", ".parquet.gz")
 """Kinds of .gz that hold no text."""
 PIECE = 2**20
 """Bytes that are read at once."""
-PATIENCE = 30
-"""Seconds that a server may take to answer."""
 
 
 def open_bytes(
     config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = False
 ) -> Source[bytes]:
-    """Open the source that the config names, reading nothing yet but a list of files.
-
-    Raises:
-        InputError: a path that does not exist, or holds no file of a supported kind.
-    """
-    if isinstance(config, BuiltinBytes):
-        return BuiltinDocstrings(workers)
+    """Open the source that the config names, reading nothing yet but a list of files."""
     if isinstance(config, FileBytes):
         return ByteFiles(config)
-    return Download(config, Path(cache_dir), progress)
+    if not isinstance(config, BuiltinBytes):
+        return Download(config, Path(cache_dir), progress)
+    skipped: list[str] = []
+
+    def make(_: str) -> Iterator[bytes]:
+        # Shuffled, so that train, valid and test have the same packages in them.
+        made = docstring_documents(workers=workers, skipped=skipped, shuffled=True)
+        return (document.encode() + SEPARATOR for document in made)
+
+    packages = {"packages": docstring_packages()}
+    order = "sha256 of the name of the file"
+    return MadeRows(make, packages, kind="builtin", order=order, files_skipped=skipped)
 
 
-class BuiltinDocstrings(MadeRows[bytes]):
-    """The built-in text of pre-training; its files in the order of the hashes of their names.
-
-    So train, valid and test have the same packages in them, and so has any part of the text.
-    """
-
-    def __init__(self, workers: int | None) -> None:
-        skipped: list[str] = []
-        packages = docstring_packages()
-        super().__init__(
-            lambda _: (
-                document.encode() + SEPARATOR
-                for document in docstring_documents(workers=workers, skipped=skipped, shuffled=True)
-            ),
-            {"packages": packages},
-            kind="builtin",
-            packages=packages,
-            order="sha256 of the name of the file",
-            files_skipped=skipped,
-        )
-
-    def describe(self) -> dict[str, Any]:
-        return self.account
-
-
-class ByteFiles(Source[bytes]):
+class ByteFiles(Files[bytes]):
     """Local files, in the order of their names relative to the folder, file or glob given."""
 
     def __init__(self, config: FileBytes) -> None:
-        self.config = config
-        self.root, found = find_files(config.path, (*RAW, *ROWS))
-        single = found == [Path(config.path).expanduser()]
+        path = Path(config.path)
         # Of a folder, files without a suffix are as likely a licence as a text.
-        self.files = [file for file in found if _is_text(file) and (single or file.suffix)]
-        if not self.files:
-            raise InputError(
-                f"data.path={config.path} is nothing of .txt, .gz, .zip or .jsonl(.gz): convert it"
-            )
-        self.skipped = 0
+        bare = path.expanduser().is_file() and not path.suffix
+        root, found = find_files(
+            config.path, ("",) if bare else (".txt", ".gz", ".zip", *JSON_LINES)
+        )
+        super().__init__(root, config.max_bad_rows)
+        self.config = config
+        self.found = [file for file in found if not file.name.endswith(ARCHIVES)]
+        if not self.found:
+            raise InputError(f"data.path={path} is an archive: unpack it")
+
+    def files(self, split: str) -> list[Path]:
+        return self.found
 
     def rows(self, split: str = "all") -> Iterator[bytes]:
-        self.skipped = 0
-        for file in self.files:
-            empty = True
+        for file in self.found:
+            piece = None
             for piece in self._pieces(file):
-                empty = empty and not piece
                 yield piece
-            if empty:
+            if piece is None:
                 raise InputError(f"{file} is empty: remove it, or take it out of data.path")
 
     def _pieces(self, file: Path) -> Iterator[bytes]:
-        if file.name.endswith(ROWS):
-            bad = BadRows(self.config.max_bad_rows, self.root)
-            for text in usable(file, json_texts(file, self.config.text_field), bad):
-                yield text.encode() + SEPARATOR
-            self.skipped += bad.count
+        if file.name.endswith(JSON_LINES):
+            columns = Columns((self.config.text_field,), set_by="data.text_field")
+            for row in self.fitting(file_rows(file, columns), file.name, columns):
+                yield row.texts[0].encode() + SEPARATOR
         elif file.suffix == ".zip":
             yield from unzipped(file, self.config.member)
         else:
-            opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
-            with readable(file), opener(file, "rb") as stream:
-                while piece := stream.read(PIECE):
-                    yield piece
-
-    def describe(self) -> dict[str, Any]:
-        files = [identity(file, self.root) for file in self.files]
-        return {"kind": "files", "files": files, "rows_skipped": self.skipped}
-
-    def key(self) -> dict[str, Any]:
-        return {"files": dates(self.files, self.root)}
+            with opened(file) as stream:
+                yield from _read(stream)
 
 
-def _is_text(file: Path) -> bool:
-    name = file.name.lower()
-    return not name.endswith(ARCHIVES) and (name.endswith(ROWS) or file.suffix in RAW)
+def _read(stream: IO[bytes]) -> Iterator[bytes]:
+    while piece := stream.read(PIECE):
+        yield piece
 
 
 def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
-    """Yield the bytes of a .zip's `member`; None: of the only one.
-
-    Raises:
-        InputError: no .zip, damaged, encrypted, or it does not have that one file.
-    """
-    with readable(file):
-        try:
-            with zipfile.ZipFile(file) as archive:
-                names = [info.filename for info in archive.infolist() if not info.is_dir()]
-                chosen = [name for name in names if member in (None, name)]
-                if len(chosen) != 1:
-                    listed = ", ".join(names[:10]) or "nothing"
-                    raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
-                with archive.open(chosen[0]) as stream:
-                    while piece := stream.read(PIECE):
-                        yield piece
-        # RuntimeError: encrypted, or packed in a way that Python cannot undo.
-        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
-            raise InputError(
-                f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
-            ) from error
+    """Yield the bytes of a .zip's `member`; None: of the only one."""
+    try:
+        with readable(file), zipfile.ZipFile(file) as archive:
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+            chosen = [name for name in names if member in (None, name)]
+            if len(chosen) != 1:
+                listed = ", ".join(names[:10]) or "nothing"
+                raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
+            with archive.open(chosen[0]) as stream:
+                yield from _read(stream)
+    # RuntimeError: encrypted, or packed in a way that Python cannot undo.
+    except (zipfile.BadZipFile, RuntimeError) as error:
+        raise InputError(
+            f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
+        ) from error
 
 
 class Download(Source[bytes]):
     """One file of a .zip on the web, which is known by its SHA-256 and kept in the cache."""
 
     def __init__(self, config: Enwik8, cache_dir: Path, progress: bool) -> None:
+        file = {"url": config.url, "sha256": config.sha256, "member": config.member}
+        super().__init__(kind="download", **file)
         self.config, self.progress = config, progress
         self.folder = cache_dir / "downloads" / config.sha256[:16]
 
@@ -171,37 +130,14 @@ class Download(Source[bytes]):
         return unzipped(self.folder / "download.zip", self.config.member)
 
     def _download(self, file: Path) -> None:
-        url, digest = self.config.url, hashlib.sha256()
-        if self.progress:
-            print(f"downloading {url}", flush=True)
+        from torch.hub import download_url_to_file
+
+        url, digest = self.config.url, self.config.sha256
         try:
             # The schema allows http and https alone.
-            with (
-                urllib.request.urlopen(url, timeout=PATIENCE) as answer,
-                open(file, "wb") as stream,
-            ):
-                while piece := answer.read(PIECE):
-                    stream.write(piece)
-                    digest.update(piece)
-        # urllib, http.client and ssl share no base class but that of a full disk.
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno is not None and error.filename:
-                raise
+            download_url_to_file(url, str(file), hash_prefix=digest, progress=self.progress)
+        except Exception as error:  # urllib, http.client and ssl share no base class
             raise InputError(
                 f"{url} cannot be had: {type(error).__name__}, {first_line(error)}; fetch it where "
                 "there is a network and give data=files data.path=enwik8.zip"
             ) from error
-        if digest.hexdigest() != self.config.sha256:
-            raise InputError(
-                f"{url} is not the file that data.sha256 names ({digest.hexdigest()[:16]}… instead of "
-                f"{self.config.sha256[:16]}…): nothing of it is used; try again, or another data.url"
-            )
-
-    def describe(self) -> dict[str, Any]:
-        config = self.config
-        return {
-            "kind": "download",
-            "url": config.url,
-            "sha256": config.sha256,
-            "member": config.member,
-        }

@@ -1,0 +1,569 @@
+"""Labelled examples from the Hub, the templates and files: the same rows, prepared in the same way."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+
+from roformer.config.glue import BuiltinGlue, FilesGlue
+from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
+from roformer.data import examples
+from roformer.data.classification import TripletInputs
+from roformer.data.examples import prepare_triplets, read_examples, task_texts
+from roformer.data.sources.examples import FileTriplets
+from roformer.data.store import read_table
+from roformer.data.tokenizers import WordPiece
+from roformer.data.toy.cases import case_triplets
+from roformer.data.toy.glue import builtin_examples
+from roformer.errors import InputError
+from tests.data.glue_tasks import (
+    COMMIT,
+    GOOD,
+    HUB,
+    LETTERS,
+    MNLI,
+    MRPC,
+    PAIRS,
+    RTE,
+    STSB,
+    TASKS,
+    TOKENIZER,
+    as_files,
+    prepare,
+    rows,
+    write,
+)
+
+
+def unlabelled(name, data, part=None):
+    return examples.test_rows(name, TASKS[name], data, part)
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(InputError) as refused:
+        call(*arguments, **options)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+# --- the official GLUE folder --------------------------------------------------------------------
+
+
+def test_quotes_are_text_and_do_not_hold_tabs_and_newlines_together(tmp_path):
+    texts = [('" he said', 'she "said'), ('"a"', '""'), ('"x', "it 's"), ('y"', "\\t\u2028")]
+    body = "".join(f"{i}\t{a}\t{b}\tentailment\n" for i, (a, b) in enumerate(texts))
+    read = rows("rte", write(tmp_path, "rte", train=RTE + body))
+    assert [(a, b) for _, a, b, _ in read] == texts
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+@pytest.mark.parametrize("last", ["", "\n\n"])
+def test_lines_may_end_in_crlf_and_the_file_in_blank_ones(tmp_path, end, last):
+    content = RTE + "7\ta \tb\tentailment\n9\tc\t d\tnot_entailment" + last
+    data = write(tmp_path, "rte", train=content.replace("\n", end))
+    assert rows("rte", data) == [(0, "a ", "b", 0), (1, "c", " d", 1)]
+
+
+def test_numbered_columns_say_that_the_first_line_is_a_row(tmp_path):
+    content = "gj04\t1\t\tfirst .\ngj04\t0\t*\tsecond .\n"
+    data = write(tmp_path, "cola", train=content, test="index\tsentence\n0\tthird .\n")
+    assert rows("cola", data) == [(0, "first .", None, 1), (1, "second .", None, 0)]
+    assert unlabelled("cola", data) == [(0, "third .", None)]
+
+
+def test_labels_are_numbers_or_names_in_the_order_of_the_task(tmp_path):
+    body = "".join(f"0\ta\tb\t{label}\n" for label in ("entailment", "not_entailment", "1", "0"))
+    data = write(tmp_path, "rte", train=RTE + body)
+    assert [label for *_, label in rows("rte", data)] == [0, 1, 1, 0]
+    swapped = replace(TASKS["rte"], labels=["not_entailment", "entailment"])
+    assert [row.label for row in read_examples("rte", swapped, data, "train")] == [1, 0, 1, 0]
+
+
+def test_parts_are_files_and_splits_of_their_own(tmp_path):
+    def body(text, label):
+        return f"{MNLI}0\t{text}\tb\tneutral\t{label}\n"
+
+    data = write(
+        tmp_path,
+        "mnli",
+        train=body("train", "entailment"),
+        dev_matched=body("m", "neutral"),
+        dev_mismatched=body("mm", "contradiction"),
+        test_matched="index\tsentence1\tsentence2\n0\tx\ty\n",
+    )
+    prepared = prepare("mnli", data, tmp_path / "cache")
+    assert prepared.splits == ["train", "validation_matched", "validation_mismatched"]
+    assert [prepared.split(split).labels.tolist() for split in prepared.splits] == [[0], [1], [2]]
+    assert unlabelled("mnli", data, "matched") == [(0, "x", "y")]
+
+
+def test_a_subset_of_train_is_drawn_once_and_kept_in_order(tmp_path):
+    body = "".join(f"{i}\ttext {i}\tb\tentailment\n" for i in range(100))
+    data = write(tmp_path, "rte", train=RTE + body, dev=RTE + body)
+    few = replace(data, max_train_examples=20)
+    drawn = [index for index, *_ in rows("rte", few)]
+    assert len(set(drawn)) == 20 and drawn == sorted(drawn) and drawn != list(range(20))
+    assert rows("rte", few) == [rows("rte", data)[index] for index in drawn]
+    prepared = prepare("rte", few, tmp_path / "cache")
+    assert prepared.split("train").index.tolist() == drawn
+    assert prepared.manifest["rows"] == {"train": 20, "validation": 100}
+    assert prepared.manifest["source"]["rows"] == {"train": 100, "validation": 100}
+    assert len(list(task_texts("rte", TASKS["rte"], few))) == 2 * 20
+
+
+REAL = {
+    "mrpc": {"train": ("train", 3667), "validation": ("dev", 408)},
+    "sst2": {"train": ("train", 67349), "validation": ("dev", 872)},
+    "stsb": {"train": ("train", 5749), "validation": ("dev", 1500)},
+    "qnli": {"train": ("train", 4000), "validation": ("dev", 732)},
+    "mnli": {
+        "train": ("train", 1399),
+        "validation_matched": ("dev_matched", 300),
+        "validation_mismatched": ("dev_mismatched", 300),
+    },
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_are_read_as_pandas_reads_them(real_data, name):
+    root = real_data / "glue"
+    if not root.is_dir():
+        pytest.skip("needs the GLUE folder: glue below ROFORMER_TEST_DATA or data/")
+    task, data = TASKS[name], FilesGlue(path=str(root))
+    for split, (file, count) in REAL[name].items():
+        found = rows(name, data, split)
+        table = pandas.read_csv(
+            root / task.files.folder / f"{file}.tsv",
+            sep="\t",
+            quoting=3,
+            dtype=str,
+            keep_default_na=False,
+            encoding="utf-8-sig",
+        )
+        assert len(found) == len(table) == count
+        for place, column in enumerate(task.files.texts, 1):
+            assert [row[place] for row in found] == table[column].to_list()
+        labels = [row[-1] for row in found]
+        if task.scores:
+            assert np.float32(labels).tolist() == table[task.files.label].astype("f4").to_list()
+            continue
+        expected = Counter(table[task.files.label])
+        spelt = [label if label in expected else str(i) for i, label in enumerate(task.labels)]
+        assert Counter(spelt[number] for number in labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("rte", RTE + GOOD + "1\ta\tentailment\n", ":3: 3 tab-separated fields, not 4 as in line"),
+        ("cola", "x\t1\t\ta\nx\t1\ta\n", ":2: 3 tab-separated fields, not 4 as in line 1"),
+        ("rte", RTE + GOOD + "\n1\ta\tb\tyes\n", ":4: label 'yes' is none of entailment, not_ent"),
+        ("rte", RTE + "1\ta\tb\t2\n", ":2: label '2' is none of entailment, not_entailment, 0, 1"),
+        ("cola", "source\tlabel\tmark\tsentence\n", ":1: label 'label' is none of unaccept"),
+        ("rte", RTE + "1\t\t \tentailment\n", ":2: 'sentence1' is empty"),
+        ("stsb", STSB + "1\ta\tb\thigh\n", ":2: score 'high' is no number from 0 to 5"),
+        ("stsb", STSB + "1\ta\tb\t5.001\n", ":2: score '5.001' is no number from 0 to 5"),
+        ("stsb", STSB + "1\ta\tb\tnan\n", ":2: score 'nan' is no number"),
+        ("rte", RTE, " is empty: remove it, or fetch it again"),
+        (
+            *("rte", RTE.replace("sentence2", "hypothesis") + GOOD),
+            ":1 has no column 'sentence2', but index, sentence1, hypothesis, label: set the columns "
+            "in task.rte.files",
+        ),
+        ("rte", "label\t" + RTE + GOOD, ":1 has 2 columns 'label', but label, index, sentence1"),
+        ("cola", "x\t1\ta\n", ":1 has no column 3, but 0, 1, 2: set the columns in task.cola"),
+        (
+            *("rte", (RTE + GOOD).encode() + b"1\tcaf\xe9\tb\tentailment\n"),
+            ":3: not UTF-8 (byte 6 of the line is 0xe9): convert the file",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_line_that_names_it(tmp_path, name, content, problem):
+    data = write(tmp_path, name, train=content)
+    file = tmp_path / TASKS[name].files.folder / "train.tsv"
+    assert refusal(rows, name, data).startswith(f"{file}{problem}")
+
+
+def test_bad_rows_are_skipped_up_to_the_limit_counted_and_told(tmp_path, capsys):
+    bad = "1\ta\tb\n2\ta\tb\tmaybe\n"
+    data = write(tmp_path, "rte", train=RTE + GOOD + bad + GOOD, dev=RTE + GOOD)
+    prepared = prepare("rte", replace(data, max_bad_rows=2), tmp_path / "cache")
+    assert prepared.split("train").index.tolist() == [0, 3]
+    account = prepared.manifest["source"]
+    first = "RTE/train.tsv:3: 3 tab-separated fields, not 4 as in line 1"
+    assert account["rows"] == {"train": 4, "validation": 1}
+    assert (account["rows_skipped"], account["first_skipped"]) == (2, first)
+    assert capsys.readouterr().err == f"rte: 2 bad rows skipped (the first: {first})\n"
+    message = refusal(rows, "rte", replace(data, max_bad_rows=1))
+    assert re.search(r"train.tsv:3: 3 tab.*bad rows so far: 2.*\(now 1\)$", message)
+
+
+def test_what_is_missing_is_named_with_what_is_there(tmp_path):
+    data = write(tmp_path / "glue", "rte", train=RTE + GOOD, test=RTE)
+    write(tmp_path / "glue", "qnli")
+    for name, path, message in (
+        ("rte", tmp_path / "nowhere", "data.path: {} is no folder: give the GLUE folder"),
+        ("mrpc", tmp_path / "glue", "{} has no folder MRPC, but QNLI, RTE: "),
+        ("qnli", tmp_path / "glue", "{}/QNLI has no train.tsv, but nothing: put the file there"),
+    ):
+        assert refusal(rows, name, FilesGlue(path=str(path))).startswith(message.format(path))
+    message = refusal(prepare, "rte", data, tmp_path / "cache")
+    assert "RTE has no dev.tsv, but test.tsv, train.tsv" in message
+    assert not (tmp_path / "cache").exists()
+
+
+def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
+    content = MRPC + "secret\t10\t11\tone\ttwo\n0\t12\t13\t\t\n"
+    data = write(tmp_path, "mrpc", test=content)
+    assert unlabelled("mrpc", data) == [(0, "one", "two"), (1, "", "")]
+    write(tmp_path, "mrpc", test=content.replace("Quality", "index") + "2\t14\n")
+    message = refusal(unlabelled, "mrpc", replace(data, max_bad_rows=5))
+    assert re.search(r"test.tsv:4: 2 tab.* mend it; a submission needs every row$", message)
+    assert "mrpc has no test parts: asked for 'matched'" in refusal(
+        unlabelled, "mrpc", data, "matched"
+    )
+    for part in (None, "other"):
+        message = refusal(unlabelled, "mnli", data, part)
+        assert "mnli has the test parts matched, mismatched: asked" in message
+
+
+# --- the Hub -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A stand-in for the Hub's RTE; returns its table and the calls that were made."""
+    names = ["entailment", "not_entailment"]
+    text = datasets.Value("string")
+    stand_in = SimpleNamespace(
+        tables={
+            split: dict(
+                zip(("sentence1", "sentence2", "label"), zip(*pairs, strict=True), strict=True)
+            )
+            | {"idx": list(range(len(pairs)))}
+            for split, pairs in PAIRS.items()
+        },
+        features=datasets.Features(
+            sentence1=text,
+            sentence2=text,
+            label=datasets.ClassLabel(names=names),
+            idx=datasets.Value("int32"),
+        ),
+        calls=[],
+    )
+
+    def load_dataset(path, name=None, *, revision=None, split=None, streaming=False):
+        stand_in.calls.append((path, name, revision, split))
+        return datasets.Dataset.from_dict(stand_in.tables[split], features=stand_in.features)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return stand_in
+
+
+def test_the_hub_is_read_by_name_revision_and_split(hub, tmp_path):
+    hub.tables["train"] |= {"idx": [5, 6, 9]}
+    prepared = prepare("rte", HUB, tmp_path)
+    assert hub.calls == [
+        ("nyu-mll/glue", "rte", COMMIT, "train"),
+        ("nyu-mll/glue", "rte", COMMIT, "validation"),
+    ]
+    account = prepared.manifest["source"]
+    assert (account["path"], account["revision"]) == ("nyu-mll/glue", COMMIT)
+    assert account["rows"] == {"train": 3, "validation": 1}
+    expected = zip((5, 6, 9), PAIRS["train"], strict=True)
+    assert rows("rte", HUB) == [(index, *row) for index, row in expected]
+
+
+@pytest.mark.parametrize("labels", [["not_entailment", "entailment"], ["entailment", "other"]])
+def test_labels_in_another_order_than_the_hubs_are_refused(hub, labels):
+    task = replace(TASKS["rte"], labels=labels)
+    message = refusal(read_examples, "rte", task, HUB, "train")
+    assert "numbers its labels ['entailment', 'not_entailment']" in message
+    assert f"task.rte.labels={labels}" in message
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("label", -1, "label -1 is none of entailment, not_entailment"),
+        ("sentence2", None, "'sentence2' is null, not text"),
+    ],
+)
+def test_a_bad_row_of_the_hub_is_named(hub, column, value, problem):
+    hub.tables["train"] |= {column: [*hub.tables["train"][column][:2], value]}
+    assert refusal(rows, "rte", HUB).startswith(f"nyu-mll/glue (rte, train):3: {problem}")
+
+
+def test_a_missing_hub_column_lists_those_there(hub):
+    assert refusal(rows, "qnli", HUB).startswith(
+        "nyu-mll/glue (qnli, train) has no column 'question', but sentence1, sentence2, label, idx: "
+        "set task.qnli.texts"
+    )
+
+
+def test_scores_of_the_hub_are_the_decimals_of_the_files(tmp_path, hub):
+    """The Hub keeps them in single precision."""
+    hub.features = datasets.Features(hub.features | {"label": datasets.Value("float32")})
+    files = {}
+    for split, file in (("train", "train"), ("validation", "dev")):
+        scores = [3.8, 4.2, 0.333][: len(PAIRS[split])]
+        hub.tables[split] |= {"label": scores}
+        pairs = enumerate(zip(PAIRS[split], scores, strict=True))
+        files[file] = STSB + "".join(f"{i}\t{a}\t{b}\t{s:.3f}\n" for i, ((a, b, _), s) in pairs)
+    data = write(tmp_path, "stsb", **files)
+    assert [score for *_, score in rows("stsb", HUB)] == [3.8, 4.2, 0.333]
+    assert rows("stsb", HUB) == rows("stsb", data)
+    one, other = (prepare("stsb", source, tmp_path / "cache") for source in (HUB, data))
+    assert one.folder != other.folder and one.fingerprint == other.fingerprint
+    assert one.split("train").labels.dtype == np.float32
+
+
+def test_labels_of_the_hubs_test_split_are_never_read(hub):
+    assert unlabelled("rte", HUB) == [(0, "seven", "eight")]
+    hub.features = datasets.Features({k: v for k, v in hub.features.items() if k != "label"})
+    del hub.tables["test"]["label"]
+    assert unlabelled("rte", HUB) == [(0, "seven", "eight")]
+
+
+# --- templates, and the same from all ------------------------------------------------------------
+
+
+def test_built_in_tasks_fit_their_yaml(tmp_path):
+    data = BuiltinGlue(train_examples=48, validation_examples=24)
+    for name in ("mrpc", "stsb", "mnli"):
+        prepared = prepare(name, data, tmp_path)
+        parts = [f"validation_{part}" for part in TASKS[name].parts] or ["validation"]
+        assert prepared.manifest["rows"] == {"train": 48, **dict.fromkeys(parts, 24)}
+        made = [example.label for example in builtin_examples(name, "train", 48)]
+        labels = prepared.split("train").labels
+        if name == "stsb":
+            assert labels.tolist() == np.float32(made).tolist()
+        else:
+            assert [TASKS[name].labels[number] for number in labels] == made
+    assert "cola" in refusal(prepare, "cola", data, tmp_path)
+    assert "mrpc has no test split: take data=hub or" in refusal(unlabelled, "mrpc", data)
+    task = replace(TASKS["mrpc"], labels=["different", "same"])
+    message = refusal(read_examples, "mrpc", task, data, "train")
+    assert re.search(r"built-in mrpc:1: label '.*equivalent' .*task\.mrpc does not fit", message)
+
+
+def test_files_and_the_hub_give_the_same_rows_and_columns(hub, tmp_path):
+    sources = (as_files(tmp_path), HUB)
+    assert rows("rte", sources[0]) == rows("rte", sources[1])
+    expected = {"index": "int64", "place": "int64", "label": "int64"}
+    expected |= dict.fromkeys(("ids_a", "ids_b"), "large_list<item: int32>")
+    for source in (*sources, BuiltinGlue(train_examples=4, validation_examples=4)):
+        name = "mrpc" if isinstance(source, BuiltinGlue) else "rte"
+        folder = prepare(name, source, tmp_path / "cache").folder
+        schema = read_table(folder / "train.arrow").schema
+        assert {field.name: str(field.type) for field in schema} == expected
+
+
+def test_tokens_are_those_of_the_texts_without_special_ones_and_uncut(tmp_path):
+    texts = [("one", "word " * 700), ("", "[SEP] two"), ("x", "y")]
+    body = "".join(f"{i}\t{a}\t{b}\tentailment\n" for i, (a, b) in enumerate(texts))
+    data = write(tmp_path, "rte", train=RTE + body, dev=RTE + GOOD)
+    split = prepare("rte", data, tmp_path / "cache").split("train")
+    for ids, side in zip(split.ids, zip(*texts, strict=True), strict=True):
+        assert [one.tolist() for one in ids] == [TOKENIZER.encode(text) for text in side]
+    assert TOKENIZER.sep_id not in split.ids_b[1] and len(split.ids_b[0]) == 4 * 700
+
+
+def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_path):
+    data, cache = as_files(tmp_path / "here"), tmp_path / "cache"
+    first = prepare("rte", data, cache)
+    assert str(tmp_path) not in json.dumps(first.manifest)
+    moved = as_files(tmp_path / "there")
+    assert prepare("rte", moved, cache).folder == first.folder
+    task = replace(TASKS["rte"], labels=["entailment", "x", "not_entailment"])
+    others = [
+        prepare("rte", data, cache, WordPiece(TOKENIZER.vocabulary, False)),
+        prepare("rte", replace(data, max_train_examples=2), cache),
+        prepare("rte", data, cache, task=task),
+    ]
+    file = tmp_path / "there" / "RTE" / "dev.tsv"
+    file.write_text(file.read_text().replace("five", "nine"))
+    others.append(prepare("rte", moved, cache))
+    assert len({first.folder, *(other.folder for other in others)}) == 5
+    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
+
+
+# --- triplets ------------------------------------------------------------------------------------
+
+TRIPLET = {"A": "a b", "B": "c", "C": "d e f"}
+
+
+def lines(*rows) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def triplets(root, **files):
+    """Write files, given with _ for the dot of their names."""
+    for name, content in files.items():
+        (root / name.replace("_", ".")).write_text(content)
+    return FilesTriplets(path=str(root))
+
+
+def numbered(count, **more):
+    """Return triplets that are all different."""
+    words = [f"{a}{b}" for a in LETTERS for b in LETTERS][:count]
+    return [{"A": word, "B": f"{word} x", "C": f"{word} y", **more} for word in words]
+
+
+def prepare_scm(source, cache):
+    return prepare_triplets(source, TOKENIZER, cache, progress=False)
+
+
+def test_labels_are_read_where_there_are_some_and_assumed_aloud_elsewhere(tmp_path, capsys):
+    labelled = lines({**TRIPLET, "label": "B"}, {**TRIPLET, "label": "C"})
+    held_out = lines({"A": "d e f", "B": "x", "C": "y"}, {"A": "x", "B": "y", "C": "z"})
+    source = triplets(tmp_path, train_json=labelled, valid_json=held_out)
+    assert [row.label for row in FileTriplets(source).rows("train")] == [0, 1]
+    manifest = prepare_scm(source, tmp_path / "cache").manifest
+    assert capsys.readouterr().err == (
+        "scm: valid.json has no labels: B is taken to be the closer one of every row\n"
+    )
+    assert manifest["labels"] == {"train": {"B": 1, "C": 1}, "validation": {"B": 2, "C": 0}}
+    assert manifest["shared"] == {"validation": 1}  # has a document of the training triplets
+
+
+LABELLED = {**TRIPLET, "label": "C"}
+
+
+@pytest.mark.parametrize(
+    ("first", "row", "message"),
+    [
+        (TRIPLET, '{"A": "a", "B"', "not JSON"),
+        (TRIPLET, {"A": "a", "C": "b"}, "no 'B' among its keys ['A', 'C']"),
+        (TRIPLET, {**TRIPLET, "B": "  "}, "'B' is empty"),
+        (TRIPLET, {**TRIPLET, "A": 3}, "'A' is int, not text"),
+        (TRIPLET, {**TRIPLET, "C": "c"}, "two of A, B and C are the same document"),
+        (LABELLED, {**TRIPLET, "label": "A"}, "label 'A' is none of B, C"),
+        (TRIPLET, LABELLED, "one row has a label and another none"),
+    ],
+)
+def test_a_bad_triplet_is_one_line_and_skipped_up_to_the_limit(tmp_path, first, row, message):
+    given = triplets(tmp_path, train_json=lines(first, row, first), dev_json=lines(first))
+    told = refusal(list, FileTriplets(given).rows("train"))
+    assert told.startswith(f"{tmp_path}/train.json:2: {message}")
+    source = FileTriplets(replace(given, max_bad_rows=1))
+    assert [row.number for row in source.rows("train")] == [0, 2]
+    assert source.describe()["first_skipped"].startswith(f"train.json:2: {message}")
+
+
+PLACES = {
+    "nothing there": ({}, "missing", "missing is no folder"),
+    "one file": ({"all_json": lines(TRIPLET)}, "all.json", "one file: .*data.split=paper622"),
+    "no validation": ({"train_json": lines(TRIPLET)}, "", "no validation file .*but train.json"),
+    "two": (
+        {"train_json": "{}", "valid_json": "{}", "dev_jsonl": "{}"},
+        *("", "has valid.json and dev.jsonl: keep one as validation"),
+    ),
+    "empty": ({"train_json": "\n", "dev_json": "{}"}, "", "train.json is empty: remove it"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_files_that_are_not_there_are_told(tmp_path, name):
+    files, where, message = PLACES[name]
+    triplets(tmp_path, **files)
+    with pytest.raises(InputError, match=message):
+        list(FileTriplets(FilesTriplets(path=str(tmp_path / where))).rows("train"))
+
+
+def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
+    """Of one file or of a folder of splits."""
+    rows = numbered(50)
+    (tmp_path / "all.jsonl").write_text(lines(*rows))
+    (tmp_path / "folder").mkdir()
+    triplets(tmp_path / "folder", train_json=lines(*rows[:40]), test_json=lines(*rows[40:]))
+    made = []
+    for path, seed in (("all.jsonl", 0), ("folder", 0), ("all.jsonl", 1)):
+        given = FilesTriplets(path=str(tmp_path / path), split="paper622", split_seed=seed)
+        source = FileTriplets(given)
+        parts = {split: list(source.rows(split)) for split in source.splits}
+        assert [len(part) for part in parts.values()] == [30, 10, 10]
+        assert sorted(row.number for part in parts.values() for row in part) == [*range(50)]
+        made.append({split: [row.texts for row in part] for split, part in parts.items()})
+    assert made[0] == made[1] != made[2]
+
+
+def test_the_published_sample_is_read(real_data):
+    if not (real_data / "cail2019-scm").is_dir():
+        pytest.skip("needs cail2019-scm below ROFORMER_TEST_DATA or data/")
+    source = FileTriplets(FilesTriplets(path=str(real_data / "cail2019-scm")))
+    assert [len(list(source.rows(split))) for split in source.splits] == [320, 80]
+    assert {row.label for row in source.rows("train")} == {0}
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    rows = numbered(12, label="C")
+    rows[3]["label"] = "B"
+    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
+    return prepare_scm(given, tmp_path / "cache")
+
+
+def test_prepared_triplets_are_those_of_the_source(prepared, tmp_path):
+    split = prepared.split("train")
+    rows = FileTriplets(FilesTriplets(path=str(tmp_path))).rows("train")
+    for number, row in enumerate(rows):
+        for ids, text in zip(split.ids, row.texts, strict=True):
+            assert ids[number].tolist() == TOKENIZER.encode(text)
+    assert split.labels.tolist() == [1, 1, 1, 0, *[1] * 8]
+    assert set(split.places.tolist()) == {-1}
+
+
+def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
+    source = BuiltinTriplets(train_triplets=8, validation_triplets=40, test_triplets=8)
+    prepared = prepare_scm(source, tmp_path)
+    split = prepared.split("validation")
+    assert Counter(split.places.tolist()) == {0: 20, 1: 20}
+    expected = [{"B": 0, "C": 1}[triplet.label] for triplet in case_triplets("validation", 40)]
+    assert split.labels.tolist() == expected
+    assert prepared.manifest["shared"] == {"validation": 0, "test": 0}
+
+
+def test_fewer_triplets_are_drawn_once(tmp_path):
+    rows = lines(*numbered(30))
+    given = triplets(tmp_path, train_json=rows, dev_json=rows)
+    few = replace(given, max_train_triplets=10, max_held_out_triplets=5)
+    first, second = (prepare_scm(few, tmp_path / cache) for cache in ("one", "two"))
+    assert len(first.split("train")) == 10 and len(first.split("validation")) == 5
+    assert first.split("train").index.tolist() == second.split("train").index.tolist()
+
+
+def inputs_of(prepared, max_length=64, **pair):
+    return TripletInputs(prepared.split("train"), TOKENIZER, max_length, PairConfig(**pair))
+
+
+def test_a_row_is_both_pairs_of_a_triplet(prepared):
+    split, inputs = prepared.split("train"), inputs_of(prepared, token_types="segments")
+    batch = inputs[[5, 3]]
+    for row, number in enumerate((5, 3)):
+        first = [TOKENIZER.cls_id, *split.ids[0][number], TOKENIZER.sep_id]
+        for side, ids in enumerate((split.ids[1][number], split.ids[2][number])):
+            pair = [*first, *ids, TOKENIZER.sep_id]
+            assert batch["input_ids"][row, side, : len(pair)].tolist() == pair
+            types = batch["token_type_ids"][row, side, : len(pair)].tolist()
+            assert types == [0] * len(first) + [1] * (len(ids) + 1)
+    assert batch["labels"].tolist() == [1, 0]
+    assert "token_type_ids" not in inputs_of(prepared)[[0, 1]]
+
+
+def test_of_a_longer_pair_the_longer_document_loses_its_end(tmp_path):
+    rows = [{"A": " ".join("abcdefghij"), "B": "k l", "C": " ".join("mnopqrstuv")}]
+    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(TRIPLET))
+    inputs = inputs_of(prepare_scm(given, tmp_path / "cache"), max_length=13)
+    read = [TOKENIZER.decode(pair.tolist()) for pair in inputs[[0]]["input_ids"][0]]
+    assert read == [
+        "[CLS] a b c d e f g h [SEP] k l [SEP]",
+        "[CLS] a b c d e [SEP] m n o p q [SEP]",
+    ]
+    assert inputs.too_long.tolist() == [True, True] and inputs.lengths.tolist() == [13]
