@@ -25,8 +25,8 @@ from roformer.report.scores import scores
 from roformer.report.statistics import two_sided_p
 from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
+from tests.evaluation.test_bleu import sacrebleus_bootstrap
 from tests.report.records import SIGNATURES, change, record, translation_run
-from tests.unit.test_bleu import sacrebleus_bootstrap
 
 COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
 REFERENCES = [f"Der Satz {i} steht hier vor dem Wort {i % 7} ." for i in range(60)]
