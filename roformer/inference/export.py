@@ -90,11 +90,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
 
 
 def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Write a folder of `transformers`; return its `model_type` and notes on it.
-
-    Raises:
-        NoEquivalent: it has no such model.
-    """
+    """Write a folder of `transformers`; return its `model_type` and notes on it, or raise NoEquivalent."""
     from transformers.utils import logging
 
     description, tokenizer = stored.description, stored.tokenizer

@@ -16,10 +16,7 @@ EXPORT = "export"
 def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     """Return the path that a name stands for: itself if it exists, else a run of this id.
 
-    Args:
-        name: a path, the id of a run below `<runs_dir>/<pipeline>/` (a checkpoint of it may follow,
-            `<id>/checkpoints/best`), or something else, as a Hub id, which is returned as it is.
-        runs_dir: where runs are.
+    A checkpoint may follow the id (`<id>/checkpoints/best`); anything else, as a Hub id, stays as it is.
 
     Raises:
         InputError: runs of several pipelines have this id.
@@ -39,15 +36,11 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
 
 
 def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:
-    """Return the name of a run that a script was given.
-
-    Args:
-        name: as given; None where it was not.
-        target: the script's name without suffix and its make target.
-        pipelines: whose runs it takes, the usual one first.
+    """Return the name of a run that a script and make target was given.
 
     Raises:
-        InputError: none was given, or a file instead; names the newest run that could be.
+        InputError: none was given, or a file instead; names the newest run of the pipelines that it
+            takes, of which the usual one is the first.
     """
     if name is not None and not Path(name).is_file():
         return name

@@ -92,11 +92,7 @@ def _read_checkpoint(source: str, path: Path) -> StoredModel:
 
 
 def _tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece | Bpe | ByteVocabulary:
-    """Return the tokenizer of the run that a checkpoint belongs to.
-
-    Raises:
-        InputError: it is missing, or not the one that the model was trained with.
-    """
+    """Return the tokenizer of a checkpoint's run, or raise InputError: it is missing or another one."""
     if description.get("reads") == "bytes":
         return ByteVocabulary()
     source = folder.parent.parent / "tokenizer"

@@ -27,10 +27,7 @@ SHORT = {"matched": "m", "mismatched": "mm"}
 def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
     """Predict the test sets with each task's best run; write a file a test set and a zip of them.
 
-    Args:
-        runs: folders of fine-tuning runs of one model; of a task's runs the best on validation that
-            still has its weights is used.
-        output: folder for the files and `submission.zip`.
+    Of a task's runs the best on validation that still has its weights is used.
 
     Raises:
         InputError: runs of several models, none with weights, or no test set (builtin data).

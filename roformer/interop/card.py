@@ -61,14 +61,10 @@ def summary_of(run: Path) -> dict[str, Any]:
 def model_card(
     run: Path, folder: Path, description: dict[str, Any], kind: str | None, notes: tuple[str, ...]
 ) -> Any:
-    """Return the card, a `huggingface_hub.ModelCard`.
+    """Return the card of a run's checkpoint, a `huggingface_hub.ModelCard`.
 
-    Args:
-        run: the run's folder.
-        folder: of the checkpoint.
-        description: of the model.
-        kind: `model_type` in `transformers`, or None for a folder of `roformer`.
-        notes: sentences on the conversion for the user.
+    `kind` is the `model_type` in `transformers`, None of a folder of `roformer`; `notes` are sentences
+    on the conversion for the user.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 

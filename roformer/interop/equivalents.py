@@ -96,9 +96,8 @@ def equivalent(stored: StoredModel, length: int) -> ExportedModel:
         max_position_embeddings=table,
     )
     model = getattr(transformers, AUTO[stored.kind]).from_config(config)
-    weights = dict(stored.weights)
     if stored.kind == "translation":
-        weights = to_marian(weights)
+        weights = to_marian(stored.weights)
         model.generation_config = transformers.GenerationConfig(**generation)
     else:
         weights = to_transformers(_arranged(stored, kind, table), kind)

@@ -72,11 +72,7 @@ def is_hugging_face(source: str) -> bool:
 
 
 def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
-    """Load a folder or Hub id of type bert or roformer.
-
-    Args:
-        source: for which `is_hugging_face` is true.
-        revision: of a Hub id: branch, tag or commit; None is the newest.
+    """Load a folder or Hub id of type bert or roformer; `revision` is a branch, tag or commit.
 
     Raises:
         InputError: it cannot be had, is damaged, or has variants that the encoder here does not have;
@@ -123,11 +119,7 @@ def encoder_config(settings: Any) -> EncoderConfig:
 
 
 def _download(source: str, revision: str | None) -> Path:
-    """Return the folder of a Hub model in the cache, downloaded if need be.
-
-    Raises:
-        InputError: there is no such model, no network, or the cache of an offline machine lacks it.
-    """
+    """Return the folder of a Hub model in the cache, downloaded if need be, or raise InputError."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -213,11 +205,7 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
 
 
 def _settings(folder: Path) -> Any:
-    """Return the configuration of a folder; keys that it leaves out have the library's defaults.
-
-    Raises:
-        InputError: there is none, or it is damaged or of another type of model.
-    """
+    """Return the configuration of a folder, or raise InputError; absent keys have their defaults."""
     from transformers import AutoConfig
 
     if not (folder / CONFIG).is_file():

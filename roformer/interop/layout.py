@@ -21,14 +21,13 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
 
     Interleaved pairs are rows (0, 1), (2, 3), … of a head; half-split pairs are rows (i, i + R/2).
 
+    Converting back restores it bit by bit.
+
     Args:
         projection: weight (heads·H, D) or bias (heads·H,) of the query or of the key.
         heads: number of heads.
         to: the layout wanted; the projection is in the other one.
         rotary_dim: R, the rotated rows of each head; the rest stays.
-
-    Returns:
-        The permuted tensor; converting back restores it bit by bit.
     """
     by_head = projection.unflatten(0, (heads, -1))
     order = half_order(rotary_dim) if to == "half" else half_order(rotary_dim).argsort()

@@ -178,11 +178,7 @@ NAMES = {
 
 
 def names_there(name: str, architecture: str) -> list[str]:
-    """Return the names in an architecture of the parts of a parameter here, mostly one.
-
-    Raises:
-        KeyError: the architecture has no such parameter.
-    """
+    """Return the names in an architecture of the parts of a parameter here, mostly one."""
     layer = re.search(r"\d+", name)
     pattern = NAMES[architecture][re.sub(r"\d+", "*", name)]
     pattern = pattern.replace("*", layer[0] if layer else "")

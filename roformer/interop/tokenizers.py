@@ -81,11 +81,7 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return a JSON object.
-
-    Raises:
-        InputError: the file is not one.
-    """
+    """Return a JSON object, or raise InputError: the file is not one."""
     try:
         return read_object(file)
     except ValueError as error:

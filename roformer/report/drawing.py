@@ -209,7 +209,7 @@ def draw_scores(
         for group, level in frame.dropna(subset="level")[["group", "level"]].to_numpy():
             ends = groups.index(group) - 0.45, groups.index(group) + 0.45
             axes.hlines(level, *ends, NEUTRAL, linestyle=":", linewidth=1.2)
-        axes.set_xticks(range(len(groups)), [shown(group, 16) for group in groups])
+        axes.set_xticks(range(len(groups)), [shown(group, 12) for group in groups])
         axes.set_xlim(-0.5, len(groups) - 0.5)
         axes.grid(axis="x", visible=False)
         axes.set_ylabel(ylabel)

@@ -260,10 +260,10 @@ def over_triplets(frame: pd.DataFrame, name: str, base: str, metric: str) -> str
         [right(run) for run in side[side.seed.isin(seeds)].to_dict("records")]
         for side in (ours, theirs)
     ]
-    answers = [one for side in sides for one in side]
-    if not seeds or any(one is None for one in answers):
+    known = [one for side in sides for one in side if one is not None]
+    if not seeds or len(known) < 2 * len(seeds):
         return "not recorded"
-    if any(not one.index.equals(answers[0].index) for one in answers):
+    if any(not one.index.equals(known[0].index) for one in known):
         return "other triplets"
     one, other = (pd.concat(side, axis=1).mean(axis=1) for side in sides)
     group = GROUP.get(str(ours.data.iloc[0]), 1)

@@ -50,9 +50,8 @@ ENDED = ("done", "degenerate")
 LOSSES = {name: one.loss for name, one in registry.pipelines().items() if one.loss is not None}
 """Pipeline → what its curves are of."""
 HEADLINES = {
-    name: one.loss.metric if one.loss else one.headline.name
+    name: one.loss.metric if one.loss else one.headline.name if one.headline else ""
     for name, one in registry.pipelines().items()
-    if one.loss or one.headline
 }
 """Pipeline → headline metric of a run whose summary names none."""
 DEGENERATE = {
@@ -113,6 +112,12 @@ class Runs(NamedTuple):
     """One row a run, by (study, run), with `COLUMNS`."""
     metrics: pd.DataFrame
     """One row a logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
+
+    def where(self, chosen: Any) -> Runs:
+        """Return the runs that a mask chooses, with their metrics."""
+        runs = self.runs.loc[chosen]
+        keys = pd.MultiIndex.from_frame(self.metrics[["study", "run"]])
+        return Runs(runs, self.metrics[keys.isin(runs.index)])
 
 
 class _Summary(TypedDict):

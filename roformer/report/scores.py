@@ -410,24 +410,23 @@ def paired_table(
         ps = holm([getattr(found[place], adjusted) for place in places])
         adjusted_p |= dict(zip(places, ps, strict=True))
     over = over or {}
-    numbers = ["difference", "95 % (t)", "t test p", "sign-flip p", "p, Holm", "n", *over]
+    numbers = ["difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n", *over]
     lines = [["configuration", by, *numbers]]
     for (key, name), one in found.items():
-        ps = map(p_text, (one.t_p, one.permutation_p, adjusted_p[key, name]))
-        cells = [difference_text(one, digits), interval_text(one.interval, digits), *ps, str(one.n)]
-        if not one.n:
-            cells[0] = "–"
+        difference = difference_text(one, digits) if one.n else "–"
+        tests = map(p_text, (one.t_p, adjusted_p[key, name], one.permutation_p))
+        cells = [difference, interval_text(one.interval, digits), *tests, str(one.n)]
         shown = f"{key:,}" if by == "step" else str(key)
         lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
-    tests = {"t_p": "t test", "permutation_p": "sign-flip test"}
+    called = {"t_p": "t test", "permutation_p": "sign-flip test"}
     together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
-        f"two-sided; Holm's is of the {tests[adjusted]}, for all {together}. The t interval and test "
+        f"two-sided; Holm's is of the {called[adjusted]}, for all {together}. The t interval and test "
         "assume normal differences, which few seeds cannot show.",
         sign_flip_limit(max((one.n for one in found.values()), default=0)),
     ]
-    for (name, missing), keys in alone.items():
+    for (name, unpaired), keys in alone.items():
         where = "" if len(keys) == frame[by].nunique() else f", {', '.join(keys)}"
-        notes.append(f"{name}{where}: without a pair: seed {missing}.")
+        notes.append(f"{name}{where}: without a pair: seed {unpaired}.")
     return Table(title, lines, text_columns=1 if by == "step" else 2, notes=notes)

@@ -93,7 +93,7 @@ def test_fill_mask(runs, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
-    """The label is a word of the text, so that a few updates learn it."""
+    """The label is a word of the text, so that a few steps learn it."""
     generator = random.Random(0)
     words = ["ba", "bel", "bin", "bor", "cu", "din"]
     rows = ["text,label"]

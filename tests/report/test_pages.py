@@ -140,35 +140,21 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
 
 
 def test_runs_of_all_pipelines_have_tables(tmp_path):
-    """Stages stand as Table 4 has them, in their order, and are not compared with each other."""
-    training = {"sequence_length": 128, "batch_size": 16, "steps": 300}
-    metrics = {"valid/mlm_loss": 3.63, "valid/mlm_accuracy": 0.318}
-    runs = [
-        record(
-            tmp_path / name,
-            recipe="stages_mini",
-            seed=seed,
-            steps=300,
-            metrics=metrics,
-            config={"training": training | ({"first_epoch": epoch} if epoch else {})},
-        )
-        for name, epoch, seed in (("c", 2000, 0), ("a", 0, 0), ("b", 1000, 0), ("other", 0, 1))
-    ]
+    """Stages of a pre-training stand below Table 4, and are not compared with each other."""
+    training = {"sequence_length": 128, "batch_size": 16}
+    stages = [(f"s{epoch}", {"training": training | {"first_epoch": epoch}}) for epoch in (0, 1000)]
+    runs = [record(tmp_path / name, recipe="stages_mini", config=c) for name, c in stages]
     runs += [glue_run(tmp_path, 0, 2e-5, 0.9), translation_run(tmp_path / "w", 0, 27.0)]
     loss = {"valid/loss": 3.0, "valid/unigram_entropy": 6.0}
     runs.append(record(tmp_path / "l", pipeline="clm", rows=[{"step": 1} | loss]))
-    tables = run_tables(read_runs(runs))
-    assert [table.title for table in tables] == [
-        "Pre-training in stages",
+    stages, *others = run_tables(read_runs(runs))
+    assert stages.title.startswith("Table 4") and "our stage 2" in stages.markdown()
+    assert [table.title for table in others] == [
         "GLUE, validation, in percent",
         "All learning rates",
         "Translation",
         "sacreBLEU: paired bootstrap against transformer (rotary)",
         "valid/loss at equal steps",
-    ]
-    assert [list(line) for line in tables[0].lines[1:]] == [
-        [name, stage, "128", "16", "300", "3.63", "31.8", "done"]
-        for name, stage in (("a", "1"), ("b", "2"), ("c", "3"), ("other", "1"))
     ]
 
 
