@@ -23,12 +23,10 @@ DRAWN = ".feature_map.vectors"
 
 
 def choose(path: Path, which: str | None = None) -> Path:
-    """Return the checkpoint by which a trained model is opened.
+    """Return the checkpoint by which the trained model in a run's or checkpoint's folder is opened.
 
-    Args:
-        path: a run's folder, or a checkpoint's.
-        which: name of the checkpoint in a run; None: the average of a translation model, the best of a
-            classifier or scorer, else the newest.
+    It is `which` of the run, or the average of a translation model, the best of a classifier or scorer,
+    else the newest.
 
     Raises:
         InputError: it is not there or not complete.
@@ -93,17 +91,9 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def save_average(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the mean of checkpoints as a checkpoint, in place of one that is there.
-
-    Raises:
-        InputError: see `average`.
-    """
+    """Write the `average` of checkpoints as a checkpoint, in place of one that is there."""
     weights = average(paths)
-    description = checkpoint.describe(paths[0])
     account = {"checkpoints": [path.name for path in paths]}
-    checkpoint.write(
-        folder,
-        {checkpoint.MODEL: weights},
-        {checkpoint.DESCRIPTION: description, ACCOUNT: account},
-    )
+    objects = {checkpoint.DESCRIPTION: checkpoint.describe(paths[0]), ACCOUNT: account}
+    checkpoint.write(folder, {checkpoint.MODEL: weights}, objects)
     return folder

@@ -132,11 +132,7 @@ def drop_moments(folder: Path) -> None:
 
 
 def resolve(path: str | Path) -> Path:
-    """Return the checkpoint folder that a run folder or a checkpoint folder stands for.
-
-    Raises:
-        InputError: nothing complete is there.
-    """
+    """Return the checkpoint that a run or a checkpoint stands for, or raise InputError."""
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
@@ -277,11 +273,7 @@ def load_model(
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Load the optimizer's state of a checkpoint, by parameter name.
-
-    Raises:
-        InputError: it has none, as those of a finished run.
-    """
+    """Load the optimizer's state of a checkpoint, by parameter name; see `check_moments`."""
     check_moments(path)
     parameters = dict(model.named_parameters())
     for key, tensor in load_tensors(path / OPTIMIZER).items():
@@ -290,7 +282,7 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def check_moments(path: Path) -> None:
-    """Raise InputError where a checkpoint lacks the optimizer's moments."""
+    """Raise InputError where a checkpoint lacks the optimizer's moments, as those of a finished run."""
     if not (path / OPTIMIZER).is_file():
         raise InputError(
             f"{path} has no moments of AdamW to go on with: a finished run keeps them with "

@@ -74,12 +74,7 @@ def lost_process(error: RuntimeError) -> bool:
 
 
 def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
-    """Return the accelerator of a run: devices, processes, autocast, sharding.
-
-    Args:
-        runtime: device, and whether to shard; `accelerate launch` can ask for that too.
-        precision: fp32, bf16 or fp16.
-        model: to be prepared.
+    """Return the accelerator of a run of `model`, sharded if config or `accelerate launch` ask for it.
 
     Raises:
         InputError: sharding in fp16, or of a single process.

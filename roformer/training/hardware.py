@@ -60,10 +60,7 @@ def default_device() -> str:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory used so far: allocated on a GPU, resident on a CPU.
-
-    The latter counts from the start of the process, the preparation of the text included.
-    """
+    """Return the most memory used since the process began: allocated on a GPU, resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

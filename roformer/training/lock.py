@@ -19,12 +19,7 @@ BEAT_SECONDS = 5.0
 
 
 class Lock:
-    """A lock file.
-
-    Args:
-        path: of the file, which is removed on release.
-        what: the run, as messages call it.
-    """
+    """A lock file, removed on release; messages call the run `what`."""
 
     def __init__(self, path: Path, what: str):
         self.path, self.what = path, what

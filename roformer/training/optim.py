@@ -42,21 +42,21 @@ def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[
         cosine        falls along half a cosine to the same
         inverse_sqrt  peak·√(w/u)  (Vaswani et al. 2017, Eq. 3, as fairseq scales it)
 
-    A run that is a stage of a longer schedule takes `total_steps` and `first_update` from it.
+    A stage of a longer schedule takes `total_steps` and `first_update` (steps before it) from it.
     """
     steps = config.total_steps or steps
     warmup = warmup_steps(config, steps)
     final = config.final_ratio
 
-    def rate(update: int) -> float:
-        update += config.first_update
-        if update < warmup:
-            return peak * (config.initial_ratio + (1 - config.initial_ratio) * update / warmup)
+    def rate(step: int) -> float:
+        step += config.first_update
+        if step < warmup:
+            return peak * (config.initial_ratio + (1 - config.initial_ratio) * step / warmup)
         if config.kind == "constant":
             return peak
         if config.kind == "inverse_sqrt":
-            return peak * math.sqrt(warmup / update)
-        done = min(1.0, (update - warmup) / max(1, steps - warmup))
+            return peak * math.sqrt(warmup / step)
+        done = min(1.0, (step - warmup) / max(1, steps - warmup))
         if config.kind == "linear":
             return peak * (1 - (1 - final) * done)
         return peak * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)

@@ -59,10 +59,7 @@ class KeptMemory:
     """Memory of freed blocks, given back to the system when it is well above what a step needs.
 
     A step's need is what the process holds after the first step since memory was last given back,
-    the largest seen so far: before that step nothing was kept.
-
-    Args:
-        limited: whether to give back at all; without glibc nothing is.
+    the largest seen so far: before that step nothing was kept. Without glibc nothing is given back.
     """
 
     def __init__(self, *, limited: bool) -> None:

@@ -42,7 +42,7 @@ PACKAGES = (
 )
 
 
-# --- the keys that are read ----------------------------------------------------------------------
+# The keys that are read.
 
 
 class Outcome(TypedDict):
@@ -76,9 +76,6 @@ class Metrics(TypedDict):
     step: Annotated[int, Field(ge=0)]
 
 
-# --- a run's folder ------------------------------------------------------------------------------
-
-
 class RunFolder:
     """One run's folder; only rank 0 writes into it."""
 
@@ -90,11 +87,7 @@ class RunFolder:
         self.lock = Lock(path.absolute().parents[1] / ".locks" / name, str(path))
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary of a run that ended, else None.
-
-        Raises:
-            InputError: it was changed afterwards.
-        """
+        """Return the summary of a run that ended, else None; InputError if it was changed since."""
         remedy = "delete it and start the run again"
         content = self._read("summary.json", Summary, remedy)
         if content is not None and content.get("pipeline") == "glue":
@@ -102,11 +95,7 @@ class RunFolder:
         return content
 
     def data(self) -> str | None:
-        """Return the fingerprint of the data that the run was begun on, if it was begun.
-
-        Raises:
-            InputError: env.json was changed afterwards.
-        """
+        """Return the fingerprint of the data that the run was begun on, if it was begun."""
         remedy = "resume=false starts over and keeps it aside"
         content = self._read("env.json", Environment, remedy)
         return None if content is None else str(content["data"])
@@ -154,11 +143,11 @@ class RunFolder:
         return path.read_text(errors="replace").strip() if path.is_file() else command_line()
 
     def log(self, row: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl; a number that is not finite becomes null."""
+        """Append a line to metrics.jsonl."""
         append(self.metrics, row)
 
     def note_spike(self, row: dict[str, Any]) -> None:
-        """Append one line to spikes.jsonl: a step whose loss stood out, and its samples."""
+        """Append a line to spikes.jsonl: a step whose loss stood out, and its samples."""
         append(self.spikes, row)
 
     def amend(self, row: dict[str, Any]) -> None:
@@ -175,7 +164,7 @@ class RunFolder:
                 write_rows(path, [row for row in rows if row["step"] <= step])
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write summary.json; a number that is not finite becomes null."""
+        """Write summary.json."""
         text = json.dumps(finite(summary), indent=1, allow_nan=False)
         write_atomically(self.path / "summary.json", text + "\n")
 
@@ -187,7 +176,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with null for every number that is not finite: JSON has no such numbers."""
+    """Return plain data with null for every number that JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -35,12 +35,9 @@ class Spike(NamedTuple):
 
 
 class SpikeWatch:
-    """The running loss of one process; tensors stay on the device until `take`.
+    """The running loss of one process, going on from what an earlier start has `known`.
 
-    Args:
-        device: of the losses.
-        dtype: float64 where the device has it.
-        known: `known` of an earlier start.
+    Tensors stay on the device until `take`.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, known: list[float] | None):

@@ -138,10 +138,7 @@ def is_trial(steps: int) -> bool:
 
 
 def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> list[range]:
-    """Return a rank's share of the samples of all ranks, cut into micro-batches.
-
-    Each has `micro` samples, the last one what is left; None: the whole share is one.
-    """
+    """Return a rank's share of the samples of all ranks, cut into micro-batches; None: into one."""
     count = len(numbers)
     share = numbers[rank * count // world_size : (rank + 1) * count // world_size]
     micro = micro or max(1, len(share))

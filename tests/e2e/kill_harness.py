@@ -79,22 +79,10 @@ class ForkServer:
     ) -> int:
         """Start a script in `folder`, as the first of a process group; return its process id.
 
-        Args:
-            script: its path.
-            arguments: of the command line.
-            folder: where it runs, and `printed.txt` gets what it prints.
-            plan: where it tells that it has come to, and waits.
-            environment: variables that differ; None: not set.
-            constants: of modules, by their full name.
+        `printed.txt` there gets what it prints. It tells that it has come to the plan's place, and waits.
+        Variables of the `environment` differ (None: not set), and `constants` by their full name.
         """
-        request = {
-            "script": script,
-            "arguments": arguments,
-            "folder": str(folder),
-            "plan": plan,
-            "environment": environment or {},
-            "constants": constants or {},
-        }
+        request = (script, arguments, str(folder), plan, environment or {}, constants or {})
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -149,10 +137,9 @@ def serve() -> None:
     told = os.dup(1)
     gc.freeze()  # or every child would copy what its collector looks at
     for line in sys.stdin:
-        request = json.loads(line)
         child = os.fork()
         if child == 0:
-            become(request, told)
+            become(told, *json.loads(line))
             return
         os.write(told, f"{child}\n".encode())
         _, status = os.waitpid(child, 0)
@@ -160,24 +147,32 @@ def serve() -> None:
     raise SystemExit
 
 
-def become(request: dict[str, Any], told: int) -> None:
+def become(
+    told: int,
+    script: str,
+    arguments: list[str],
+    folder: str,
+    plan: list[Any] | None,
+    environment: dict[str, str | None],
+    constants: dict[str, Any],
+) -> None:
     """Turn this process into one that has just been started with the script."""
     os.setsid()
-    os.chdir(request["folder"])
+    os.chdir(folder)
     printed = os.open("printed.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (printed, 1), (printed, 2)):
         os.dup2(source, target)
-    sys.argv = [request["script"], *request["arguments"]]
-    for name, value in request["environment"].items():
+    sys.argv = [script, *arguments]
+    for name, value in environment.items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    for name, value in request["constants"].items():
-        module, _, constant = name.rpartition(".")
-        setattr(importlib.import_module(module), constant, value)
-    if request["plan"] is not None:
-        watch(Spy(Plan(*request["plan"]), told))
+    for name, constant in constants.items():
+        module, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(module), attribute, constant)
+    if plan is not None:
+        watch(Spy(Plan(*plan), told))
 
 
 class Spy:
@@ -189,14 +184,10 @@ class Spy:
         """`last ` while the last checkpoint is written, after which none could mend it."""
 
     def wrap(self, kind: str, owner: Any, name: str, phase: Any, mess: Any = None) -> None:
-        """Wrap a function.
+        """Wrap a function of a module or class: die `during` it, `before` it or `after` it.
 
-        Args:
-            kind: die `during` it or at its end; `before` it does anything; `after` it has done all.
-            owner: module or class of the function.
-            name: of the function.
-            phase: name of the phase, or a function of the arguments that returns it.
-            mess: makes a mess of what is about to be written, or was, before the death.
+        The phase is a name, or a function of the arguments that returns one. `mess` makes a mess of what
+        is about to be written, or was, before the death.
         """
         original = getattr(owner, name)
 
@@ -243,7 +234,7 @@ def watch(spy: Spy) -> None:
         path.with_name(f".{path.name}.partial").write_text(text[: len(text) // 2])
 
     Loop._save = noticing  # type: ignore[method-assign]
-    for owner, name, phase in (
+    during = (
         *((module, "prepare", "preparing the text") for module in (mlm, translation)),
         (glue, "prepare_task", "preparing the text"),
         (run, "open_tracker", "starting the tracker"),
@@ -258,18 +249,16 @@ def watch(spy: Spy) -> None:
         (translation, "save_average", "averaging"),
         (translation, "translation_scores", "scores"),
         (Translator, "translate_ids", lambda t, _: "beam search" if t.search.beam > 1 else None),
-    ):
-        spy.wrap("during", owner, name, phase)
-    for owner, name, phase, *mess in (
+    )
+    before = (
         (records, "write_atomically", lambda path, text: f"half of {path.name}", half_of),
         (checkpoint, "complete", "checkpoint: before complete.json"),
         (checkpoint, "_link", lambda link, target: f"link {link.name}: before"),
         (shutil, "rmtree", lambda path, *_: removal(Path(path)), lambda path, *_: thin(path)),
         (run, "keep_only_best", "only the best: before"),
         (Path, "unlink", lambda path, *_: f"unlink {path.name}"),
-    ):
-        spy.wrap("before", owner, name, phase, *mess)
-    for owner, name, phase, *mess in (
+    )
+    after = (
         (records.RunFolder, "log", "half a row", lambda folder, row: cut_line(folder.metrics)),
         (
             *(checkpoint, "save_tensors", lambda _, path: f"checkpoint: half of {path.name}"),
@@ -293,8 +282,10 @@ def watch(spy: Spy) -> None:
             *(translation, "write_lines", "half of the translations"),
             lambda folder, lines: cut(folder / "test.averaged.txt"),
         ),
-    ):
-        spy.wrap("after", owner, name, phase, *mess)
+    )
+    for kind, wrapped in {"during": during, "before": before, "after": after}.items():
+        for owner, name, phase, *mess in wrapped:
+            spy.wrap(kind, owner, name, phase, *mess)
 
 
 def removal(path: Path) -> str | None:

@@ -29,7 +29,7 @@ def scaled(monkeypatch):
 
 
 def test_the_scale_recovers_and_the_run_learns(arguments, scaled):
-    """Catches an update that is made with overflowed gradients, and one counted as skipped twice."""
+    """Catches a step that is made with overflowed gradients, and one counted as skipped twice."""
     _, folder = small_run(arguments, "training.steps=30", "training.log_every=1")
     rows = results(folder)
     skipped = rows[-1]["train/skipped_updates"]

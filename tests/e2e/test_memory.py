@@ -98,12 +98,12 @@ def measured(work, *given):
 
 def over_steps(folder):
     """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
-    step, update = 0, Loop._step
+    step, make = 0, Loop._step
 
     def counted(loop, batches):
         nonlocal step
         step = loop.state.step
-        update(loop, batches)
+        make(loop, batches)
 
     Loop._step = counted
     samples = Samples(lambda: step, STEPS + 1)

@@ -149,7 +149,7 @@ def the_run(folder: Path, pipeline: str, runs: str) -> Path:
 
 
 def assert_equal(run: Path, one: Path) -> None:
-    """All weights and metrics, and closer than those the loss of every update."""
+    """All weights and metrics, and closer than those the loss of every step."""
     pairs = zip(results(run), results(one), strict=True)
     largest = max(abs(ours["train/loss"] - theirs["train/loss"]) for ours, theirs in pairs)
     print(f"{run.parent.parent.name}: training losses differ by at most {largest:.1e}")

@@ -16,27 +16,24 @@ def rates(steps=100, **schedule):
     return [rate(u) for u in range(1, steps + 1)]
 
 
-def test_constant():
-    assert set(rates(kind="constant")) == {1.0}
-
-
-def test_linear_with_warmup():
-    values = rates(kind="linear", warmup_fraction=0.1, final_ratio=0.02)
-    assert values[0] == pytest.approx(0.1)
-    assert values[9] == 1.0
-    assert values[54] == pytest.approx(1 - 0.98 / 2)
-    assert values[99] == pytest.approx(0.02)
-
-
-def test_cosine():
-    values = rates(kind="cosine", warmup_steps=20)
-    assert values[19] == 1.0
-    assert values[59] == pytest.approx(0.5)
-    assert values[99] == pytest.approx(0.0, abs=1e-12)
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ({"kind": "constant"}, {1: 1.0, 50: 1.0, 100: 1.0}),
+        (
+            {"kind": "linear", "warmup_fraction": 0.1, "final_ratio": 0.02},
+            {1: 0.1, 10: 1.0, 55: 1 - 0.98 / 2, 100: 0.02},
+        ),
+        ({"kind": "cosine", "warmup_steps": 20}, {20: 1.0, 60: 0.5, 100: 0.0}),
+    ],
+)
+def test_a_schedule_has_the_values_worked_out_by_hand(schedule, values):
+    found = rates(**schedule)
+    assert {step: found[step - 1] for step in values} == pytest.approx(values, abs=1e-12)
 
 
 def test_inverse_square_root_is_the_transformers():
-    """1e-7 to 5e-4 over 4,000 updates, then 5e-4·√(4000/u) (paper, section 4.1)."""
+    """1e-7 to 5e-4 over 4,000 steps, then 5e-4·√(4000/s) (paper, section 4.1)."""
     schedule = ScheduleConfig(kind="inverse_sqrt", warmup_steps=4000, initial_ratio=1e-7 / 5e-4)
     rate = learning_rate(schedule, 5e-4, 100_000)
     assert rate(0) == pytest.approx(1e-7)
@@ -48,7 +45,7 @@ def test_inverse_square_root_is_the_transformers():
 @pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "inverse_sqrt"])
 @pytest.mark.parametrize("warmup", [{"warmup_steps": 30}, {"warmup_fraction": 0.3}])
 def test_stages_of_one_schedule_are_that_schedule(kind, warmup):
-    """A border within the warm-up and one after it; the warm-up is a share of all updates."""
+    """A border within the warm-up and one after it; the warm-up is a share of all steps."""
     whole = rates(steps=100, kind=kind, **warmup)
     stages = [
         rates(steps=steps, kind=kind, **warmup, total_steps=100, first_update=before)

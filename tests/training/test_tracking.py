@@ -77,13 +77,15 @@ def test_seeds_of_a_configuration_are_one_group(begun):
     assert given["tags"] == ["roformer", "rotary", "smoke", "builtin"]
 
 
-@pytest.mark.parametrize("variable", [name for name in VARIABLES if name != "TAGS"])
-def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable):
-    key = variable.lower().removeprefix("run_")
-    monkeypatch.setenv(f"WANDB_{variable}", "mine")
-    assert begun()[1][key] == "mine"
-    monkeypatch.setenv(f"WANDB_{variable}", "")
-    assert begun()[1][key] != ""
+def test_the_environment_wins_over_the_defaults_and_adds_tags(begun, monkeypatch):
+    named = {name: name.lower().removeprefix("run_") for name in VARIABLES if name != "TAGS"}
+    for value in ("mine", ""):
+        for variable in named:
+            monkeypatch.setenv(f"WANDB_{variable}", value)
+        _, given = begun()
+        assert all((given[key] == "mine") == bool(value) for key in named.values())
+    monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
+    assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,6 @@ def test_the_environment_wins_over_the_defaults(begun, monkeypatch, variable):
 def test_the_command_line_wins_over_the_environment(begun, monkeypatch, key, value):
     monkeypatch.setenv(f"WANDB_{key.upper()}", "online" if key == "mode" else "mine")
     assert begun(**{key: value})[1][key] == value
-
-
-def test_tags_of_the_environment_are_added(begun, monkeypatch):
-    monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
-    assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
 
 
 def test_one_line_says_that_it_is_offline_and_how_to_sync(begun, capsys):
