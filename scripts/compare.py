@@ -8,9 +8,9 @@ from a baseline, and the steps to equal losses, with intervals.
 from pathlib import Path
 
 from roformer.errors import InputError
-from roformer.report.curves import compare_runs, convergence_tables, loss_of
+from roformer.report.curves import curve_tables, loss_of
 from roformer.report.runs import read_runs
-from roformer.report.tables import finished, markdown_of
+from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 
 
@@ -27,10 +27,8 @@ def main() -> None:
     runs = read_runs(arguments.runs)
     ended = runs.runs[runs.runs.status != "running"]
     metric = arguments.metric or loss_of(ended).metric
-    if arguments.seeds:
-        print(markdown_of(convergence_tables(runs, metric, arguments.baseline)))
-    else:
-        print(compare_runs(finished(runs), metric))
+    tables = curve_tables(runs, metric, arguments.baseline, each_run=not arguments.seeds)
+    print(markdown_of(tables))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
+from roformer.report.pages import Sections, sections_of
 from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import RecordError, read_runs
-from roformer.report.sections import Sections, sections_of
 from roformer.training.records import write_atomically
 
 DEFAULT_ROOTS = [Path("experiments"), Path("runs")]

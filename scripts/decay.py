@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roformer.analysis.decay import measure
 from roformer.inference.names import find
-from roformer.report.results import decay_tables, read_decay
+from roformer.report.results import decay_tables
 from roformer.report.tables import markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def print_tables(file: Path) -> None:
-    print(markdown_of(decay_tables(read_decay(file))))
+    print(markdown_of(decay_tables(file)))
 
 
 if __name__ == "__main__":

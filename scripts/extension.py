@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 from roformer.analysis.extension import read_at_lengths
-from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.report.figures import draw_extension
 from roformer.report.results import extension_tables
+from roformer.report.tables import markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of a record")
     arguments = parser.parse_args()
     if arguments.table:
-        if not (file := Path(arguments.run)).is_file():
-            raise InputError(f"{file} is no record: give the .json of an earlier run")
-        print(extension_tables(json.loads(file.read_text())))
+        print(markdown_of(extension_tables(Path(arguments.run))))
         return
     record = read_at_lengths(
         Path(find(arguments.run)),
@@ -47,7 +45,7 @@ def main() -> None:
     file = arguments.output / f"{record['run']}.json"
     write_atomically(file, json.dumps(record, indent=1) + "\n")
     draw_extension(record, arguments.output / "plots" / f"{record['run']}.png")
-    print(extension_tables(record))
+    print(markdown_of(extension_tables(file)))
     print(f"\nrecord: {file}")
 
 

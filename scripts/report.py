@@ -9,10 +9,9 @@ from pathlib import Path
 
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.pages import refresh
+from roformer.report.pages import refresh, sections_of, your_tables
 from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
-from roformer.report.sections import sections_of, your_tables
 from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically

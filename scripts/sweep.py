@@ -23,17 +23,13 @@ def commands_of(study: Study, names: list[str]) -> list[list[str]]:
     Raises:
         RecordError: the study has no runs, or no such configuration.
     """
-    known = [configuration.name for configuration in study.configurations]
+    known = list(study.configurations)
     if not known:
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
         raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
-    return [
-        words
-        for configuration, _, words in study.commands()
-        if configuration.name in (names or known)
-    ]
+    return [words for name, words in study.commands() if name in (names or known)]
 
 
 def sweep(commands: list[list[str]], jobs: int) -> int:

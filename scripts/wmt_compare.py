@@ -8,14 +8,24 @@ one configuration, and seeds are resampled besides.
 
 from pathlib import Path
 
-from roformer.report.runs import read_runs
-from roformer.report.wmt import bleu_table
+from roformer.report.resampling import bleu_table, scored_on
+from roformer.report.runs import RecordError, read_runs
+from roformer.report.scores import left_out, scores
 from roformer.script import Arguments, script
 
 
 def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
     """Return the table of the runs, that of the first run the baseline."""
-    return bleu_table(read_runs(paths), samples=samples, seed=seed, each_run=not seeds).markdown()
+    runs = read_runs(paths).runs
+    if not seeds:
+        runs = runs.assign(configuration=runs.run, label=runs.run)
+    frame = scores(runs)
+    if frame.group.nunique() != 1:
+        raise RecordError("these runs have no scores, or not all of one test set and signature")
+    table = bleu_table(frame, frame.name.iloc[0], samples=samples, seed=seed)
+    return table._replace(
+        notes=[*scored_on(frame), *table.notes, *left_out(runs, frame)]
+    ).markdown()
 
 
 @script(prints=True)

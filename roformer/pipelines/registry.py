@@ -223,7 +223,7 @@ register(
         headline=None,
         task="roformer.tasks.classification:open_finetuning",
         folders="roformer.pipelines.glue:folders_of",
-        tell="roformer.report.glue:grid_tables",
+        tell="roformer.report.scores:tables_text",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
         stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),

@@ -1,15 +1,15 @@
-"""Curves of losses: several runs side by side, configurations over several seeds, loss by position.
+"""Curves of losses: at equal steps, steps to equal losses, and the loss by position.
 
-For one seed the text, its order and the masks are the same in all configurations, so these are compared
-in pairs of a seed.
+A configuration's runs differ in the seed. For one seed the text, its order and the masks are the same in
+all configurations that differ in the model alone, so these are compared in pairs of a seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,25 +17,16 @@ from numpy.typing import NDArray
 
 from roformer.errors import one_line
 from roformer.pipelines.registry import Loss
-from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, run_label, settings_of
-from roformer.report.statistics import (
-    T_TEST,
-    Interval,
-    bootstrap_interval,
-    bootstrap_limit,
-    compared,
-    mean_text,
-    sign_flip_limit,
-    t_test_cells,
-)
+from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
+from roformer.report.scores import paired_table, pipeline_of
+from roformer.report.statistics import Interval, bootstrap_interval, bootstrap_limit
 from roformer.report.tables import (
     Table,
-    baseline_first,
-    code,
-    configuration_names,
-    configurations,
-    escaped,
-    markdown,
+    check_seeds,
+    differing_keys,
+    find_baseline,
+    mean_lines,
+    named,
 )
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
@@ -46,19 +37,14 @@ VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 POSITIONS = "positions.json"
 """File of a run with its loss by the number of tokens before the predicted one."""
-
-
-class Curve(NamedTuple):
-    """A metric of a run."""
-
-    points: dict[int, float]
-    """Step → value."""
-    read: dict[int, tuple[int, int]]
-    """Step → sequences and tokens read until then."""
-
-
-Curves = dict[str, dict[int, Curve]]
-"""Configuration → seed → curve."""
+DATA = {
+    "data": "data.kind",
+    "vocabulary": "data.tokenizer.vocab_size",
+    "sequence length": "training.sequence_length",
+}
+"""Words for what a run validates on → keys of its config."""
+Seeds = dict[int, dict[int, float]]
+"""Seed → step → value."""
 
 
 def loss_of(runs: pd.DataFrame) -> Loss:
@@ -67,52 +53,168 @@ def loss_of(runs: pd.DataFrame) -> Loss:
     Raises:
         RecordError: they are of several pipelines, or of one without such a metric.
     """
-    found = dict(zip(runs.pipeline, runs.folder, strict=True))
-    if len(found) > 1:
-        (one, first), (other, second), *_ = found.items()
+    pipeline = pipeline_of(runs)
+    if pipeline not in LOSSES:
+        known = ", ".join(LOSSES)
         raise RecordError(
-            f"{first} is a run of {one}, {second} of {other}: give those of one pipeline"
+            f"{runs.folder.iloc[0]} is a run of {pipeline}: only {known} have curves of a loss"
         )
-    for pipeline, folder in found.items():
-        if pipeline not in LOSSES:
-            known = ", ".join(LOSSES)
-            raise RecordError(
-                f"{folder} is a run of {pipeline}: only {known} have curves of a loss"
-            )
-        return LOSSES[pipeline]
-    raise RecordError("none of these runs is finished: give folders like runs/pretrain/*")
+    return LOSSES[pipeline]
 
 
-def read_curves(runs: Runs, metric: str) -> dict[tuple[str, str], Curve]:
-    """Return (study, run) → curve.
+def read_curves(runs: Runs, metric: str) -> pd.DataFrame:
+    """Return one row a run and evaluation, by run and step.
+
+    Returns:
+        study, run, folder, name (see `named`), position, seed, step, value, and the samples and tokens
+        that were read until the step, NaN where no line of it says so.
 
     Raises:
         RecordError: a run has no such metric; says which it has.
     """
-    wanted = runs.metrics[runs.metrics.run.isin(set(runs.runs.run))]
-    groups = dict(list(wanted.groupby(["study", "run"])))
-    found = {}
-    for key, folder in runs.runs.folder.items():
-        rows = groups.get(key, wanted[:0])
-        own = rows[rows.metric == metric]
-        if own.empty:
-            known = ", ".join(sorted(set(rows.metric)))
-            raise RecordError(f"{folder} has no {metric}: choose one of {known}")
-        noted = rows[rows.samples.notna() & rows.tokens.notna()].drop_duplicates(
-            "step", keep="last"
-        )
-        amounts = zip(noted.samples.astype(int), noted.tokens.astype(int), strict=True)
-        found[key] = Curve(
-            dict(zip(own.step.tolist(), own.value.tolist(), strict=True)),
-            dict(zip(noted.step.tolist(), amounts, strict=True)),
-        )
-    return found
+    rows, keys = named(runs.runs), ["study", "run"]
+    logged = runs.metrics[runs.metrics.run.isin(set(rows.run))]
+    read = logged.groupby([*keys, "step"], as_index=False)[["samples", "tokens"]].last()
+    found = logged.loc[logged.metric == metric, [*keys, "step", "value"]]
+    found = found.drop_duplicates([*keys, "step"], keep="last").merge(read, "left")
+    about = rows[[*keys, "folder", "name", "position", "seed"]].reset_index(drop=True)
+    for key, folder in rows.folder[~rows.index.isin(found.set_index(keys).index)].items():
+        own = logged[(logged.study == key[0]) & (logged.run == key[1])]
+        known = ", ".join(sorted(set(own.metric)))
+        raise RecordError(f"{folder} has no {metric}: choose one of {known}")
+    return about.merge(found).astype({"seed": int})
 
 
-def steps_to(points: Mapping[int, float], target: float) -> float | None:
-    """Return the steps after which a metric first is at most `target`, or None.
+def curve_tables(
+    runs: Runs, metric: str, baseline: str | None = None, *, each_run: bool = False
+) -> list[Table]:
+    """Return values at equal steps and steps to equal losses, of comparable runs in tables of their own.
 
-    Between two evaluations the curve is taken as a straight line.
+    A loss depends on the vocabulary and on the validation text, so runs share a table only where the
+    fingerprint of the prepared data and the settings of validation are the same.
+
+    Args:
+        runs: finished or not; what did not end is told of.
+        metric: of those that are not `FALLING` there is no table of steps.
+        baseline: the configuration compared with the others, or a part of its name; None: the first.
+        each_run: each run stands alone; else runs that differ in the seed are one configuration, and
+            differences from the baseline are tested.
+
+    Raises:
+        RecordError: two runs of one configuration and seed; no run that ended, or no step at which all
+            were evaluated.
+    """
+    rows = runs.runs
+    told = [
+        f"Left out: {run['run']}: {run['reason']}."
+        for run in rows[~rows.status.isin(ENDED)].to_dict("records")
+    ]
+    told += [
+        f"Counted, though {run['status']}: {run['run']}."
+        for run in rows[rows.status == "degenerate"].to_dict("records")
+    ]
+    rows = rows[rows.status.isin(ENDED)]
+    if rows.empty:
+        raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
+    groups = [group for _, group in rows.groupby(rows.apply(_validated_on, axis=1), sort=False)]
+    tables = []
+    for number, group in enumerate(groups, 1):
+        about = ""
+        if len(groups) > 1:
+            about = f" (validation set {number} of {len(groups)}: {_data_of(group.iloc[0])})"
+        if each_run:
+            labels = group.label + ", seed " + group.seed.astype(str)
+            if labels.duplicated().any():  # they differ in something else: the id tells them apart
+                labels = group.run
+            group = group.assign(label=labels, configuration=group.run)
+        tables += _tables(runs._replace(runs=group), metric, baseline, about, told, each_run)
+    return tables
+
+
+def _tables(
+    runs: Runs, metric: str, baseline: str | None, about: str, told: Sequence[str], each_run: bool
+) -> list[Table]:
+    frame = read_curves(runs, metric)
+    base = find_baseline(frame.name, baseline)
+    frame = frame.sort_values("name", key=lambda names: names != base, kind="stable")
+    check_seeds(frame, "name", "step")
+    steps = frame.groupby("step").run.count()
+    common = [int(step) for step in steps.index[steps == len(runs.runs)]]
+    if not common:
+        raise RecordError("there is no step at which all these runs were evaluated")
+    at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
+    read = LOSSES[loss].read if (loss := runs.runs.pipeline.iloc[0]) in LOSSES else "tokens"
+    header, *lines = mean_lines(at, "step", "name", 3)
+    if each_run:
+        lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
+    values = [["steps", "sequences", read, *header[1:]]]
+    values += [[f"{step:,}", *_amounts(at[at.step == step]), *cells] for step, *cells in lines]
+    counted = told or [f"All {len(runs.runs)} runs ended, and are counted."]
+    notes = [*counted, "Mean ± standard deviation over seeds (and how many they are)."]
+    one_each = {
+        name: settings_of(run)
+        for name, run in zip(named(runs.runs).name, runs.runs.to_dict("records"), strict=True)
+    }
+    keys = differing_keys(one_each.values())
+    if len(one_each) > 1:
+        notes.append(f"All that the configurations differ in: {', '.join(keys)}.")
+    tables = [Table(f"{metric} at equal steps{about}", values, text_columns=0, notes=notes)]
+    if len(header) == 2:
+        return tables
+    curves: dict[str, Seeds] = {name: {} for name in header[1:]}
+    for (name, seed), part in frame.groupby(["name", "seed"], sort=False):
+        curves[name][seed] = dict(zip(part.step, part.value, strict=True))
+    if not each_run:
+        shared = "The text, order and masks are the same. "
+        if any(not key.startswith("model.") for key in keys):
+            shared = "Not the model alone differs, so text, order and masks may as well. "
+        quarters = at[at.step.isin(_quarters(common))]
+        title = f"{metric}: paired differences from {base}{about}"
+        tables.append(paired_table(quarters, base, "step", title, 3, note=shared))
+    if any(word in metric for word in FALLING) and each_run:
+        tables.append(_all_steps_to(curves, f"Steps to {metric} of the others' ends{about}"))
+    elif any(word in metric for word in FALLING):
+        tables.append(_ratios(curves, frame, base, metric + about, read))
+    return tables
+
+
+def _validated_on(run: Mapping[str, Any]) -> str:
+    """Return what must be equal for the validation losses of two runs to be comparable."""
+    prefixes = tuple(f"{key}." for key in VALIDATION)
+    settings = [(k, v) for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)]
+    return f"{run['environment'].get('data')} {settings}"
+
+
+def _data_of(run: Mapping[str, Any]) -> str:
+    """Return the data, vocabulary and length that a run validates on, in words."""
+    found = {name: run["config"].get(key) for name, key in DATA.items()}
+    shown = [f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in found.items() if v]
+    return ", ".join([*shown, f"fingerprint {str(run['environment'].get('data'))[:8]}"])
+
+
+def _amounts(rows: pd.DataFrame) -> list[str]:
+    """Return samples and tokens that runs had read after a step; a mean where they differ a little.
+
+    They do where one run had the text's last block, which is not full, and another had not yet.
+    """
+    shown = []
+    for amounts in (rows.samples, rows.tokens):
+        low, high = amounts.min(), amounts.max()
+        about = "" if low == high else "≈ "
+        known = not amounts.isna().any() and high <= 1.01 * low
+        shown.append(f"{about}{amounts.mean():,.0f}" if known else "")
+    return shown
+
+
+# --- steps to a loss -----------------------------------------------------------------------------
+
+
+def reach(points: Mapping[int, float], target: float) -> Interval:
+    """Return the steps until a metric first is at most `target`, as far as evaluations tell.
+
+    Between two evaluations the curve is a straight line: both ends are then the same. A run that is
+    there at its first evaluation was there at some step before; one that is never there would be after
+    its last step, if at all.
     """
     before: tuple[int, float] | None = None
     for step, value in sorted(points.items()):
@@ -120,348 +222,96 @@ def steps_to(points: Mapping[int, float], target: float) -> float | None:
             continue
         if value <= target:
             if before is None:
-                return float(step)
+                return Interval(0.0, float(step))
             then, higher = before
-            return then + (step - then) * (higher - target) / (higher - value)
+            found = then + (step - then) * (higher - target) / (higher - value)
+            return Interval(found, found)
         before = (step, value)
-    return None
+    return Interval(float(max(points)), math.inf)
 
 
-# --- runs side by side ---------------------------------------------------------------------------
+def _mean_reach(seeds: Sequence[Mapping[int, float]], target: float) -> Interval:
+    found = [reach(points, target) for points in seeds]
+    return Interval(fmean(one.low for one in found), fmean(one.high for one in found))
 
 
-def compare_runs(runs: Runs, metric: str) -> str:
-    """Return the comparison of finished runs, in separate tables where losses are not comparable.
-
-    A loss depends on the vocabulary and on the validation text, so runs share a table only where the
-    fingerprint of the prepared data and the settings of validation are the same. A run that failed is
-    listed with the reason and left out.
-
-    Raises:
-        RecordError: a run has no such metric, or no run is left.
-    """
-    rows = runs.runs
-    failed = []
-    for run in rows[rows.status == "failed"].to_dict("records"):
-        how = "diverged" if run["reason"].startswith("Diverged: ") else "failed"
-        told = escaped(run["reason"].removeprefix("Diverged: "))
-        failed.append(f"- {code(run['run'])} {how}: {told}")
-    rows = rows[rows.status != "failed"]
-    if rows.empty and failed:
-        raise RecordError("all of these runs failed: " + "; ".join(line[2:] for line in failed))
-    if rows.empty:
-        raise RecordError("none of these runs is finished: give folders like runs/pretrain/*")
-    groups = [group for _, group in rows.groupby(rows.apply(_validated_on, axis=1), sort=False)]
-    parts = []
-    if len(groups) > 1:
-        parts.append(
-            f"Runs on {len(groups)} different validation sets: a loss depends on the vocabulary and "
-            "the validation text, so losses are compared within a table only."
-        )
-    for number, group in enumerate(groups, start=1):
-        if len(groups) > 1:
-            parts.append(f"### {number} of {len(groups)}: {_data_of(group.iloc[0])}")
-        parts.append(_side_by_side(runs._replace(runs=group), metric))
-    if failed:
-        parts.append("\n".join(["**Left out**", "", *failed]))
-    return "\n\n".join(parts)
-
-
-def _validated_on(run: Mapping[str, Any]) -> str:
-    """Return what must be equal for the validation losses of two runs to be comparable."""
-    settings = [
-        (key, value)
-        for key, value in sorted(run["config"].items())
-        if any(f"{key}.".startswith(f"{wanted}.") for wanted in VALIDATION)
-    ]
-    return f"{run['environment'].get('data')} {settings}"
-
-
-def _data_of(run: Mapping[str, Any]) -> str:
-    """Return the data, vocabulary and length that a run validates on, in words."""
-    words = {
-        "data": "data.kind",
-        "vocabulary": "data.tokenizer.vocab_size",
-        "sequence length": "training.sequence_length",
-    }
-    found = {name: run["config"].get(key) for name, key in words.items()}
-    shown = [
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
-        for name, value in found.items()
-        if value is not None
-    ]
-    return escaped(", ".join([*shown, f"fingerprint {str(run['environment'].get('data'))[:8]}"]))
-
-
-def _side_by_side(runs: Runs, metric: str) -> str:
-    """Return two Markdown tables: the metric at equal steps, and the steps to equal values.
-
-    The values are the last ones of every run: the steps after which each run is as good as another one
-    is at its end.
-    """
-    curves = list(read_curves(runs, metric).values())
-    names = [f"{run_label(run)}, seed {run['seed']}" for run in runs.runs.to_dict("records")]
-    if len(set(names)) < len(names):  # they differ in something else: the id tells them apart
-        names = list(runs.runs.run)
-    at_steps = [["updates", "sequences", _read_by(metric), *names]]
-    for step in sorted(set.intersection(*(set(curve.points) for curve in curves))):
-        values = [_loss(curve.points[step]) for curve in curves]
-        at_steps.append([f"{step:,}", *amounts_read(curves, step), *values])
-    to_values = [["value", "which is the end of", *names]]
-    for curve, name in zip(curves, names, strict=True):
-        last = curve.points[max(curve.points)]
-        reached = [steps_to(other.points, last) for other in curves]
-        cells = [f"{r:,.0f}" if r is not None else "not reached" for r in reached]
-        to_values.append([_loss(last), name, *cells])
-    metric = escaped(metric)
-    return (
-        f"**{metric}** at equal updates\n\n{markdown(at_steps, text_columns=0)}\n\n"
-        f"**Updates until {metric} is at most …**\n\n{markdown(to_values, text_columns=0)}"
+def _all_steps_to(curves: Mapping[str, Seeds], title: str) -> Table:
+    """Return one line a configuration: after how many steps each one is where it is at its end."""
+    lines = [["end of", "loss", *curves]]
+    for name, seeds in curves.items():
+        loss = fmean(points[max(points)] for points in seeds.values())
+        found = [_mean_reach([*one.values()], loss) for one in curves.values()]
+        texts = ["–" if math.isnan(loss) else _bounds(one, "{:,.0f}") for one in found]
+        lines.append([name, "NaN" if math.isnan(loss) else f"{loss:.3f}", *texts])
+    note = (
+        "Between two evaluations a curve is a straight line; the loss is the mean over seeds, the steps "
+        "are the mean of those of the seeds. ≤: some were there at the first evaluation; >: some are not "
+        "there at their end."
     )
+    return Table(title, lines, notes=[note])
 
 
-def amounts_read(curves: Sequence[Curve], step: int) -> list[str]:
-    """Return sequences and tokens that runs had read after a step; a mean where they differ a little.
-
-    They do where one run had the text's last block, which is not full, and another had not yet.
-    """
-    reads = [curve.read[step] for curve in curves if step in curve.read]
-    if len(reads) < len(curves):
-        return ["", ""]
-    shown = []
-    for amounts in zip(*reads, strict=True):
-        low, high = min(amounts), max(amounts)
-        about = "" if low == high else "≈ "
-        shown.append("" if high > 1.01 * low else f"{about}{fmean(amounts):,.0f}")
-    return shown
-
-
-def _loss(value: float) -> str:
-    return "NaN" if math.isnan(value) else f"{value:.3f}"
-
-
-def _read_by(metric: str) -> str:
-    """Return what the models read whose metric this is: tokens, or bytes."""
-    return next((loss.read for loss in LOSSES.values() if loss.metric == metric), "tokens")
-
-
-# --- configurations over seeds -------------------------------------------------------------------
-
-
-class Reach(NamedTuple):
-    """The steps to a loss, as far as evaluations tell: equal ends where they tell it."""
-
-    low: float
-    high: float
-
-
-def convergence_tables(
-    runs: Runs, metric: str = "valid/mlm_loss", baseline: str | None = None
-) -> list[Table]:
-    """Return tables of a study: values, paired differences, steps to equal losses, what is left out.
-
-    Args:
-        runs: finished or not.
-        metric: of those that are not `FALLING` there is no table of steps.
-        baseline: the configuration compared with the others, or a part of its name; None: that of the
-            first run.
-
-    Raises:
-        RecordError: two runs of one configuration and seed; runs on different text; no run that ended,
-            or no step at which all were evaluated.
-    """
-    rows, unread = _ended(runs.runs)
-    names = configuration_names(rows)
-    groups = baseline_first(configurations(rows, names), baseline)
-    read = read_curves(runs._replace(runs=rows), metric)
-    curves: Curves = {
-        name: {seed: read[key] for key, seed in group.seed.items()}
-        for name, group in groups.items()
-    }
-    told = [[run, names.get(key, "–"), why] for run, key, why in unread]
-    for run in rows[rows.status != "done"].to_dict("records"):
-        told.append([run["run"], names[run["configuration"]], f"counted, though {run['status']}"])
-    for key in rows.configuration.unique():
-        lacking = sorted(set(rows.seed) - curves[names[key]].keys())
-        if lacking:
-            told.append(["–", names[key], f"has no seed {', '.join(map(str, lacking))}"])
-    steps = _common_steps(curve for seeds in curves.values() for curve in seeds.values())
-    if not steps:
-        raise RecordError("there is no update at which all these runs were evaluated")
-    settings = [
-        {k: str(v) for k, v in settings_of(group.iloc[0]).items()} for group in groups.values()
-    ]
-    keys = {key for one in settings for key in one}
-    differing = sorted(key for key in keys if len({one.get(key) for one in settings}) > 1)
-    tables = [_values(curves, metric, steps, differing, counted=not told)]
-    if len(curves) > 1:
-        tables.append(_differences(curves, metric, steps, differing))
-        if any(word in metric for word in FALLING):
-            tables.append(_steps_to_losses(curves, metric))
-    if told:
-        lines = [["run", "configuration", "what of it"], *told]
-        tables.append(Table("Runs left out, or counted though not sound", lines, text_columns=3))
-    return tables
-
-
-def _ended(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]]]:
-    """Return the runs that ended, and (run, configuration, why) of those that are left out.
-
-    Raises:
-        RecordError: no run ended, or they read different text.
-    """
-    unread = []
-    for run in runs[~runs.status.isin(ENDED)].to_dict("records"):
-        if run["status"] == "failed":
-            why = f"left out: failed ({run['reason']})"
-            unread.append([run["run"], run["configuration"], why])
-        else:
-            unread.append([run["run"], "", "left out: no summary.json, so it did not end"])
-    runs = runs[runs.status.isin(ENDED)]
-    if runs.empty:
-        raise RecordError("none of these runs ended: give folders like runs/pretrain/*")
-    texts = {
-        environment["data"]: folder
-        for folder, environment in zip(runs.folder[::-1], runs.environment[::-1], strict=True)
-        if "data" in environment
-    }
-    if len(texts) > 1:
-        (other_text, two), (text, one), *_ = texts.items()
-        raise RecordError(
-            f"{one} and {two} read other data (fingerprints {text[:8]} and {other_text[:8]}): losses "
-            "on them cannot be compared"
-        )
-    return runs, unread
-
-
-def reach(points: Mapping[int, float], target: float) -> Reach:
-    """Return the steps until the metric first is at most `target`; see `steps_to`.
-
-    A run that is there at its first evaluation was there at some step before; one that is never there
-    would be after its last step, if at all.
-    """
-    found = steps_to(points, target)
-    if found is None:
-        return Reach(float(max(points)), math.inf)
-    first = min(step for step, value in points.items() if not math.isnan(value))
-    return Reach(0.0 if found <= first else found, found)
-
-
-def _common_steps(curves: Iterable[Curve]) -> list[int]:
-    """Return the steps at which all runs were evaluated."""
-    return sorted(set.intersection(*(set(curve.points) for curve in curves)))
-
-
-def _at(seeds: Mapping[int, Curve], step: int) -> dict[int, float]:
-    """Return seed → value after a step."""
-    return {seed: curve.points[step] for seed, curve in seeds.items()}
-
-
-def _values(
-    curves: Curves, metric: str, steps: list[int], differing: list[str], *, counted: bool
+def _ratios(
+    curves: Mapping[str, Seeds], frame: pd.DataFrame, base: str, metric: str, read: str
 ) -> Table:
-    every = [curve for seeds in curves.values() for curve in seeds.values()]
-    lines = [["updates", "sequences", _read_by(metric), *curves]]
-    for step in steps:
-        cells = [mean_text([*_at(seeds, step).values()], 3) for seeds in curves.values()]
-        lines.append([f"{step:,}", *amounts_read(every, step), *cells])
-    notes = ["Mean ± standard deviation over seeds (and how many they are)."]
-    if len(curves) > 1:
-        notes.append(f"All that the configurations differ in: {', '.join(differing)}.")
-    if counted:
-        notes.append(f"All {len(every)} runs ended, and are counted.")
-    return Table(f"{metric} at equal updates", lines, text_columns=0, notes=notes)
-
-
-def _differences(curves: Curves, metric: str, steps: list[int], differing: list[str]) -> Table:
-    base, *others = curves
-    lines = [["configuration", "updates", *T_TEST]]
-    most = 0
-    for step in _quarters(steps):
-        found = compared((_at(curves[name], step), _at(curves[base], step)) for name in others)
-        for name, one in zip(others, found, strict=True):
-            cells = [*["–"] * 5, "0"] if one is None else t_test_cells(one, 3)
-            most = max(most, one.n if one else 0)
-            lines.append([name, f"{step:,}", *cells])
-    shared = "the same text, order and masks"
-    if any(not key.startswith("model.") for key in differing):
-        shared = "not the model alone differs, so text, order and masks may as well"
-    notes = [
-        f"Mean ± standard deviation of the configuration minus {base}, seed by seed: {shared}. p-values "
-        "are two-sided; Holm's is the t test's for all configurations of that update. The t interval and "
-        "test assume normal differences, which few seeds cannot show.",
-        sign_flip_limit(most),
-    ]
-    return Table(f"{metric}: paired differences from {base}", lines, notes=notes)
-
-
-def _steps_to_losses(curves: Curves, metric: str) -> Table:
-    base, *others = curves
-    numbers = ["updates", "sequences", _read_by(metric), "ratio", "95 % (bootstrap)", "not reached"]
+    """Return when the baseline is where the others are at each quarter, and when they are at its end."""
+    numbers = ["steps", "sequences", read, "ratio", "95 % (bootstrap)", "not reached"]
     lines = [["configuration", "is at the loss of", "after", "loss", *numbers]]
-
-    def quarters(name: str) -> list[int]:
-        return _quarters(_common_steps(curves[name].values()))
-
-    for other in others:
-        lines += [_reaching(curves, base, other, step) for step in quarters(other)]
-    for other in others:
-        lines += [_reaching(curves, other, base, step) for step in quarters(base)[-1:]]
-    seeds = max((len(curves[base].keys() & curves[other].keys()) for other in others), default=0)
+    others = [name for name in curves if name != base]
+    quarters = {
+        name: _quarters(sorted(set.intersection(*map(set, seeds.values()))))
+        for name, seeds in curves.items()
+    }
+    pairs = [(base, other, step) for other in others for step in quarters[other]]
+    pairs += [(other, base, quarters[base][-1]) for other in others]
+    for name, other, step in pairs:
+        own = frame[frame.name == name].sort_values("seed", kind="stable").drop_duplicates("step")
+        own = own.set_index("step")[["samples", "tokens"]].dropna()
+        lines.append([name, other, f"{step:,}", *_ratio(curves[name], curves[other], step, own)])
+    seeds = max(len(curves[base].keys() & curves[other].keys()) for other in others)
     notes = [
-        "Updates until the metric first is at most the loss, the other configuration's mean after so many "
-        "updates; between two evaluations the curve is a straight line. Ratio: of the updates to those of "
-        "the other configuration; below 1 is faster. ≤: some seeds were there at the first evaluation.",
+        "Steps until the metric first is at most the loss, the other configuration's mean after so many "
+        "steps. Ratio: of the steps to those of the other configuration; below 1 is faster. ≤: some seeds "
+        "were there at the first evaluation.",
         "A run that never gets there counts as still under way at its end: the mean is then a lower "
         "bound (>), and the interval has no upper end (≥).",
         "The interval is the percentile bootstrap of the ratio over seeds, drawn for both configurations "
         "together, so that the loss moves with them. " + bootstrap_limit(seeds),
     ]
-    return Table(f"Updates until {metric} is that of another configuration", lines, 2, notes)
+    return Table(f"Steps until {metric} is that of another configuration", lines, 2, notes)
 
 
-def _reaching(curves: Curves, name: str, other: str, step: int) -> list[str]:
-    """Return the line that says when a configuration is where another one is after a step."""
-    ours = curves[name]
-    seeds = [seed for seed in ours if seed in curves[other]]
-    start = [name, other, f"{step:,}"]
-    losses = np.array([curves[other][seed].points[step] for seed in seeds])
-    if not seeds or np.isnan(losses).any():
-        return [*start, "NaN" if seeds else "–", *["–"] * 6]
-    loss = fmean(losses)
-    found = [reach(ours[seed].points, loss) for seed in seeds]
-    mean = Reach(fmean(each.low for each in found), fmean(each.high for each in found))
+def _ratio(ours: Seeds, theirs: Seeds, step: int, read: pd.DataFrame) -> list[str]:
+    """Return the cells that say when a configuration is where another one is after a step."""
+    common = [seed for seed in ours if seed in theirs]
+    losses = np.array([theirs[seed][step] for seed in common])
+    if not common or np.isnan(losses).any():
+        return ["NaN" if common else "–", *["–"] * 6]
+    points = [ours[seed] for seed in common]
 
     def ratio(end: int) -> Callable[[NDArray[np.intp]], float]:
-        def of(draw: NDArray[np.intp]) -> float:
-            target = fmean(losses[draw])
-            return fmean(reach(ours[seeds[i]].points, target)[end] for i in draw) / step
+        return lambda draw: _mean_reach([points[i] for i in draw], fmean(losses[draw]))[end] / step
 
-        return of
+    def amount(steps: float, column: str) -> float:
+        """Return the sequences or tokens of so many steps, NaN where no run noted them."""
+        if math.isinf(steps) or read.empty:
+            return math.nan if read.empty else steps
+        return float(np.interp(steps, [0, *read.index], [0, *read[column]]))
 
-    def amount(steps: float, part: int) -> float:
-        """Return the sequences (part 0) or tokens (1) of so many steps, NaN where no run noted them."""
-        read = next(iter(ours.values())).read
-        if math.isinf(steps) or not read:
-            return steps if read else math.nan
-        known = sorted(read)
-        return float(np.interp(steps, [0, *known], [0, *(read[step][part] for step in known)]))
-
-    lows, highs = (bootstrap_interval(len(seeds), ratio(end)) for end in (0, 1))
-    interval = Interval(lows.low, highs.high) if lows and highs else None
-    never = sum(math.isinf(each.high) for each in found)
+    mean = _mean_reach(points, fmean(losses))
+    amounts = [Interval(*(amount(end, one) for end in mean)) for one in ("samples", "tokens")]
+    lows, highs = (bootstrap_interval(len(common), ratio(end)) for end in (0, 1))
+    never = sum(math.isinf(reach(one, fmean(losses)).high) for one in points)
     return [
-        *start,
-        f"{loss:.3f}",
-        _bounds(mean, "{:,.0f}"),
-        *(_bounds(Reach(*(amount(end, part) for end in mean)), "{:,.0f}") for part in (0, 1)),
-        _bounds(Reach(mean.low / step, mean.high / step), "{:.2f}"),
-        _open(interval),
-        f"{never} of {len(seeds)}",
+        f"{fmean(losses):.3f}",
+        *(_bounds(one, "{:,.0f}") for one in (mean, *amounts)),
+        _bounds(Interval(mean.low / step, mean.high / step), "{:.2f}"),
+        _open(Interval(lows.low, highs.high)) if lows and highs else "–",
+        f"{never} of {len(common)}",
     ]
 
 
-def _bounds(mean: Reach, form: str) -> str:
+def _bounds(mean: Interval, form: str) -> str:
     """Return a mean of which maybe only bounds are known."""
     low, high = (form.format(end) for end in mean)
     if math.isnan(mean.low):
@@ -471,10 +321,8 @@ def _bounds(mean: Reach, form: str) -> str:
     return low if mean.low == mean.high else f"≤ {high}"
 
 
-def _open(interval: Interval | None) -> str:
+def _open(interval: Interval) -> str:
     """Return a bootstrap interval of ratios, one-sided where an end is open."""
-    if interval is None:
-        return "–"
     low, high = f"{interval.low:.2f}", f"{interval.high:.2f}"
     if math.isinf(interval.high):
         return f"≥ {low}"
@@ -493,94 +341,76 @@ def _quarters(steps: Sequence[int]) -> list[int]:
 # --- language models: the loss by position -------------------------------------------------------
 
 
-class Positions(NamedTuple):
-    """The losses of a configuration's seeds at several lengths, from their positions.json."""
+def read_positions(runs: Runs) -> pd.DataFrame:
+    """Return one row a run, length and range of tokens seen, of the ended runs with a positions.json.
 
-    position: str
-    text: str
-    trained: int
-    """The length of the training; what is read beyond it is beyond the paper."""
-    losses: dict[int, list[float]]
-    """Length → loss of each seed."""
-    seen: dict[int, dict[tuple[int, int], list[float]]]
-    """Length → from-to tokens seen → loss there of each seed."""
-    left_out: list[str]
-    """Why a length was not read."""
-    seeds: int
-
-
-def read_positions(runs: Runs, baseline: str | None = None) -> dict[str, Positions]:
-    """Return the configurations whose runs have a positions.json, the baseline first.
+    Returns:
+        name, position, seed, text, trained (the length of the training; what is read beyond it is beyond
+        the paper), length, first and last (tokens seen; 0: the mean over the length), loss, and reason:
+        why a length was not read, where it was not.
 
     Raises:
-        RecordError: see `convergence_tables`; a positions.json is damaged.
+        RecordError: a positions.json is damaged.
     """
-    rows = runs.runs.loc[[POSITIONS in files for files in runs.runs.files]]
-    if rows.empty:
-        return {}
-    rows, _ = _ended(rows)
-    found = {}
-    groups = configurations(rows, configuration_names(rows))
-    for name, group in baseline_first(groups, baseline).items():
-        files = [files[POSITIONS] for files in group.files]
-        one = Positions(group.position.iloc[0], "", 0, {}, {}, [], len(files))
-        for folder, file in zip(group.folder, files, strict=True):
-            try:
-                one = one._replace(text=file["text"], trained=int(file["trained_length"]))
-                for each in file["lengths"]:
-                    one.losses.setdefault(each["length"], []).append(float(each["loss"]))
-                    seen = one.seen.setdefault(each["length"], {})
-                    for row in each["rows"]:
-                        first, last = row["seen"]
-                        seen.setdefault((first, last), []).append(float(row["loss"]))
-                one.left_out.extend(one_line(each["reason"]) for each in file["left_out"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise RecordError(
-                    f"{folder}/{POSITIONS} is not what a run wrote: {error}"
-                ) from error
-        found[name] = one
-    return found
+    found = []
+    rows = runs.runs[runs.runs.status.isin(ENDED)]
+    for run in named(rows.loc[[POSITIONS in files for files in rows.files]]).to_dict("records"):
+        file, about = (
+            run["files"][POSITIONS],
+            {key: run[key] for key in ("name", "position", "seed")},
+        )
+        try:
+            about |= {"text": one_line(file["text"]), "trained": int(file["trained_length"])}
+            for one in file["lengths"]:
+                whole = {"seen": [0, 0], "loss": one["loss"]}
+                for row in (whole, *one["rows"]):
+                    first, last = row["seen"]
+                    place = {"length": one["length"], "first": first, "last": last}
+                    found.append(about | place | {"value": float(row["loss"])})
+            for one in file["left_out"]:
+                found.append(about | {"length": one["length"], "reason": one_line(one["reason"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(
+                f"{run['folder']}/{POSITIONS} is not what a run wrote: {error}"
+            ) from error
+    columns = ["name", "position", "seed", "text", "trained", "length", "first", "last", "value"]
+    return pd.DataFrame(found, columns=[*columns, "reason"])
 
 
 def position_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
-    """Return the loss by length, where more than the trained one was read, and by tokens seen."""
-    found = read_positions(runs, baseline)
+    """Return the loss by tokens seen, and by length where more than the trained one was read."""
+    frame = read_positions(runs)
+    if frame.empty:
+        return []
+    base, read = find_baseline(frame.name, baseline), loss_of(runs.runs).read
+    frame = frame.sort_values("name", key=lambda names: names != base, kind="stable")
     tables = []
-    for trained in dict.fromkeys(one.trained for one in found.values()):
-        alike = {name: one for name, one in found.items() if one.trained == trained}
-        tables.append(_by_seen(alike, trained, loss_of(runs.runs).read))
-        lengths = sorted({length for one in alike.values() for length in one.losses})
-        if lengths != [trained]:
-            tables.append(_by_length(alike, trained, lengths))
+    for trained, every in frame.groupby("trained", sort=False):
+        part = every[every.reason.isna()].astype({"first": int, "last": int})
+        seen = part[(part.length == trained) & (part["last"] > 0)].sort_values(
+            ["first", "last"], kind="stable"
+        )
+        spans = zip(seen["first"], seen["last"], strict=True)
+        seen = seen.assign(span=[f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in spans])
+        header, *lines = mean_lines(seen, "span", "name", 3, "–")
+        note = (
+            f"Loss in nats of {part.text.iloc[0]}, read in blocks of {trained:,}, as trained: the mean over "
+            f"the {read} that are predicted from so many. Mean ± standard deviation over seeds (n)."
+        )
+        lines = [[f"{read} seen", *header[1:]], *lines]
+        tables.append(Table(f"Loss by how many {read} are seen", lines, notes=[note]))
+        whole = part[part["last"] == 0].sort_values("length", kind="stable")
+        if [*whole.length.unique()] != [trained]:
+            lengths = [f"{n:,}{' (trained)' if n == trained else ''}" for n in whole.length]
+            notes = [
+                "Beyond the paper: the same tokens predicted in longer blocks, without more training; "
+                "loss in nats, mean ± standard deviation over seeds (n)."
+            ]
+            missing = every[every.reason.notna()].drop_duplicates(["name", "reason"])
+            notes += [
+                f"–: {row.name_}: {row.reason}."
+                for row in missing.rename(columns={"name": "name_"}).itertuples()
+            ]
+            lines = mean_lines(whole.assign(length=lengths), "length", "name", 3, "–")
+            tables.append(Table("Loss beyond the trained length", lines, notes=notes))
     return tables
-
-
-def _by_seen(found: dict[str, Positions], trained: int, read: str) -> Table:
-    rows = [one.seen.get(trained, {}) for one in found.values()]
-    lines = [[f"{read} seen", *found]]
-    for first, last in sorted({place for row in rows for place in row}):
-        span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
-        lines.append([span, *(_mean_or_dash(row.get((first, last), [])) for row in rows)])
-    note = (
-        f"Loss in nats of {one_line(next(iter(found.values())).text)}, read in blocks of {trained:,}, as "
-        f"trained: the mean over the {read} that are predicted from so many. Mean ± standard deviation "
-        "over seeds (n)."
-    )
-    return Table(f"Loss by how many {read} are seen", lines, notes=[note])
-
-
-def _by_length(found: dict[str, Positions], trained: int, lengths: Sequence[int]) -> Table:
-    lines = [["length", *found]]
-    for length in lengths:
-        cells = [_mean_or_dash(one.losses.get(length, [])) for one in found.values()]
-        lines.append([f"{length:,}{' (trained)' if length == trained else ''}", *cells])
-    notes = [
-        "Beyond the paper: the same tokens predicted in longer blocks, without more training; loss in "
-        "nats, mean ± standard deviation over seeds (n)."
-    ]
-    reasons = {f"–: {name}: {reason}." for name, one in found.items() for reason in one.left_out}
-    return Table("Loss beyond the trained length", lines, notes=[*notes, *sorted(reasons)])
-
-
-def _mean_or_dash(values: list[float]) -> str:
-    return mean_text(values, 3) if values else "–"

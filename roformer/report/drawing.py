@@ -1,22 +1,21 @@
-"""One style for all figures, and a file that is written only when what it shows has changed."""
+"""Two kinds of figures, curves and scores, in one style; a file is written only when its data changed."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import statistics
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
+import matplotlib.style
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
@@ -32,16 +31,15 @@ COLOURS = {
     "alibi": "#56B4E9",
 }
 """Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision."""
-SPARE = ("#882255", "#999933", "#332288")
-"""Colours of Tol's palette, for encodings that the table does not have."""
+SPARE = ("#882255", "#999933", "#332288", "#44AA99", "#AA4499")
+"""Colours of Tol's palette, for what the table does not have."""
 NEUTRAL = "#333333"
 DASHES = ("-", "--", "-.", (0, (1, 1)))
-HATCHES = ("", "///", "...", "xxx")
 MARKERS = "osD^"
-"""Line styles of configurations of one encoding, in this order."""
+"""Looks of configurations of one encoding, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
-"""Caption of `curves_of_seeds`."""
-DRAWN = 1
+"""Caption of `draw_curves`."""
+DRAWN = 2
 """Raised when the drawing itself changes, so that files of unchanged data are drawn again."""
 DIGEST = "Data-SHA256"
 """Key of the PNG text that holds the fingerprint of what is drawn."""
@@ -55,6 +53,7 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "lines.linewidth": 1.8,
+    "lines.markersize": 4.0,
     "legend.frameon": False,
     "figure.dpi": 150.0,
     "savefig.dpi": 150.0,
@@ -69,9 +68,161 @@ class Look(NamedTuple):
     """The look of a configuration in all figures."""
 
     colour: str
-    dash: Any
-    hatch: str
-    marker: str
+    dash: Any = "-"
+    marker: str = "o"
+
+
+class Panel(NamedTuple):
+    """The axes of a figure of curves."""
+
+    xlabel: str = ""
+    ylabel: str = ""
+    title: str = ""
+    log: str = ""
+    """Which axes are logarithmic: "", "x", "y" or "xy"."""
+    ticks: Sequence[float] = ()
+    """Of the x axis, where they are given."""
+    references: Sequence[tuple[str, float, str]] = ()
+    """Axis, "x" or "y", place and colour of dotted lines."""
+
+
+def draw_curves(
+    output: Path,
+    frame: pd.DataFrame,
+    panels: Sequence[Panel],
+    style: Mapping[str, Look],
+    *,
+    reference: str = "",
+    columns: int = 2,
+    share: bool = False,
+    markers: bool = False,
+    size: tuple[float, float] = (6.2, 3.4),
+) -> None:
+    """Draw curves, and of several seeds their mean and band; see `BAND`.
+
+    Args:
+        output: the PNG file.
+        frame: one row a point: panel (its number), name, seed, x, y. Points that not all seeds have
+            are left out.
+        panels: from left to right, then downwards.
+        style: name → look; names in the order of the legend.
+        reference: what the legend calls the reference lines.
+        columns: panels side by side.
+        share: whether these have one y axis.
+        markers: whether points are marked.
+        size: width and height in inches.
+    """
+    columns = min(columns, len(panels))
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).flatten()
+        for number, axes in enumerate(grid):
+            axes.set_visible(number < len(panels))
+        for number, (panel, axes) in enumerate(zip(panels, grid, strict=False)):
+            if number % columns and share:
+                axes.sharey(grid[number - 1])
+                axes.tick_params(labelleft=False)
+            own = frame[(frame.panel == number) & frame.x.notna()]
+            for name, look in style.items():
+                seeds = own[own.name == name].pivot(index="x", columns="seed", values="y").dropna()
+                line = {"color": look.colour, "linestyle": look.dash}
+                marker = look.marker if markers else ""
+                axes.plot(seeds.index, seeds.mean(axis=1), marker=marker, **line)
+                if len(seeds.columns) > 1:
+                    band = seeds.min(axis=1), seeds.max(axis=1)
+                    axes.fill_between(
+                        seeds.index, *band, color=look.colour, alpha=0.18, linewidth=0
+                    )
+                    axes.plot(seeds, color=look.colour, linewidth=0.5, alpha=0.7)
+            _finish(axes, panel)
+        samples = {
+            name: Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker * markers)
+            for name, look in style.items()
+        }
+        if any(panel.references for panel in panels):
+            samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
+        legend_below(figure, samples)
+
+    draw(output, [frame.to_dict("list"), panels, style, reference, markers], size, paint)
+
+
+def _finish(axes: Any, panel: Panel) -> None:
+    """Set labels, scales and reference lines of axes that are drawn."""
+    axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
+    axes.set_title(panel.title, loc="left")
+    for which in panel.log:
+        log_axis(getattr(axes, f"{which}axis"))
+    if "x" not in panel.log:
+        axes.set_xlim(0, None)
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    if panel.ticks:
+        axes.set_xticks(panel.ticks, [f"{tick:,g}" for tick in panel.ticks], fontsize=8)
+        axes.minorticks_off()
+    for axis, place, colour in panel.references:
+        line = axes.axvline if axis == "x" else axes.axhline
+        line(place, color=colour, linestyle=":", linewidth=1.2)
+
+
+def draw_scores(
+    output: Path,
+    frame: pd.DataFrame,
+    style: Mapping[str, Look],
+    ylabel: str,
+    *,
+    reference: str = "",
+) -> None:
+    """Draw scores by group and configuration: means as lines, seeds as points, spreads as error bars.
+
+    Args:
+        output: the PNG file.
+        frame: one row a seed: group (below the axis), name, value, level (of a reference line of the
+            group, or NaN), low and high (ends of an error bar, or NaN).
+        style: name → look; names in the order of the legend.
+        ylabel: what the scores are.
+        reference: what the legend calls the levels.
+    """
+    groups = list(dict.fromkeys(frame.group))
+    width = 0.8 / len(style)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for (group, name), seeds in frame.groupby(["group", "name"], sort=False):
+            place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
+            look, values = style[name], seeds.value.to_numpy()
+            if seeds.value.isna().any():
+                how: dict[str, Any] = {
+                    "color": look.colour,
+                    "rotation": 90,
+                    "ha": "center",
+                    "va": "bottom",
+                }
+                axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), **how)
+                continue
+            axes.vlines(place, seeds.low.iloc[0], seeds.high.iloc[0], look.colour, linewidth=1.2)
+            if len(values) > 1:
+                ends = place - 0.4 * width, place + 0.4 * width
+                axes.hlines(values.mean(), *ends, look.colour, linewidth=2.4)
+            size = 3.5 if len(values) > 1 else 6
+            points: dict[str, Any] = {"marker": look.marker, "ls": "", "ms": size, "clip_on": False}
+            axes.plot([place] * len(values), values, color=look.colour, **points)
+        for group, level in frame.dropna(subset="level")[["group", "level"]].to_numpy():
+            ends = groups.index(group) - 0.45, groups.index(group) + 0.45
+            axes.hlines(level, *ends, NEUTRAL, linestyle=":", linewidth=1.2)
+        axes.set_xticks(range(len(groups)), [shown(group, 12) for group in groups])
+        axes.set_xlim(-0.5, len(groups) - 0.5)
+        axes.grid(axis="x", visible=False)
+        axes.set_ylabel(ylabel)
+        samples = {
+            name: Line2D([], [], color=look.colour, marker=look.marker, ls="")
+            for name, look in style.items()
+        }
+        if frame.level.notna().any():
+            samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
+        legend_below(figure, samples)
+
+    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
+    draw(output, [frame.to_dict("list"), style, ylabel, reference], size, paint)
 
 
 def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figure], None]) -> bool:
@@ -83,13 +234,11 @@ def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figu
         size: width and height in inches, at 150 dots an inch.
         paint: draws on the empty figure.
     """
-    digest = fingerprint(data)
-    if recorded(path) == digest:
+    digest = hashlib.sha256(json.dumps([DRAWN, data], default=str).encode()).hexdigest()
+    if path.is_file() and recorded(path) == digest:
         return False
     content = io.BytesIO()
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
         # A name may hold signs that the font has not: they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
@@ -98,26 +247,17 @@ def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figu
         figure.savefig(content, format="png", metadata={DIGEST: digest, "Software": None})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(content.getvalue())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    partial.write_bytes(content.getvalue())
+    partial.replace(path)
     return True
 
 
-def fingerprint(data: Any) -> str:
-    """Return the sha256 of plain data, and of the way it is drawn."""
-    return hashlib.sha256(json.dumps([DRAWN, data], sort_keys=True).encode()).hexdigest()
-
-
 def recorded(path: Path) -> str | None:
-    """Return the fingerprint that a figure's file holds, or None where it is no whole figure."""
+    """Return the fingerprint that a figure's file holds; None where it is no figure of ours."""
     try:
         with Image.open(path) as image:
-            image.load()  # a file that is cut short is none
             return image.info.get(DIGEST)
-    except (OSError, SyntaxError, ValueError):
+    except OSError:
         return None
 
 
@@ -129,66 +269,34 @@ def looks(configurations: Mapping[str, str]) -> dict[str, Look]:
     """
     unknown = sorted(set(configurations.values()) - COLOURS.keys())
     colours = COLOURS | {kind: SPARE[i % len(SPARE)] for i, kind in enumerate(unknown)}
-    order = list(colours)
     found: dict[str, Look] = {}
-    drawn: dict[str, int] = {}
-    for name in sorted(configurations, key=lambda name: (order.index(configurations[name]), name)):
-        which = drawn.get(configurations[name], 0) % len(DASHES)
-        drawn[configurations[name]] = which + 1
-        colour = colours[configurations[name]]
-        found[name] = Look(colour, DASHES[which], HATCHES[which], MARKERS[which])
+    for kind, colour in colours.items():
+        names = sorted(name for name, its in configurations.items() if its == kind)
+        for number, name in enumerate(names):
+            which = number % len(DASHES)
+            found[name] = Look(colour, DASHES[which], MARKERS[which])
     return found
 
 
-def shown(name: str, width: int = 34, lines: int = 3) -> str:
-    """Return a name out of a record as it is drawn: one line a `width`, and not more than `lines`.
-
-    The middle is left out of what is longer: names of configurations differ at their ends.
-    """
-    text = one_line(name)
-    longest = width * lines
-    if len(text) > longest:
-        text = f"{text[: longest // 2 - 1]} … {text[-longest // 2 + 2 :]}"
-    return "\n".join(textwrap.wrap(text, width, break_long_words=True)[: lines + 1]) or "?"
+def shown(name: str, width: int = 34) -> str:
+    """Return a name out of a record as it is drawn: in lines of some letters, and not many."""
+    return textwrap.fill(one_line(name), width, max_lines=4, placeholder=" …")
 
 
-def line_of(look: Look) -> Line2D:
-    """Return the sample of a configuration's line, for a legend."""
-    return Line2D([], [], color=look.colour, linestyle=look.dash)
-
-
-def bar_of(look: Look) -> Patch:
-    """Return the sample of a configuration's bar, for a legend."""
-    return Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
-
-
-def legend_below(figure: Figure, samples: Iterable[tuple[Any, str]]) -> None:
+def legend_below(figure: Figure, samples: Mapping[str, Any]) -> None:
     """Put a legend under the axes, with as many columns as the names leave room for."""
-    handles, names = zip(*samples, strict=True)
-    labels = list(map(shown, names))
+    labels = list(map(shown, samples))
     # In letters: 13 of this size are an inch, and a sample with its gaps takes the room of 6.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
     room = figure.get_figwidth() * 13.3
     columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 9}
+    figure.legend([*samples.values()], labels, **place)
 
 
-def log_axis(axis: Any, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+def log_axis(axis: Any) -> None:
     """Make a logarithmic axis whose ticks are plain numbers."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    axis.set_major_locator(LogLocator(subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def curves_of_seeds(
-    axes: Any, places: Sequence[float], seeds: list[list[float]], colour: str, dash: Any
-) -> None:
-    """Draw the mean of curves, and where there are several each of them and their band; see `BAND`."""
-    columns = list(zip(*seeds, strict=True))
-    axes.plot(places, [statistics.fmean(c) for c in columns], color=colour, linestyle=dash)
-    if len(seeds) > 1:
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        axes.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
-        for curve in seeds:
-            axes.plot(places, curve, color=colour, linewidth=0.5, alpha=0.7)

@@ -1,7 +1,9 @@
-"""Pages whose numbers are made from records: prose by hand, what stands between two marks generated.
+"""What recorded studies and this machine's runs show, and the pages that it is written on.
 
-    <!-- report: glue runs/* -->
-    … what the block `glue` makes of these runs of the page's folder …
+A page is prose by hand; what stands between two marks is generated:
+
+    <!-- report: tables runs/* -->
+    … what the block `tables` makes of these runs of the page's folder …
     <!-- /report -->
 
 `make report` writes the blocks of README.md and of every page under experiments/ anew; a test does the same
@@ -12,34 +14,161 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from roformer.report import figures
-from roformer.report.curves import compare_runs
-from roformer.report.glue import glue_tables
-from roformer.report.paper import claims, paper_sections, read_paper
-from roformer.report.results import (
-    decay_tables,
-    extension_tables,
-    linear_table,
-    read_decay,
-    read_result,
-    speed_table,
-)
-from roformer.report.runs import RecordError, Runs, read_runs
-from roformer.report.sections import run_tables
+import pandas as pd
+
+from roformer.pipelines import registry
+from roformer.report.curves import curve_tables, position_tables
+from roformer.report.paper import claims, paper_sections, read_paper, stages_table
+from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
+from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
+from roformer.report.scores import score_tables
 from roformer.report.studies import Study, read_studies, read_study
-from roformer.report.tables import code, escaped, markdown, markdown_of
-from roformer.report.wmt import wmt_tables
+from roformer.report.tables import Table, code, escaped, markdown, markdown_of
+from roformer.script import Arguments, script
 
-Block = Callable[[Path, list[str]], str]
-"""From the page's folder and the words after the block's name to Markdown."""
+T = TypeVar("T")
+Sections = dict[str, list[Table]]
+HERE = "Your statistics: finished runs of this machine"
+Block = Callable[[Path, list[str]], str | list[Table]]
+"""From the page's folder and the words after the block's name to tables or Markdown."""
 _BLOCK = re.compile(
     r"^(<!-- report: ([^\n]+?) -->\n)(.*?)^(<!-- /report -->)$", re.DOTALL | re.MULTILINE
 )
 _MARK = re.compile(r"^<!-- (report: |/report -->)", re.MULTILINE)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
+    """Return the tables of finished runs of any pipelines.
+
+    Args:
+        runs: those that did not end are told of.
+        baseline: the configuration from which differences are taken, or a part of its name; None: the
+            first.
+
+    Raises:
+        RecordError: a record is damaged, or runs cannot be told apart.
+    """
+    rows = runs.runs[runs.runs.status != "running"]
+    staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
+    tables = [stages_table(read_paper(), rows[staged])] if staged.any() else []
+    rows = rows[~staged]
+    for pipeline in registry.pipelines():
+        own = rows[rows.pipeline == pipeline]
+        if pipeline in LOSSES:
+            for group in comparable(own):
+                part = runs._replace(runs=group)
+                tables += curve_tables(part, LOSSES[pipeline].metric, baseline)
+                tables += position_tables(part, baseline)
+        elif not own.empty:
+            tables += score_tables(own, baseline)
+    return tables
+
+
+def comparable(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return groups of runs on the same text that differ in model and seed alone, if any of them ended."""
+    keys = []
+    for run in runs.to_dict("records"):
+        settings = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
+        keys.append(str([run["environment"].get("data"), *sorted(settings.items())]))
+    groups = [group for _, group in runs.groupby(keys, sort=False)]
+    return [group for group in groups if group.status.isin(ENDED).any()]
+
+
+def sections_of(experiments: Path, runs: Path) -> Sections:
+    """Return all tables of the dashboard by heading; its links are what stands before a colon.
+
+    What cannot be made, because a record is damaged, is a table that says so.
+
+    Args:
+        experiments: the folder of recorded studies with paper.yaml; without it only `runs` is told of.
+        runs: the folder of this machine's runs; those that are not finished are left out.
+    """
+    yours = your_tables(runs)
+    found: Sections = {HERE: yours} if yours else {}
+    if (experiments / "paper.yaml").is_file():
+        found["Claims: what the paper says, and what came out"] = _or_problem(_claims, experiments)
+        found["Paper: its numbers and ours"] = _or_problem(_paper, experiments)
+        for file in sorted(experiments.glob("*/study.yaml")):
+            try:
+                study = read_study(file.parent)
+            except RecordError as error:
+                found[file.parent.name] = [_problem(error)]
+                continue
+            if tables := _or_problem(study_tables, study):
+                found[f"{file.parent.name}: {study.title}"] = tables
+    return found
+
+
+def your_tables(runs: Path) -> list[Table]:
+    """Return the tables of the finished runs of this machine, pipeline by pipeline; see `sections_of`."""
+    read = read_runs([runs], strict=False)
+    whole = read.runs[~read.runs.status.isin(("running", "damaged"))]
+    return [
+        table
+        for _, group in whole.groupby("pipeline", sort=False)
+        for table in _or_problem(run_tables, read._replace(runs=group))
+    ]
+
+
+def study_tables(study: Study) -> list[Table]:
+    """Return what a study's recorded runs came to; none if it has none."""
+    if not study.has_runs:
+        return []
+    tables = run_tables(read_runs([study.folder]), study.baseline)
+    again = f"python scripts/sweep.py experiments/{study.folder.name}"
+    return [table._replace(command=table.command or again) for table in tables]
+
+
+def print_tables(description: str | None) -> None:
+    """Print the tables of the runs on the command line; those that did not end are told of."""
+
+    @script(prints=True)
+    def main() -> None:
+        parser = Arguments(description)
+        parser.add_argument(
+            "runs", nargs="+", type=Path, help="folders of finished runs, or studies"
+        )
+        runs = read_runs(parser.parse_args().runs)
+        unfinished = runs.runs.status == "running"
+        for folder in runs.runs.folder[unfinished]:
+            print(f"left out: {folder} has no summary.json", file=sys.stderr)
+        tables = run_tables(runs)
+        if not tables:
+            raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+        print(markdown_of(tables))
+
+    main()
+
+
+def _claims(experiments: Path) -> list[Table]:
+    return [claims(read_paper(experiments / "paper.yaml"), read_studies(experiments))]
+
+
+def _paper(experiments: Path) -> list[Table]:
+    return paper_sections(read_paper(experiments / "paper.yaml"), read_studies(experiments))
+
+
+def _or_problem(make: Callable[[T], list[Table]], of: T) -> list[Table]:
+    try:
+        return make(of)
+    except RecordError as error:
+        return [_problem(error)]
+
+
+def _problem(error: RecordError) -> Table:
+    return Table("Not made", [["what is wrong"], [str(error)]])
+
+
+# --- pages ---------------------------------------------------------------------------------------
 
 
 def refreshed(text: str, page: Path) -> str:
@@ -56,9 +185,11 @@ def refreshed(text: str, page: Path) -> str:
         if name not in BLOCKS:
             raise RecordError(f"{page}: no block {name!r}: choose of {', '.join(sorted(BLOCKS))}")
         try:
-            return f"{found[1]}\n{BLOCKS[name](page.parent, words)}\n\n{found[4]}"
-        except (ValueError, IndexError) as error:
+            content = BLOCKS[name](page.parent, words)
+        except (ValueError, LookupError) as error:
             raise RecordError(f"{page}: {found[2]}: {error}") from error
+        shown = content if isinstance(content, str) else markdown_of(content)
+        return f"{found[1]}\n{shown}\n\n{found[4]}"
 
     return _BLOCK.sub(made, text)
 
@@ -76,9 +207,6 @@ def refresh(page: Path) -> bool:
     return after != before
 
 
-# --- blocks --------------------------------------------------------------------------------------
-
-
 def matching(folder: Path, patterns: Iterable[str]) -> Runs:
     """Return the recorded runs that patterns such as `runs/*-s0` or `../STUDY/runs/*` name.
 
@@ -91,16 +219,20 @@ def matching(folder: Path, patterns: Iterable[str]) -> Runs:
     return runs
 
 
+def compare_block(folder: Path, words: list[str]) -> list[Table]:
+    """`compare RUN …`: the losses of runs side by side, each by itself."""
+    return curve_tables(matching(folder, words), "valid/mlm_loss", each_run=True)
+
+
 def facts_block(folder: Path, words: list[str]) -> str:
     """`facts`: scale and test keys of the study, its runs by status, and where they were made."""
-    study = read_study(folder)
-    runs = read_runs([folder]).runs
+    study, runs = read_study(folder), read_runs([folder]).runs
     commits = dict.fromkeys(code(str(commit)[:8]) for commit in runs.commit)
     dirty = sum(bool(environment["dirty"]) for environment in runs.environment)
     processors = dict.fromkeys(escaped(e.get("processor", "not said")) for e in runs.environment)
     planned = ", ".join(
-        f"{one.name} ({'seeds' if len(one.seeds) > 1 else 'seed'} {', '.join(map(str, one.seeds))})"
-        for one in study.configurations
+        f"{name} ({'seeds' if len(one.seeds) > 1 else 'seed'} {', '.join(map(str, one.seeds))})"
+        for name, one in study.configurations.items()
     )
     differ = ", ".join(map(code, study.differ))
     lines = [
@@ -124,8 +256,8 @@ def index_block(folder: Path, words: list[str]) -> str:
         name = study.folder.name
         page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
         about = "" if study.claim == "none" else study.claim.replace("_", " ")
-        outcome = study.outcome or "Not finished."
         title = f"[{study.title}]({name}/{page})"
+        outcome = study.outcome or "Not finished."
         lines.append([title, about, study.scale, _statuses(study), outcome])
     return markdown(lines, text_columns=5)
 
@@ -140,64 +272,45 @@ def outcomes_block(folder: Path, words: list[str]) -> str:
     return "\n".join(lines)
 
 
-def tables_block(folder: Path, words: list[str]) -> str:
+def tables_block(folder: Path, words: list[str]) -> list[Table]:
     """`tables [RUN …]`: what the study's runs, or these, came to, with its baseline."""
     runs = matching(folder, words) if words else read_runs([folder])
-    return markdown_of(run_tables(runs, read_study(folder).baseline))
+    return run_tables(runs, read_study(folder).baseline)
 
 
 def figure_block(folder: Path, words: list[str]) -> str:
     """`figure KIND PNG FROM …`: draws the file if its data changed; the picture and its caption."""
+    from roformer.report import figures  # matplotlib takes long to load, and only pages need it
+
     kind, name, *sources = words
-    output = folder / name
-    if kind in OF_RUNS:
-        caption = OF_RUNS[kind](matching(folder, sources), output)
-    elif kind in OF_FILES:
-        caption = OF_FILES[kind](folder / sources[0], output)
+    if kind in figures.OF_RUNS:
+        caption = figures.OF_RUNS[kind](matching(folder, sources), folder / name)
+    elif kind in figures.OF_FILES:
+        caption = figures.OF_FILES[kind](folder / sources[0], folder / name)
     else:
-        raise RecordError(f"no figure {kind!r}: choose of {', '.join(sorted(OF_RUNS | OF_FILES))}")
+        known = ", ".join(sorted({**figures.OF_RUNS, **figures.OF_FILES}))
+        raise RecordError(f"no figure {kind!r}: choose of {known}")
     caption = escaped(caption)
     return f"![{caption.partition('.')[0]}]({name})\n\n{caption}"
 
 
 def _statuses(study: Study) -> str:
     """Return how many of a study's recorded runs have which status."""
-    runs = read_runs([study.folder]).runs if study.has_runs else None
-    found = Counter(runs.status if runs is not None else [])
+    found = Counter(read_runs([study.folder]).runs.status if study.has_runs else [])
     return ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
 
 
-OF_RUNS: dict[str, Callable[[Runs, Path], str]] = {
-    "bleu": figures.draw_bleu,
-    "convergence": figures.draw_convergence,
-    "glue": figures.draw_glue,
-    "positions": figures.draw_positions,
-    "triplets": figures.draw_triplets,
-}
-OF_FILES: dict[str, Callable[[Path, Path], str]] = {
-    "bound": figures.draw_bound,
-    "decay": figures.draw_measured_decay,
-    "decay_by_layer": figures.draw_decay_by_layer,
-    "linear": figures.draw_linear,
-    "speed": figures.draw_speed,
-}
 BLOCKS: dict[str, Block] = {
-    "claims": lambda folder, words: claims(
-        read_paper(folder / "paper.yaml"), read_studies(folder)
-    ).markdown(),
-    "compare": lambda folder, words: compare_runs(matching(folder, words), "valid/mlm_loss"),
-    "decay": lambda folder, words: markdown_of(decay_tables(read_decay(folder / words[0]))),
-    "extension": lambda folder, words: extension_tables(read_result(folder / words[0], "rows")),
+    "claims": lambda folder, words: _claims(folder),
+    "compare": compare_block,
+    "decay": lambda folder, words: decay_tables(folder / words[0]),
+    "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
     "figure": figure_block,
-    "glue": lambda folder, words: glue_tables(matching(folder, words)),
     "index": index_block,
-    "linear": lambda folder, words: linear_table(folder / words[0]),
+    "linear": lambda folder, words: linear_tables(folder / words[0]),
     "outcomes": outcomes_block,
-    "paper": lambda folder, words: markdown_of(
-        paper_sections(read_paper(folder / "paper.yaml"), read_studies(folder))
-    ),
-    "speed": lambda folder, words: speed_table(folder / words[0]),
+    "paper": lambda folder, words: _paper(folder),
+    "speed": lambda folder, words: speed_tables(folder / words[0]),
     "tables": tables_block,
-    "wmt": lambda folder, words: wmt_tables(matching(folder, words)),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,47 +29,36 @@ class Interval(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Values of several seeds."""
+    """Mean, standard deviation (over n - 1; None of fewer than two values) and number of values."""
 
     mean: float
     std: float | None
-    """With n - 1; None of fewer than two values."""
     n: int
 
 
 class Paired(NamedTuple):
-    """Differences within pairs."""
+    """Differences within pairs: their mean, its 95 % by Student's t, and two-sided p-values."""
 
     difference: float
-    """The mean of the differences."""
     std: float | None
     interval: Interval | None
-    """Interval of the mean difference, by Student's t, 95 %."""
     t_p: float | None
-    """Two-sided, of the paired t test."""
     permutation_p: float | None
-    """Two-sided, of the sign-flip test; at best `smallest_p(n)`."""
+    """Of the sign-flip test; at best `smallest_p(n)`."""
     n: int
-    holm_p: float | None = None
-    """See `compared`."""
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return mean, standard deviation (over n - 1) and number of values.
-
-    Raises:
-        ValueError: no values.
-    """
-    if not values:
-        raise ValueError("no values have no mean")
-    if not all(map(math.isfinite, values)):
-        return Spread(math.nan, math.nan if len(values) > 1 else None, len(values))
-    n, mean = len(values), math.fsum(values) / len(values)
+    """Return mean, standard deviation and number of values; NaN of none, or where one is not finite."""
+    n = len(values)
+    if not n or not all(map(math.isfinite, values)):
+        return Spread(math.nan, math.nan if n > 1 else None, n)
+    mean = math.fsum(values) / n
     squares = math.fsum((value - mean) ** 2 for value in values)
     return Spread(mean, math.sqrt(squares / (n - 1)) if n > 1 else None, n)
 
 
-def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) -> Paired:
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     """Return what the differences ours - theirs say, value by value of the same seed.
 
     Pairing takes out what the seed gives to both. The t test and its interval (Student 1908) assume
@@ -77,40 +66,19 @@ def paired(ours: Sequence[float], theirs: Sequence[float], level: float = 0.95) 
     test; of differences that are all the same no interval and no t test.
 
     Raises:
-        ValueError: not as many values on both sides, or none.
+        ValueError: not as many values on both sides.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
     mean, std, n = spread(differences)
     if math.isnan(mean) or n == 1:
         return Paired(mean, std, None, None, None, n)
-    nothing = ROUNDING * max(map(abs, [*ours, *theirs]), default=0.0)
+    nothing = ROUNDING * max(map(abs, [*ours, *theirs]))
     interval = t_p = None
     if std is not None and std > nothing:
         found = stats.ttest_rel(ours, theirs)
         t_p = float(found.pvalue)
-        interval = Interval(*map(float, found.confidence_interval(level)))
+        interval = Interval(*map(float, found.confidence_interval(0.95)))
     return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
-
-
-def compared(
-    pairs: Iterable[tuple[Mapping[int, float], Mapping[int, float]]], test: str = "t_p"
-) -> list[Paired | None]:
-    """Return the paired differences of several comparisons, with p-values adjusted for being several.
-
-    Args:
-        pairs: seed → value of one side and of the other; seeds that both have are paired.
-        test: the p-value that is adjusted, `t_p` or `permutation_p`.
-
-    Returns:
-        For each pair the differences; None without a seed in common.
-    """
-    found: list[Paired | None] = []
-    for ours, theirs in pairs:
-        seeds = [seed for seed in ours if seed in theirs]
-        one, other = ([side[seed] for seed in seeds] for side in (ours, theirs))
-        found.append(paired(one, other) if seeds else None)
-    adjusted = holm([getattr(one, test) if one else None for one in found])
-    return [one and one._replace(holm_p=p) for one, p in zip(found, adjusted, strict=True)]
 
 
 def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int = 0) -> float | None:
@@ -225,10 +193,12 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 # --- as tables write them ------------------------------------------------------------------------
 
+ONE_SEED = "With one seed there is no interval and no test over seeds."
+
 
 def mean_text(values: Sequence[float], digits: int, *, factor: float = 1) -> str:
     """Return mean ± standard deviation (n), or `NaN (n)`."""
-    mean, std, n = spread([factor * v for v in values]) if values else Spread(math.nan, None, 0)
+    mean, std, n = spread([factor * v for v in values])
     if math.isnan(mean):
         return f"NaN ({n})"
     return f"{mean:.{digits}f}{'' if std is None else f' ± {std:.{digits}f}'} ({n})"
@@ -253,23 +223,11 @@ def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) 
     return " to ".join(signed(end, digits) if sign else f"{end:.{digits}f}" for end in interval)
 
 
-def t_test_cells(found: Paired, digits: int) -> list[str]:
-    """Return the cells of a comparison by seed: difference, interval, p, Holm's p, sign-flip p, n."""
-    ps = map(p_text, (found.t_p, found.holm_p, found.permutation_p))
-    interval = interval_text(found.interval, digits)
-    return [difference_text(found, digits), interval, *ps, str(found.n)]
-
-
 def p_text(p: float | None) -> str:
     """Return a p-value with three decimals, none of them rounded to nothing."""
     if p is None:
         return "–"
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
-
-
-T_TEST = ("difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n")
-"""Header of `t_test_cells`."""
-ONE_SEED = "With one seed there is no interval and no test over seeds."
 
 
 def sign_flip_limit(n: int) -> str:

@@ -7,68 +7,32 @@ which of them are there, and a test checks that two configurations differ in the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, with_config
-from typing_extensions import TypedDict
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from roformer.json_files import check_shape
 from roformer.pipelines import registry
 from roformer.report.runs import RUNS, RecordError, read_yaml_file
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
 
-@with_config(ConfigDict(extra="forbid"))
-class _Configuration(TypedDict):
+class Configuration(BaseModel, extra="forbid"):
+    """A configuration that a study runs; its pipeline and seeds are the study's where it has none."""
+
     overrides: list[str]
-    seeds: NotRequired[list[int]]
-    pipeline: NotRequired[str]
-
-
-@with_config(ConfigDict(extra="forbid"))
-class _Study(TypedDict):
-    """A study.yaml; `configurations` are its configurations."""
-
-    title: str
-    claim: Name
-    scale: str
-    outcome: str
-    data: NotRequired[str]
-    baseline: NotRequired[str]
-    pipeline: NotRequired[str]
-    common: NotRequired[list[str]]
-    configurations: NotRequired[dict[Name, _Configuration]]
-    seeds: NotRequired[list[int]]
-    differ: NotRequired[list[str]]
-
-
-class Configuration(NamedTuple):
-    """A configuration that a study runs."""
-
-    name: str
-    pipeline: str
-    overrides: tuple[str, ...]
     """On Hydra's command line, after those that all configurations share."""
-    seeds: tuple[int, ...]
-
-    @property
-    def command(self) -> list[str]:
-        """The words that start its runs, without the seed."""
-        return ["python", registry.get(self.pipeline).command, *self.overrides]
+    seeds: list[int] = []
+    pipeline: str = ""
 
 
-class Study(NamedTuple):
+class Study(BaseModel, extra="forbid"):
     """The plan of a study, and where it is."""
 
     folder: Path
     title: str
-    claim: str
+    claim: Name
     """Which part of the paper it is about: a key of paper.yaml, or `none`."""
-    configurations: tuple[Configuration, ...]
-    """None where the study measures finished runs of others."""
-    differ: tuple[str, ...]
-    """The test keys: config keys in which configurations may differ; all others are the control."""
     scale: str
     """Size of models and data, in a few words."""
     outcome: str
@@ -76,42 +40,47 @@ class Study(NamedTuple):
     data: str = ""
     """Name of its data in tables, where the records' word, `files`, says too little."""
     baseline: str | None = None
-    """The control: a configuration's name in tables, or a part of it that no other has."""
+    """The configuration that others are compared with: its name in tables, or a part that no other has."""
+    pipeline: str = ""
+    common: list[str] = []
+    """Overrides of all configurations."""
+    configurations: dict[Name, Configuration] = {}
+    """By name; none where the study measures finished runs of others."""
+    seeds: list[int] = []
+    differ: list[str] = []
+    """The config keys in which configurations may differ; all others are the control."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for name, one in self.configurations.items():
+            one.pipeline, one.seeds = one.pipeline or self.pipeline, one.seeds or self.seeds
+            if not (one.pipeline and one.seeds):
+                raise ValueError(
+                    f"configurations.{name}: needs a pipeline and seeds, its own or the study's"
+                )
+            registry.get(one.pipeline)
+        return self
 
     @property
     def has_runs(self) -> bool:
         """True if any run is recorded."""
         return (self.folder / RUNS).is_file()
 
-    def commands(self) -> list[tuple[Configuration, int | None, list[str]]]:
-        """Return (configuration, seed, words of the command line) of every run, seeds outermost.
+    def commands(self) -> list[tuple[str, list[str]]]:
+        """Return (configuration, words of the command line) of every run, grids first, seeds outermost.
 
         So that a study that is cut short has the same seeds for all configurations. A grid takes all
-        seeds in one command, with seed None.
+        seeds in one command.
         """
-        grids = [
-            configuration
-            for configuration in self.configurations
-            if registry.get(configuration.pipeline).grid
-        ]
-        single = [
-            configuration for configuration in self.configurations if configuration not in grids
-        ]
-        found: list[tuple[Configuration, int | None, list[str]]] = [
-            (
-                configuration,
-                None,
-                [*configuration.command, f"seed=[{','.join(map(str, configuration.seeds))}]"],
-            )
-            for configuration in grids
-        ]
-        for seed in sorted({seed for configuration in single for seed in configuration.seeds}):
-            found += [
-                (configuration, seed, [*configuration.command, f"seed={seed}"])
-                for configuration in single
-                if seed in configuration.seeds
-            ]
-        return found
+        found: list[tuple[int, str, list[str]]] = []
+        for name, one in self.configurations.items():
+            pipeline = registry.get(one.pipeline)
+            words = ["python", pipeline.command, *self.common, *one.overrides]
+            if pipeline.grid:
+                found.append((-1, name, [*words, f"seed=[{','.join(map(str, one.seeds))}]"]))
+            else:
+                found += [(seed, name, [*words, f"seed={seed}"]) for seed in one.seeds]
+        return [(name, words) for _, name, words in sorted(found, key=lambda run: run[0])]
 
 
 def read_study(folder: Path) -> Study:
@@ -123,41 +92,13 @@ def read_study(folder: Path) -> Study:
     file = folder / "study.yaml"
     content = read_yaml_file(file, what="the plan of a study")
     try:
-        check_shape(_Study, content)
-        configurations = tuple(
-            _configuration(name, configuration, content)
-            for name, configuration in content.get("configurations", {}).items()
-        )
-    except ValueError as error:
-        raise RecordError(f"{file} is not the plan of a study: {error}") from error
-    told = {
-        key: content[key] for key in Study._fields if key in content and key != "configurations"
-    }
-    return Study(
-        folder,
-        configurations=configurations,
-        **(told | {"differ": tuple(content.get("differ", ()))}),
-    )
+        return Study(**content, folder=folder)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise RecordError(f"{file} is not the plan of a study: {key}: {problem['msg']}") from error
 
 
 def read_studies(experiments: Path) -> list[Study]:
     """Return the studies of a folder, by name; see `read_study`."""
     return [read_study(file.parent) for file in sorted(experiments.glob("*/study.yaml"))]
-
-
-def _configuration(
-    name: str, configuration: dict[str, Any], study: dict[str, Any]
-) -> Configuration:
-    pipeline = configuration.get("pipeline", study.get("pipeline"))
-    seeds = configuration.get("seeds", study.get("seeds"))
-    if pipeline is None or not seeds:
-        raise ValueError(
-            f"configurations.{name}: needs a pipeline and seeds, its own or the study's"
-        )
-    if pipeline not in (known := registry.pipelines()):
-        raise ValueError(
-            f"configurations.{name}.pipeline: {pipeline} is none of {', '.join(known)}"
-        )
-    return Configuration(
-        name, pipeline, (*study.get("common", ()), *configuration["overrides"]), tuple(seeds)
-    )

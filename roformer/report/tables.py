@@ -1,21 +1,16 @@
-"""Shared parts of tables of runs: their command line, the configurations of runs, and Markdown."""
+"""Tables as Markdown, and the names that configurations of runs have in them."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.errors import InputError, one_line
-from roformer.report.runs import RecordError, Runs, read_runs, settings_of
-
-T = TypeVar("T")
+from roformer.errors import one_line
+from roformer.report.runs import RecordError, settings_of
+from roformer.report.statistics import mean_text
 
 
 class Table(NamedTuple):
@@ -40,89 +35,75 @@ class Table(NamedTuple):
         return "\n\n".join(parts)
 
 
-def print_tables(description: str | None, tables: Callable[[Runs], str]) -> None:
-    """Print what `tables` makes of the runs on the command line; the unfinished are named.
+def mean_lines(
+    frame: pd.DataFrame, rows: str, columns: str, digits: int, missing: str = ""
+) -> list[list[str]]:
+    """Return the lines of a table with mean ± standard deviation (n) of the column `value`.
 
-    Leaves with code 2 and one line where a record is damaged or nothing can be made of it.
+    Args:
+        frame: one row a run and place in the table.
+        rows: the column whose values begin the lines, in their order.
+        columns: the column whose values are the header, in their order.
+        digits: after the point.
+        missing: what stands where there is no value.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
-    arguments = parser.parse_args()
-    try:
-        print(tables(finished(read_runs(arguments.runs))))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
-def finished(runs: Runs) -> Runs:
-    """Return the runs that have a summary; name the others on stderr."""
-    ended = runs.runs.status != "running"
-    for folder in runs.runs.folder[~ended]:
-        print(f"left out: {folder} has no summary.json", file=sys.stderr)
-    return runs._replace(runs=runs.runs[ended])
+    cells = {
+        place: mean_text([*part.value], digits) for place, part in frame.groupby([rows, columns])
+    }
+    header = [*frame[columns].unique()]
+    lines = [
+        [row, *(cells.get((row, one), missing) for one in header)] for row in frame[rows].unique()
+    ]
+    return [[rows, *header], *lines]
 
 
 # --- configurations ------------------------------------------------------------------------------
 
 
-def configuration_names(runs: pd.DataFrame) -> dict[str, str]:
-    """Return a name for each configuration: what tells it from the others, and no more.
+def named(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with a column `name`: what tells a configuration from the others, and no more.
 
-    Returns:
-        Column `configuration` → the label, such as `roformer (rotary)`; where configurations have the
-        same one, also the settings in which they differ.
+    It is the label, such as `roformer (rotary)`; where configurations have the same one, also the
+    settings in which they differ.
     """
-    return different_names(
+    names = different_names(
         (run["label"], run["configuration"], settings_of(run)) for run in runs.to_dict("records")
     )
+    return runs.assign(name=[names[key] for key in runs.configuration])
 
 
 def different_names(labelled: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return key → name of (label, key, settings by dotted key); see `configuration_names`."""
-    alike: dict[str, dict[str, dict[str, str]]] = {}
+    """Return key → name of (label, key, settings by dotted key); see `named`."""
+    alike: dict[str, dict[str, Mapping[str, Any]]] = {}
     for label, key, settings in labelled:
-        alike.setdefault(label, {})[key] = {name: str(value) for name, value in settings.items()}
+        alike.setdefault(label, {})[key] = settings
     names = {}
     for label, group in alike.items():
-        every = {name for settings in group.values() for name in settings}
-        differing = sorted(n for n in every if len({s.get(n) for s in group.values()}) > 1)
+        differing = differing_keys(group.values())
         for key, settings in group.items():
             names[key] = ", ".join([label, *(f"{name}={settings.get(name)}" for name in differing)])
     return names
 
 
-def configurations(runs: pd.DataFrame, names: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """Return name → its runs, one a seed in ascending order, of each configuration.
+def differing_keys(several: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, sorted."""
+    settings = [{key: str(value) for key, value in one.items()} for one in several]
+    every = sorted({key for one in settings for key in one})
+    return [key for key in every if len({one.get(key) for one in settings}) > 1]
 
-    Args:
-        runs: rows of the frame of runs.
-        names: see `configuration_names`.
+
+def check_seeds(runs: pd.DataFrame, *by: str) -> None:
+    """Check that no two runs are the same seed of a configuration.
 
     Raises:
-        RecordError: two runs have the same configuration and seed.
+        RecordError: names two that are.
     """
-    found = {}
-    for key, group in runs.groupby("configuration", sort=False):
-        for seed, several in group.groupby("seed"):
-            if len(several) > 1:
-                raise RecordError(
-                    f"{several.folder.iloc[0]} and {several.folder.iloc[1]} have the same settings and "
-                    f"seed {seed}: leave one of them out, or it counts as another seed"
-                )
-        found[names[key]] = group.sort_values("seed")
-    return found
-
-
-def without(runs: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Return the runs without these keys of their config, or what is below them: they are no setting."""
-    configs = [
-        {k: v for k, v in config.items() if not any(f"{k}.".startswith(f"{key}.") for key in keys)}
-        for config in runs.config
-    ]
-    runs = runs.assign(config=configs)
-    hashes = [json.dumps(settings_of(run), sort_keys=True) for run in runs.to_dict("records")]
-    return runs.assign(configuration=hashes)
+    for _, several in runs.groupby([*by, "seed"], sort=False):
+        if len(several) > 1:
+            raise RecordError(
+                f"{several.folder.iloc[0]} and {several.folder.iloc[1]} have the same settings and "
+                f"seed {several.seed.iloc[0]}: leave one of them out, or it counts as another seed"
+            )
 
 
 def find_baseline(names: Iterable[str], wanted: str | None) -> str:
@@ -140,12 +121,6 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
         some = f"{len(found)} configurations have" if found else "no configuration has"
         raise RecordError(f"{some} {wanted!r} in the name: choose of {'; '.join(known)}")
     return found[0]
-
-
-def baseline_first(found: Mapping[str, T], wanted: str | None) -> dict[str, T]:
-    """Return the configurations with the baseline before the others; see `find_baseline`."""
-    first = find_baseline(found, wanted)
-    return {first: found[first], **found}
 
 
 # --- Markdown ------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_every_recipe_is_a_plan_of_pretrainings(recipe):
 @pytest.mark.parametrize("words", ["recipe=paper", "recipe=paper_warmstart init_from=x"])
 def test_the_paper_recipes_are_table_4(words):
     """Lengths, batches and steps as experiments/paper.yaml has them from the paper."""
-    table = read_paper(REPOSITORY / "experiments" / "paper.yaml")["tables"]["table_4"]["models"]
+    table = read_paper(REPOSITORY / "experiments" / "paper.yaml")["experiments"]["table_4"]["models"]
     keys = ("length", "batch", "steps")
     theirs = [tuple(int(model[key].replace(",", "")) for key in keys) for model in table]
     built = stages(f"{words} data=chinese_hub runtime=default")

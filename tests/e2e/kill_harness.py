@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 IMPORTED = (
     *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
     *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
-    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.glue"),
+    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.scores"),
     *("evaluate", "roformer.evaluation.glue_metrics"),
 )
 """What a start would import, also late: wandb imports the most when it begins a run."""
@@ -235,7 +235,7 @@ def watch(spy: Spy) -> None:
     save, examples = Loop._save, classification.ClassificationTask
 
     def noticing(loop: Loop, **options: Any) -> None:
-        spy.when = "last " * (loop.state.step == loop.settings.training.steps)
+        spy.when = "last " * (loop.state.step == loop.task.training.steps)
         save(loop, **options)
         spy.when = ""
 

@@ -13,7 +13,7 @@ import roformer
 from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
 from roformer.inference.translate import load_translator
-from roformer.report.wmt import bleu
+from roformer.report.resampling import bleu
 from roformer.training.averaging import average, last_checkpoints, save_average
 from tests.e2e.conftest import DROPOUT, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
@@ -205,9 +205,7 @@ def test_a_vocabulary_of_another_model_is_refused(trained, of_other_words, tmp_p
 
 def test_other_pipelines_refuse_it(trained):
     _, folder = trained
-    with pytest.raises(
-        InputError, match=r"translation run: open it with roformer\.load_translator"
-    ):
+    with pytest.raises(InputError, match=r"roformer\.load_translator opens"):
         roformer.load_model(folder)
     assert isinstance(roformer.load_translator(folder), roformer.Translator)
 

@@ -20,8 +20,8 @@ from roformer.evaluation.bleu import (
     sacrebleu,
     translation_scores,
 )
+from roformer.report.resampling import COUNTS, bleu, draw_lines, resampled_bleu
 from roformer.report.statistics import two_sided_p
-from roformer.report.wmt import COUNTS, bleu, draw_lines, resampled_bleu
 
 REFERENCES = [
     "Der schnelle braune Fuchs springt über den faulen Hund.",

@@ -141,7 +141,7 @@ def test_every_study_has_generated_parts_and_a_changed_number_is_seen():
     [
         ("<!-- report: index -->\n", "without its <!-- /report -->"),
         ("<!-- report: graphs runs/* -->\n<!-- /report -->", "no block 'graphs'"),
-        ("<!-- report: glue runs/* -->\n<!-- /report -->", "no run is"),
+        ("<!-- report: tables runs/* -->\n<!-- /report -->", "no run is"),
     ],
 )
 def test_a_mistake_in_a_page_is_one_line(tmp_path, text, message):
@@ -190,7 +190,8 @@ def test_the_expected_output_of_the_readme_is_the_records():
 
 def test_differences_are_told_as_recorded():
     found = re.findall(
-        r"\| (\w+) \(.*?\) \| \+(.*?) \| (.*?) to (.*?) \|.*\| 3 \|", report("wmt_multi30k")
+        r"\| (\w+) \(.*?\) \| test/sacrebleu \| \+(.*?) \| (.*?) to (.*?) \|.*\| 3 \|",
+        report("wmt_multi30k"),
     )
     (_, rotary, *ends), (_, shaw, low, high) = found
     low_rotary, high_rotary = (round(float(end), 1) for end in ends)

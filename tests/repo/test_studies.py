@@ -30,11 +30,13 @@ def composed(pipeline, overrides):
 def planned(name):
     """Return configuration → configs of its runs, composed from its commands, as on a CPU with bf16."""
     found = {}
-    for configuration, _, words in BY_NAME[name].commands():
-        config = composed(configuration.pipeline, tuple(words[2:-1]))
+    study = BY_NAME[name]
+    for configuration, words in study.commands():
+        pipeline = study.configurations[configuration].pipeline
+        config = composed(pipeline, tuple(words[2:-1]))
         seed = words[-1].removeprefix("seed=")
         config = dataclasses.replace(config, seed=json.loads(seed))
-        for cell in cells_of(config) if configuration.pipeline == "glue" else [config]:
+        for cell in cells_of(config) if pipeline == "glue" else [config]:
             content = plain(cell)
             if content["training"]["precision"] == "auto":
                 content["training"]["precision"] = "bf16"
@@ -61,16 +63,14 @@ def cell_of(config):
 
 
 @studies
-def test_arms_differ_in_the_claimed_keys_alone(study):
+def test_configurations_differ_in_the_claimed_keys_alone(study):
     """Also that each key claimed is one in which some configurations do differ."""
     found = set()
-    for (configuration, ones), (_, others) in itertools.combinations(
-        planned(study.folder.name).items(), 2
-    ):
+    for (name, ones), (_, others) in itertools.combinations(planned(study.folder.name).items(), 2):
         for one, other in itertools.product(ones, others):
             if type(one) is not type(other) or one.seed != other.seed:
                 continue
-            if configuration.pipeline == "glue" and cell_of(one) != cell_of(other):
+            if study.configurations[name].pipeline == "glue" and cell_of(one) != cell_of(other):
                 continue
             keys = differing(one, other)
             claimed = {c for c in study.differ for key in keys if f"{key}.".startswith(f"{c}.")}

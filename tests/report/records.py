@@ -55,6 +55,63 @@ def change(folder, **values):
     return folder
 
 
+def glue_run(
+    root, seed, rate, value, *, status="done", model="roformer", task="mrpc", epochs=3, **more
+):
+    """Write the record of a fine-tuning; its best epoch is a point above the last."""
+    metrics = {} if status == "failed" else {f"{task}/f1": value, f"{task}/accuracy": 0.5}
+    best = {name: None if v is None else v + 0.01 for name, v in metrics.items()}
+    config = {
+        "task": {task: {}},
+        "optimizer": {"learning_rate": rate},
+        "training": {"epochs": epochs},
+        **more,
+    }
+    return record(
+        root / f"{model}-{task}-{rate}-{epochs}-{seed}",
+        pipeline="glue",
+        model=model,
+        seed=seed,
+        task=task,
+        learning_rate=rate,
+        headline=f"{task}/f1",
+        status=status,
+        metrics=metrics,
+        best={"step": 1, "metrics": best},
+        majority={f"{task}/f1": 0.8122, f"{task}/accuracy": 0.6838},
+        config=config,
+    )
+
+
+SIGNATURES = {
+    "sacrebleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+    "chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+    "bleu_compound": "nrefs:1|case:mixed|eff:no|tok:moses-de+atat|smooth:exp|version:2.6.0",
+}
+
+
+def translation_run(folder, seed, score, *, position="rotary", status="done", alpha=0.6, **more):
+    """Write a record with scores; `more` are the test set's lines and other signatures."""
+    values = {"sacrebleu": score, "chrf": score + 30, "bleu_compound": score + 1}
+    lines = more.get("lines", 3003)
+    found = {
+        "metrics": {f"test/{metric}": value for metric, value in values.items()}
+        | {f"test/{metric}_single": value - 0.5 for metric, value in values.items()},
+        "signatures": SIGNATURES | more.get("signatures", {}),
+        "test_set": {"name": "newstest2014", "lines": lines, "fingerprint": f"{lines:064x}"},
+    }
+    return record(
+        folder,
+        pipeline="wmt",
+        model="transformer",
+        position=position,
+        seed=seed,
+        status=status,
+        config={"search": {"alpha": alpha}},
+        **({} if status == "failed" else found),
+    )
+
+
 def rows_of(*folders):
     """Return the rows of the frame of runs."""
     return read_runs(folders).runs

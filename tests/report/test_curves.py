@@ -4,27 +4,14 @@ import itertools
 import json
 import math
 import statistics
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from roformer.report.curves import (
-    amounts_read,
-    compare_runs,
-    convergence_tables,
-    loss_of,
-    position_tables,
-    reach,
-    read_curves,
-    steps_to,
-)
+from roformer.report.curves import curve_tables, loss_of, position_tables, reach, read_curves
 from roformer.report.runs import RecordError, read_runs
-from roformer.report.sections import run_tables
-from tests.conftest import REPOSITORY
-from tests.report.records import change, curve, record, rows_of
+from tests.report.records import curve, record, rows_of
 
 STEPS = (100, 200, 300, 400)
 FAST = {0: (6.0, 5.0, 4.0, 3.0), 1: (6.2, 5.1, 4.3, 3.2), 2: (6.1, 5.4, 4.5, 3.1)}
@@ -42,32 +29,31 @@ def loss_run(folder, losses, *, length=128, vocabulary=8192, **more):
 
 
 def compared(*folders, metric="valid/mlm_loss"):
-    return compare_runs(read_runs(folders), metric)
+    return curve_tables(read_runs(folders), metric, each_run=True)
 
 
 def test_runs_are_compared_at_equal_steps_and_at_equal_values(tmp_path):
     fast = loss_run(tmp_path / "fast", (5.0, 4.0))
     slow = loss_run(tmp_path / "slow", (6.0, 5.0), model="bert")
-    text = compared(fast, slow)
-    assert "| 100 | 100 | 1,000 | 5.000 | 6.000 |" in text
-    assert "| 4.000 | roformer (rotary), seed 0 | 200 | not reached |" in text
-    assert "| 5.000 | bert (rotary), seed 0 | 100 | 200 |" in text
+    values, steps = compared(fast, slow)
+    names = ["roformer (rotary), seed 0", "bert (rotary), seed 0"]
+    assert values.lines[0] == ["steps", "sequences", "tokens", *names]
+    assert values.lines[1] == ["100", "100", "1,000", "5.000", "6.000"]
+    assert [list(line) for line in steps.lines[1:]] == [
+        [names[0], "4.000", "200", "> 200"],
+        [names[1], "5.000", "≤ 100", "200"],
+    ]
 
 
-def test_a_diverged_run_is_listed_and_left_out(tmp_path):
+def test_a_run_that_failed_is_told_and_left_out(tmp_path):
     sound = loss_run(tmp_path / "sound", (5.0, 4.0))
     errors = {"wild": "Diverged: the loss of step 21 is nan", "full": "OSError: no space"}
     for name, error in errors.items():
         record(tmp_path / name, rows=[{"step": 20}], status="failed", error=error)
-    table, left_out = compared(tmp_path / "wild", sound, tmp_path / "full").split(
-        "\n\n**Left out**\n\n"
-    )
-    assert table == compared(sound)
-    assert left_out.splitlines() == [
-        "- `wild` diverged: the loss of step 21 is nan",
-        "- `full` failed: OSError: no space",
-    ]
-    with pytest.raises(RecordError, match="all of these runs failed: `wild` diverged"):
+    (table,) = compared(tmp_path / "wild", sound, tmp_path / "full")
+    assert table.lines == compared(sound)[0].lines
+    assert table.notes[:2] == [f"Left out: {name}: {error}." for name, error in errors.items()]
+    with pytest.raises(RecordError, match="none of these runs ended: Left out: wild: Diverged"):
         compared(tmp_path / "wild")
 
 
@@ -76,23 +62,36 @@ def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, 
     """Another vocabulary has another fingerprint of the data; a length changes the targets alone."""
     a, b = loss_run(tmp_path / "a", (5.0,)), loss_run(tmp_path / "b", (6.0,), model="bert")
     c = loss_run(tmp_path / "c", (3.0,), **other)
-    text = compared(a, c, b)
-    assert text.startswith("Runs on 2 different validation sets: a loss depends on the vocabulary")
-    assert compared(a, b) in text and compared(c) in text
-    assert "### 1 of 2: data builtin, vocabulary 8,192, sequence length 128" in text
+    found = compared(a, c, b)
+    assert [table.lines for table in found] == [t.lines for t in (*compared(a, b), *compared(c))]
+    about = "(validation set 1 of 2: data builtin, vocabulary 8,192, sequence length 128, "
+    assert about in found[0].title
 
 
-def test_a_curve_is_a_straight_line_between_evaluations(tmp_path):
+def test_a_metric_that_a_run_has_not_is_refused_with_those_it_has(tmp_path):
     folder = loss_run(tmp_path / "a", (6.0, 5.0, 4.0))
-    (found,) = read_curves(read_runs([folder]), "valid/mlm_loss").values()
-    assert [steps_to(found.points, target) for target in (4.5, 7.0, 3.9)] == [250, 100, None]
-    assert steps_to({1: 4.0, 2: math.nan, 3: 2.0}, 3.0) == 2.0
     with pytest.raises(RecordError, match=r"has no valid/loss: choose one of data/samples, data/t"):
         compared(folder, metric="valid/loss")
-    shorter = found._replace(read={100: (100, 996), 200: (200, 1_000)})
-    assert amounts_read([found, shorter], 100) == ["100", "≈ 998"]
-    assert amounts_read([found, shorter], 200) == ["200", ""]
-    assert amounts_read([found, found._replace(read={})], 100) == ["", ""]
+
+
+def test_what_was_read_until_a_step_stands_beside_it(tmp_path):
+    """About as much where one run had the text's last block; nothing where a run did not note it."""
+    rows = [
+        {"step": step, "valid/mlm_loss": 5.0, "data/samples": samples, "data/tokens": tokens}
+        for step, samples, tokens in ((100, 100, 996), (200, 200, 1_000))
+    ]
+    first = record(tmp_path / "a", rows=curve((6, 5, 4), samples=1, tokens=10))
+    other = record(tmp_path / "b", rows=[*rows, {"step": 300, "valid/mlm_loss": 4.0}], seed=1)
+    (table,) = tables([first, other])
+    found = [list(line[:3]) for line in table.lines[1:]]
+    assert found == [["100", "100", "≈ 998"], ["200", "200", ""], ["300", "", ""]]
+
+
+def test_a_step_that_was_logged_twice_counts_once(tmp_path):
+    """As after a resume: the last line counts."""
+    rows = [{"step": 100, "valid/mlm_loss": loss} for loss in (6.0, 5.0)]
+    frame = read_curves(read_runs([record(tmp_path / "a", rows=rows)]), "valid/mlm_loss")
+    assert frame.value.tolist() == [5.0]
 
 
 def test_runs_of_several_pipelines_have_no_common_loss(tmp_path):
@@ -120,7 +119,7 @@ def study(tmp_path):
 
 
 def tables(folders, **more):
-    return convergence_tables(read_runs(folders), **more)
+    return curve_tables(read_runs(folders), "valid/mlm_loss", **more)
 
 
 def cells(table, *starts):
@@ -131,12 +130,12 @@ def cells(table, *starts):
 
 def test_each_configuration_has_a_mean_at_equal_steps(study):
     table = tables(study)[0]
-    assert table.lines[0] == ["updates", "sequences", "tokens", *NAMES]
+    assert table.lines[0] == ["steps", "sequences", "tokens", *NAMES]
     ends = [[curves[seed][-1] for seed in (0, 1, 2)] for curves in (FAST, SLOW)]
     means = [f"{np.mean(end):.3f} ± {statistics.stdev(end):.3f} (3)" for end in ends]
     assert cells(table, "400") == [["12,800", "204,800", *means]]
     assert "All that the configurations differ in: model.position.kind." in table.notes
-    assert table.notes[-1] == "All 6 runs ended, and are counted."
+    assert table.notes[0] == "All 6 runs ended, and are counted."
 
 
 def test_differences_are_of_the_same_seed(study):
@@ -154,7 +153,7 @@ def test_differences_are_of_the_same_seed(study):
     ]
     assert [line[1] for line in table.lines[1:]] == ["100", "200", "300", "400"]
     assert "With 3 seeds the sign-flip test gives no p below 0.250." in table.notes
-    assert "the same text, order and masks" in table.notes[0]
+    assert "The text, order and masks are the same" in table.notes[0]
 
 
 def test_of_several_configurations_the_p_values_are_adjusted(study, tmp_path):
@@ -210,38 +209,37 @@ def test_who_is_there_at_the_first_evaluation_was_there_before(tmp_path):
     points = dict(zip(STEPS, early[0], strict=True))
     assert reach(points, 4.0) == (0, 100) and reach(points, 3.75) == (150, 150)
     assert reach(points, 2.9) == (400, math.inf)
+    assert reach({1: 4.0, 2: math.nan, 3: 2.0}, 3.0) == (2.0, 2.0)
 
 
 def test_a_loss_that_is_nan_is_no_mean(study, tmp_path):
     """The run counts: its configuration has no mean, no difference and no steps there."""
     worse = seed_run(tmp_path, "none", 0, (6.0, 5.9, None, None), status="degenerate")
-    means, differences, steps, told = tables([*study, worse])
+    means, differences, steps = tables([*study, worse])
     assert cells(means, "400")[0][-1] == "NaN (1)"
     assert cells(differences, "roformer (none)", "400") == [["NaN", *["–"] * 4, "1"]]
     assert cells(steps, NAMES[0], "roformer (none)", "400") == [["NaN", *["–"] * 6]]
     assert cells(steps, "roformer (none)", NAMES[0], "400")[0][-1] == "1 of 1"
-    assert ["none-s0", "roformer (none)", "counted, though degenerate"] in told.lines
+    assert "Counted, though degenerate: none-s0." in means.notes
 
 
 def test_runs_without_an_end_are_told_and_their_seed_is_missed(study, tmp_path):
     (study[4] / "summary.json").unlink()  # learned, seed 0
     failed = seed_run(tmp_path, "none", 0, (6.0,), status="failed", error="Diverged: NaN")
-    means, differences, steps, told = tables([*study, failed])
-    assert told.lines[1:] == [
-        ["learned-s0", "–", "left out: no summary.json, so it did not end"],
-        ["none-s0", "–", "left out: failed (Diverged: NaN)"],
-        ["–", NAMES[1], "has no seed 0"],
-    ]
-    assert not any("All" in note and "ended" in note for note in means.notes)
+    means, differences, steps = tables([*study, failed])
+    assert means.notes[0].startswith("Left out: learned-s0: no summary yet")
+    assert means.notes[1] == "Left out: none-s0: Diverged: NaN."
+    assert not any("All 6" in note for note in means.notes)
+    assert differences.notes[-1] == f"{NAMES[1]}: without a pair: seed 0."
     assert cells(differences, NAMES[1], "400")[0][-1] == "2"
     assert cells(steps, *NAMES, "400")[0][-1] == "0 of 2"
 
 
 def test_configurations_without_a_seed_in_common_are_not_compared(tmp_path):
     folders = [seed_run(tmp_path, "rotary", 0, FAST[0]), seed_run(tmp_path, "learned", 1, SLOW[1])]
-    _, differences, steps, told = tables(folders)
+    _, differences, steps = tables(folders)
     assert cells(differences, NAMES[1], "400") == [[*["–"] * 5, "0"]]
-    assert cells(steps, *NAMES, "400") == [["–"] * 7] and len(told.lines) == 3
+    assert cells(steps, *NAMES, "400") == [["–"] * 7]
 
 
 def test_the_baseline_is_named_or_that_of_the_first_folder(study):
@@ -258,9 +256,6 @@ def test_what_cannot_be_compared_is_refused_or_told(study, tmp_path):
     again = seed_run(tmp_path, "rotary", 0, FAST[0], name="again")
     with pytest.raises(RecordError, match="have the same settings and seed"):
         tables([*study, again])
-    elsewhere = seed_run(tmp_path, "none", 0, FAST[0], text="e" * 64, name="elsewhere")
-    with pytest.raises(RecordError, match=r"read other data \(fingerprints d and eeeeeeee\)"):
-        tables([*study, elsewhere])
     short = seed_run(tmp_path, "none", 0, ())
     with pytest.raises(RecordError, match="has no valid/mlm_loss"):
         tables([*study, short])
@@ -269,23 +264,7 @@ def test_what_cannot_be_compared_is_refused_or_told(study, tmp_path):
         tables(study[:1])
     other = [seed_run(tmp_path / "o", "none", s, SLOW[s], training={"steps": 9}) for s in (0, 1, 2)]
     notes = tables([*study[3:], *other])[1].notes
-    assert "may as well" in notes[0] and "the same text" not in notes[0]
-
-
-def test_the_script_prints_the_tables_or_one_line(study):
-    def script(*words):
-        return subprocess.run(
-            [sys.executable, REPOSITORY / "scripts/compare.py", *map(str, words)],
-            capture_output=True,
-            text=True,
-        )
-
-    done = script("--seeds", "--baseline", "learned", *study)
-    assert "paired differences from roformer (learned)" in done.stdout, done.stderr
-    (study[1] / "metrics.jsonl").write_text("{")
-    refused = script(*study)
-    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
-    assert "metrics.jsonl:1 is not what a run wrote" in refused.stderr
+    assert "may as well" in notes[0] and "are the same" not in notes[0]
 
 
 # --- the loss by position ------------------------------------------------------------------------
@@ -339,21 +318,3 @@ def test_loss_by_tokens_seen_and_by_length(models):
     (models[0] / "positions.json").write_text(json.dumps({"text": "x"}))
     with pytest.raises(RecordError, match=r"positions\.json is not what a run wrote: 'trained_le"):
         position_tables(read_runs(models))
-
-
-def test_language_models_have_the_tables_of_pre_training(models, tmp_path):
-    titles = [table.title for table in run_tables(read_runs(models), "rotary")]
-    assert titles[0] == "valid/loss at equal updates" and "tokens are seen" in titles[-2]
-    assert "Updates until valid/loss is that of another configuration" in titles
-    performer = {"attention": {"kind": "performer"}}
-    run = language_model(tmp_path / "b", "charlm", "rotary", 0, 2.0)
-    other = language_model(
-        *(tmp_path / "c", "charlm", "rotary", 1, 2.0),
-        config={"model": performer},
-        attention="performer",
-    )
-    found = run_tables(read_runs([run, other]))
-    names = ["roformer (rotary)", "performer (rotary)"]
-    assert list(found[0].lines[0]) == ["updates", "sequences", "bytes", *names]
-    assert list(found[-2].lines[0]) == ["bytes seen", *names]
-    assert change(run, status="degenerate") == run

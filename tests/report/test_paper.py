@@ -1,306 +1,192 @@
 """The paper's numbers: all there, as printed, and never in one column with ours."""
 
 import re
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from roformer.report.paper import Ours, against_paper, others_table, paper_table, read_paper
-from roformer.report.runs import RecordError
+from roformer.report.paper import (
+    Ours,
+    against_paper,
+    claims,
+    others_table,
+    paper_sections,
+    read_paper,
+    stages_table,
+)
+from roformer.report.runs import RecordError, read_runs, write_recorded
+from roformer.report.studies import Study, read_studies
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import EXPERIMENTS
+from tests.report.records import record
 
-FILE = REPOSITORY / "experiments" / "paper.yaml"
-TABLES = [f"table_{number}" for number in range(1, 6)] + ["shaw"]
-BERT, ROFORMER = "BERT (learned), test, copied", "RoFormer (rotary), validation, reported"
+GLUE = ("MRPC F1", "SST-2 accuracy", "QNLI accuracy", "STS-B Spearman", "QQP F1")
+GLUE += ("MNLI-m accuracy", "MNLI-mm accuracy")
+BERT = ("88.9", "93.5", "90.5", "85.8", "71.2", "84.6", "83.4")
+ROFORMER = ("89.5", "90.7", "88.0", "87.0", "86.4", "80.2", "79.8")
+SHAW = {
+    "EN-DE BLEU": ("26.5", "26.8", "27.9", "29.2"),
+    "EN-FR BLEU": ("38.2", "38.7", "41.2", "41.5"),
+}
+SIZES = ("base (sinusoidal)", "base (relative)", "big (sinusoidal)", "big (relative)")
+STAGES = {
+    "loss": ("1.73", "1.61", "1.75", "1.83", "1.58", "1.66"),
+    "accuracy": ("65.0", "66.8", "64.6", "63.4", "67.4", "66.2"),
+}
+TRIPLETS = {
+    "BERT-512 (absolute)": ("64.13", "67.77"),
+    "WoBERT-512 (absolute)": ("64.07", "68.10"),
+    "RoFormer-512 (rotary)": ("64.13", "68.29"),
+    "RoFormer-1024 (rotary)": ("66.07", "69.79"),
+}
 PRINTED = {
     "table_1": {
-        "Transformer-base (sinusoidal), test, copied": {"BLEU": "27.3"},
-        "RoFormer (rotary), test, reported": {"BLEU": "27.5"},
+        ("BLEU", "Transformer-base (sinusoidal)", "paper, test (copied)"): "27.3",
+        ("BLEU", "RoFormer (rotary)", "paper, test"): "27.5",
     },
     "table_2": {
-        BERT: {
-            "MRPC F1": "88.9",
-            "SST-2 accuracy": "93.5",
-            "QNLI accuracy": "90.5",
-            "STS-B Spearman": "85.8",
-            "QQP F1": "71.2",
-            "MNLI-m accuracy": "84.6",
-            "MNLI-mm accuracy": "83.4",
+        **{
+            (m, "BERT (learned)", "paper, test (copied)"): v
+            for m, v in zip(GLUE, BERT, strict=True)
         },
-        ROFORMER: {
-            "MRPC F1": "89.5",
-            "SST-2 accuracy": "90.7",
-            "QNLI accuracy": "88.0",
-            "STS-B Spearman": "87.0",
-            "QQP F1": "86.4",
-            "MNLI-m accuracy": "80.2",
-            "MNLI-mm accuracy": "79.8",
+        **{
+            (m, "RoFormer (rotary)", "paper, validation"): v
+            for m, v in zip(GLUE, ROFORMER, strict=True)
         },
     },
     "table_3": {},
     "table_4": {
-        f"stage {stage} (rotary), not said, reported": {"loss": loss, "accuracy": accuracy}
-        for stage, loss, accuracy in [
-            (1, "1.73", "65.0"),
-            (2, "1.61", "66.8"),
-            (3, "1.75", "64.6"),
-            (4, "1.83", "63.4"),
-            (5, "1.58", "67.4"),
-            (6, "1.66", "66.2"),
-        ]
+        (metric, f"stage {number} (rotary)", "paper, split not said"): value
+        for metric, values in STAGES.items()
+        for number, value in enumerate(values, 1)
     },
     "table_5": {
-        f"{model}, {split}, reported": {"accuracy": value}
-        for model, *values in [
-            ("BERT-512 (absolute)", "64.13", "67.77"),
-            ("WoBERT-512 (absolute)", "64.07", "68.10"),
-            ("RoFormer-512 (rotary)", "64.13", "68.29"),
-            ("RoFormer-1024 (rotary)", "66.07", "69.79"),
-        ]
+        ("accuracy", model, f"paper, {split}"): value
+        for model, values in TRIPLETS.items()
         for split, value in zip(("validation", "test"), values, strict=True)
     },
     "shaw": {
-        f"{model}, test, reported": {"EN-DE BLEU": german, "EN-FR BLEU": french}
-        for model, german, french in [
-            ("base (sinusoidal)", "26.5", "38.2"),
-            ("base (relative)", "26.8", "38.7"),
-            ("big (sinusoidal)", "27.9", "41.2"),
-            ("big (relative)", "29.2", "41.5"),
-        ]
+        (metric, model, "Shaw et al. 2018, test"): value
+        for metric, values in SHAW.items()
+        for model, value in zip(SIZES, values, strict=True)
     },
+    "figure_3_left": {},
+    "figure_3_right": {},
+    "clm": {},
 }
-"""Table → row, split and origin → metric → number, as the papers print them."""
-STAGES = [
-    ("512", "256", "200,000"),
-    ("1,536", "256", "12,500"),
-    ("256", "256", "120,000"),
-    ("128", "512", "80,000"),
-    ("1,536", "256", "10,000"),
-    ("512", "512", "30,000"),
-]
-"""Table 4: length, batch, steps."""
+"""Table → metric, row and column → number, as the papers print them."""
 CAVEATS = {
     "table_1": ["P6"],
     "table_2": ["P1", "P4"],
-    "table_3": [],
     "table_4": ["P7"],
     "table_5": ["P2", "P3", "P7"],
-    "shaw": [],
     "figure_2": ["P8"],
     "figure_3_left": ["P4", "P5"],
-    "figure_3_right": [],
 }
 OURS = {
     "table_1": [
-        Ours("roformer (rotary)", {"BLEU": "11.11 (3)"}, "builtin, mini", "test, sacreBLEU", "s1"),
-        Ours("roformer (rotary)", {"BLEU": "22.22 (3)"}, "builtin, mini", "test, compound BLEU"),
-        Ours("roformer (rotary)", {"BLEU": "33.33 (1)"}, "news, mini", "test, sacreBLEU", "s1"),
+        Ours("BLEU", "roformer (rotary)", "builtin", "test, sacreBLEU", "11.11 (3)", "s1"),
+        Ours("BLEU", "roformer (rotary)", "builtin", "test, compound BLEU", "22.22 (3)"),
+        Ours("BLEU", "roformer (rotary)", "news", "test, sacreBLEU", "33.33 (1)", "s1"),
     ],
     "table_2": [
-        Ours(
-            "bert (learned)", {"MRPC F1": "44.4 ± 0.1 (5)", "QQP F1": "55.5 (1)"}, "builtin, mini"
-        ),
-        Ours("roformer (rotary)", {"MRPC F1": "66.6 (5)"}, "builtin, mini", notes=["By seed."]),
+        Ours("MRPC F1", "bert (learned)", "builtin", "validation", "44.4 ± 0.1 (5)"),
+        Ours("QQP F1", "roformer (rotary)", "builtin", "validation", "55.5 (1)"),
     ],
-    "table_5": [Ours("roformer (rotary)", {"accuracy": "77.77 (5)"}, "made up, mini", "test")],
-    "figure_3_left": [Ours("bert (learned)", {"masked-LM loss": "8.888 (3)"}, "builtin, mini")],
+    "figure_3_left": [
+        Ours("masked-LM loss", "bert (learned)", "builtin", "validation", "8.888 (3)")
+    ],
 }
-"""Rows of ours, of numbers that no paper has."""
+"""Numbers of ours that no paper has."""
 
 
 @pytest.fixture(scope="module")
 def paper():
-    return read_paper(FILE)
+    return read_paper()
 
 
-def text_and_numbers(table):
-    """Return the header and rows of a table as (words, numbers by header)."""
+def cells(table):
+    """Return (metric, model, header) → filled cells that are numbers."""
     header, *rows = table.lines
-    columns = header[table.text_columns :]
-    return [
-        (row[: table.text_columns], dict(zip(columns, row[table.text_columns :], strict=True)))
-        for row in rows
-    ]
-
-
-@pytest.mark.parametrize("key", TABLES)
-def test_every_number_is_there_and_no_other(paper, key):
-    about = paper["tables"][key]
     found = {}
-    for value in about["numbers"]:
-        row = f"{value['model']} ({value['position']}), {value['split']}, {value['origin']}"
-        shown = f"{value['value']:.{about['metrics'][value['metric']]}f}"
-        found.setdefault(row, {})[value["metric"]] = shown
-    assert found == PRINTED[key]
+    for row in rows:
+        for name, cell in list(zip(header, row, strict=True))[table.text_columns :]:
+            if cell not in ("", "not run", "no number"):
+                found[row[0], row[1], name] = cell
+    return found
 
 
-@pytest.mark.parametrize("key", TABLES)
-def test_a_table_prints_every_number_under_its_split(paper, key):
-    printed = {}
-    who = "Shaw et al. 2018" if key == "shaw" else "paper"
-    for words, numbers in text_and_numbers(paper_table(paper, key)):
-        for header, cell in numbers.items():
-            if cell:
-                printed[words[0], words[1], header] = cell
-    expected = {}
-    for row, metrics in PRINTED[key].items():
-        model, split, origin = row.split(", ")
-        split = {"not said": "split not said"}.get(split, split)
-        for metric, number in metrics.items():
-            header = f"{who}, {split}{' (copied)' if origin == 'copied' else ''}"
-            expected[metric, model, header] = number
-    assert printed == expected
+# --- the paper's numbers -------------------------------------------------------------------------
 
 
-def test_words_of_tables_3_and_4(paper):
-    tokens = {words[1]: words[2] for words, _ in text_and_numbers(paper_table(paper, "table_3"))}
-    assert tokens == {
-        "BERT (absolute)": "characters",
-        "WoBERT (absolute)": "words",
-        "NEZHA (relative)": "characters",
-        "RoFormer (rotary)": "words",
-    }
-    rows = [tuple(words[2:5]) for words, _ in text_and_numbers(paper_table(paper, "table_4"))]
-    assert rows == 2 * STAGES
+@pytest.mark.parametrize("key", PRINTED)
+def test_a_table_prints_every_number_under_its_split_and_no_other(paper, key):
+    assert cells(against_paper(paper, key)) == PRINTED[key]
 
 
-def test_copied_numbers_name_their_source(paper):
-    rows = text_and_numbers(paper_table(paper, "table_2"))
-    assert {words[-1] for words, numbers in rows if numbers["paper, test (copied)"]} == {
-        "Devlin et al. 2019 (BERT), Table 1"
-    }
+def test_words_of_tables_3_and_4_and_the_sources_of_copied_numbers(paper):
+    words = [row[1:3] for row in against_paper(paper, "table_3").lines[1:]]
+    assert words == [
+        ["BERT (absolute)", "characters"],
+        ["WoBERT (absolute)", "words"],
+        ["NEZHA (relative)", "characters"],
+        ["RoFormer (rotary)", "words"],
+    ]
+    stages = ["512 256 200,000", "1,536 256 12,500", "256 256 120,000"]
+    stages += ["128 512 80,000", "1,536 256 10,000", "512 512 30,000"]
+    rows = [" ".join(row[2:5]) for row in against_paper(paper, "table_4").lines[1:]]
+    assert rows == 2 * stages
+    bert = [row for row in against_paper(paper, "table_2").lines if row[1] == "BERT (learned)"]
+    assert {row[2] for row in bert} == {"Devlin et al. 2019 (BERT), Table 1"}
 
 
 def test_the_bound_is_that_of_the_formula(paper):
     """Fig. 2 by Eq. 35 to 37, once more and by numpy."""
-    for value in paper["figures"]["figure_2"]["numbers"]:
+    for value in paper["experiments"]["figure_2"]["numbers"]:
         size, distance = int(value["model"].split()[-1]), int(value["metric"].split()[-1])
         angles = distance * 10_000.0 ** (-2 * np.arange(size // 2) / size)
         bound = np.abs(np.cumsum(np.exp(1j * angles))).mean()
         assert value["value"] == round(float(bound), 2), value
-        assert value["origin"] == "computed"
 
 
-def test_figures_of_curves_have_no_invented_numbers(paper):
-    for key in ("figure_3_left", "figure_3_right"):
-        assert paper["figures"][key]["numbers"] == []
-        for _, numbers in text_and_numbers(paper_table(paper, key)):
-            assert numbers == {"paper, training (a curve)": "no number"}
+def test_the_gaps_of_table_5_are_those_of_its_numbers(paper):
+    test = {n["model"]: n["value"] for n in paper["experiments"]["table_5"]["numbers"][4:]}
+    gaps = [note for note in against_paper(paper, "table_5").notes if note.startswith("Within")]
+    for model, note in zip(("WoBERT-512", "RoFormer-512"), gaps, strict=True):
+        assert f"{test['RoFormer-1024'] - test[model]:.2f} points above {model}" in note
+        error = 100 * np.sqrt(0.6979 * (1 - 0.6979) / 1793)
+        assert f"1,793 examples; one accuracy has a standard error of {error:.1f} points" in note
 
 
-@pytest.mark.parametrize("key", CAVEATS)
-@pytest.mark.parametrize("with_ours", [False, True])
-def test_caveats_are_always_printed(paper, key, with_ours):
-    table = against_paper(paper, key, OURS.get(key, [])) if with_ours else paper_table(paper, key)
-    found = [note.partition(".")[0] for note in table.notes if re.match(r"P\d\. ", note)]
-    assert found == CAVEATS[key]
-    for name in found:
-        assert f"\n\n{name}. " in table.markdown() and " Here: " in table.markdown()
-
-
-def test_all_caveats_have_a_table(paper):
-    assert list(paper["caveats"]) == [f"P{number}" for number in range(1, 9)]
-    assert {name for names in CAVEATS.values() for name in names} == set(paper["caveats"])
-    named = {
-        name
-        for t in paper["tables"].values()
-        for v in t["numbers"]
-        for name in v.get("caveats", ())
-    }
-    assert named >= {"P1", "P2", "P3", "P6"}
-
-
-@pytest.mark.parametrize("key", OURS)
-def test_no_column_and_no_line_has_numbers_of_both(paper, key):
-    table = against_paper(paper, key, OURS[key])
-    theirs = paper_table(paper, key).lines[0][table.text_columns :]
-    planted = sorted(value for row in OURS[key] for value in row.values.values())
-    printed = []
-    for _, numbers in text_and_numbers(table):
-        assert list(numbers)[: len(theirs)] == list(theirs)
-        filled = {header for header, cell in numbers.items() if cell and cell != "not run"}
-        assert filled <= set(theirs) or filled.isdisjoint(theirs)
-        printed += [numbers[header] for header in filled.difference(theirs)]
-    assert sorted(printed) == planted
-    assert all(
-        re.match(r"paper, (validation|test|training)( \((copied|a curve)\))?$", h) for h in theirs
-    )
-    ours = table.lines[0][table.text_columns + len(theirs) :]
-    assert ours == [f"ours, {column} (n)" for column in dict.fromkeys(r.column for r in OURS[key])]
-    assert any("no difference between them is taken" in note for note in table.notes)
-
-
-def test_every_row_of_ours_names_its_data_and_scale(paper):
-    table = against_paper(paper, "table_1", OURS["table_1"])
-    ours = [(words, numbers) for words, numbers in text_and_numbers(table) if words[1][0] == "r"]
-    assert [words[-1] for words, _ in ours] == ["builtin, mini", "news, mini"]
-    assert [list(numbers.values()) for _, numbers in ours] == [
-        ["", "", "11.11 (3)", "22.22 (3)"],
-        ["", "", "33.33 (1)", ""],
-    ]
-    assert "Ours, test, sacreBLEU: s1" in table.notes
-
-
-def test_what_was_not_run_says_so(paper):
-    for key in ("table_3", "table_4", "table_5", "figure_3_right"):
-        table = against_paper(paper, key, [])
-        assert table.lines[0][-1] == "ours" and {row[-1] for row in table.lines[1:]} == {"not run"}
-    rows = text_and_numbers(against_paper(paper, "table_2", OURS["table_2"]))
-    missing = {words[0] for words, numbers in rows if "not run" in numbers.values()}
-    assert missing == set(paper["tables"]["table_2"]["metrics"]) - {"MRPC F1", "QQP F1"}
-
-
-def test_table_5_has_both_gaps(paper):
-    for table in (paper_table(paper, "table_5"), against_paper(paper, "table_5", OURS["table_5"])):
-        gaps = [note for note in table.notes if note.startswith("Within the paper's test column")]
-        assert "1.69 points above WoBERT-512" in gaps[0]
-        assert "1.50 points above RoFormer-512" in gaps[1]
-        assert all(
-            "1,793 examples" in gap and "standard error of 1.1 points" in gap for gap in gaps
-        )
-
-
-def test_third_parties_stand_in_their_own_table_alone(paper):
-    others = others_table(paper)
-    assert len(others.lines) == 1 + len(paper["others"]) and len(paper["others"]) >= 9
-    keys = [*paper["tables"], *paper["figures"]]
-    rest = "".join(against_paper(paper, key, OURS.get(key, [])).markdown() for key in keys)
-    for value in ("91.282", "87.171", "63.07", "28.85"):
-        assert f"| {value} |" in others.markdown() and f"| {value} |" not in rest
-
-
-def test_rows_that_would_mix_are_refused(paper):
-    row = OURS["table_1"][0]
-    with pytest.raises(RecordError, match="two values of"):
-        against_paper(paper, "table_1", [row, row])
-    with pytest.raises(RecordError, match="two signatures, s1 and s2"):
-        against_paper(paper, "table_1", [row, row._replace(row="x", signature="s2")])
-    with pytest.raises(RecordError, match="has no F1: its metrics are BLEU"):
-        against_paper(paper, "table_1", [row._replace(values={"F1": "1 (1)"})])
-    with pytest.raises(RecordError, match="no table_9: choose one of table_1"):
-        against_paper(paper, "table_9", [])
+@pytest.mark.parametrize("key", [*PRINTED, "figure_2"])
+def test_caveats_are_printed_with_and_without_ours(paper, key):
+    for ours in ([], OURS.get(key, [])):
+        table = against_paper(paper, key, ours)
+        found = [note[:2] for note in table.notes if re.match(r"P\d\. ", note)]
+        assert found == CAVEATS.get(key, [])
+        assert " Here: " in table.markdown() or not found
 
 
 def test_every_name_in_the_papers_numbers_is_there(paper):
     """Sources, caveats, metrics and models that are named; a cell has one number."""
-    experiments = paper["tables"] | paper["figures"] | paper["beyond"]
+    experiments = paper["experiments"]
     assert set(paper["claims"]) <= set(experiments) and paper["paper"] in paper["sources"]
-    for caveat in paper["caveats"].values():
-        assert set(caveat["tables"]) <= set(experiments)
+    assert list(paper["caveats"]) == sorted({name for names in CAVEATS.values() for name in names})
     assert {other["about"] for other in paper["others"]} <= set(experiments)
     for key, about in experiments.items():
         rows = {(model["model"], model["position"]) for model in about["models"]}
-        here = {name for name, caveat in paper["caveats"].items() if key in caveat["tables"]}
-        cells = set()
+        found = set()
         for value in about["numbers"]:
             assert (value["model"], value["position"]) in rows
             assert value["metric"] in about["metrics"] and value["source"] in paper["sources"]
-            assert set(value.get("caveats", ())) <= here
+            assert all(key in paper["caveats"][name]["tables"] for name in value.get("caveats", ()))
             assert (value["origin"] == "copied") == (value["source"] != about["by"])
-            assert (value["origin"] == "computed") == (value["split"] == "no data")
-            cell = (value["model"], value["position"], value["metric"], value["split"])
-            assert cell not in cells
-            cells.add(cell)
+            found.add((value["model"], value["position"], value["metric"], value["split"]))
+        assert len(found) == len(about["numbers"])
+        for metric, _ in about.get("ours", {}).get("metrics", {}).values():
+            assert metric in about["metrics"]
 
 
 @pytest.mark.parametrize("text", ["paper: {", "- 1", "paper: x", None])
@@ -312,3 +198,156 @@ def test_a_damaged_file_is_one_line(tmp_path, text):
         RecordError, match=r"paper\.yaml (is not the paper's numbers|cannot be read)"
     ):
         read_paper(file)
+
+
+# --- ours beside them ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", OURS)
+def test_no_column_and_no_line_has_numbers_of_both(paper, key):
+    table = against_paper(paper, key, OURS[key])
+    found = cells(table)
+    assert {place: found.pop(place) for place in PRINTED[key]} == PRINTED[key]
+    expected = {(o.metric, o.model, f"ours, {o.column} (n)") for o in OURS[key]}
+    assert set(found) == expected and {place[1][0] for place in found} <= {"r", "b"}
+    assert any("no difference between them is taken" in note for note in table.notes)
+
+
+def test_each_setting_has_its_line_and_signatures_are_told(paper):
+    table = against_paper(paper, "table_1", OURS["table_1"])
+    ours = [row[2:] for row in table.lines if row[1] == "roformer (rotary)"]
+    assert ours == [
+        ["builtin", "", "", "11.11 (3)", "22.22 (3)"],
+        ["news", "", "", "33.33 (1)", ""],
+    ]
+    assert "Ours, test, sacreBLEU: s1" in table.notes
+
+
+def test_what_was_not_run_says_so(paper):
+    for key in ("table_3", "table_4", "figure_3_right"):
+        table = against_paper(paper, key)
+        assert table.lines[0][-1] == "ours" and {row[-1] for row in table.lines[1:]} == {"not run"}
+    rows = against_paper(paper, "table_2", OURS["table_2"]).lines
+    assert {row[0] for row in rows if "not run" in row} == {*GLUE} - {"MRPC F1", "QQP F1"}
+
+
+def test_numbers_that_would_mix_are_refused(paper):
+    one = OURS["table_1"][0]
+    with pytest.raises(RecordError, match="two values of BLEU, roformer"):
+        against_paper(paper, "table_1", [one, one._replace(text="12.00 (3)")])
+    with pytest.raises(RecordError, match="two signatures, s1 and s2"):
+        against_paper(paper, "table_1", [one, one._replace(model="x", signature="s2")])
+
+
+def test_third_parties_stand_in_their_own_table_alone(paper):
+    others = others_table(paper)
+    assert len(others.lines) == 1 + len(paper["others"]) and len(paper["others"]) >= 9
+    rest = "".join(against_paper(paper, key).markdown() for key in PRINTED)
+    for value in ("91.282", "87.171", "63.07", "28.85"):
+        assert f"| {value} |" in others.markdown() and f"| {value} |" not in rest
+
+
+def test_the_recorded_studies_stand_beside_what_they_are_about(paper):
+    """Means over seeds, each kind of BLEU, both splits, the chosen rates, constant predictors."""
+    tables = paper_sections(paper, read_studies(EXPERIMENTS))
+    assert [table.title.partition(":")[0] for table in tables][-1] == "Numbers of third parties"
+    found = defaultdict(set)
+    for table in tables[:-1]:
+        for row in table.lines[1:]:
+            found[row[0], row[1]].update(filter(None, row[table.text_columns :]))
+    assert "3.346 (1)" in found["masked-LM loss", "roformer (rotary)"]
+    assert (
+        "3.287 ± 0.024 (3)"
+        in found["bits per byte", "performer (rotary), model.attention.rope_position=post"]
+    )
+    assert found["QQP F1", "roformer (none)"] == {"0.0 (1, 1 constant)"}
+    assert len(found["accuracy", "roformer-1024 (rotary)"]) == 3  # two splits builtin, one real
+    assert {"99.48 (1)", "39.48 ± 0.10 (3)", "39.53 ± 0.08 (3)"} <= found[
+        "BLEU", "roformer (rotary)"
+    ]
+    settings = {row[2] for table in tables for row in table.lines}
+    assert "builtin, 4.9 M tokens of pre-training, mini" in settings
+    assert "builtin, 4.9 M tokens in 600 steps, mini" in settings
+    (bleu,) = (table for table in tables if table.title.startswith("Table 1"))
+    assert sum("tok:13a" in note for note in bleu.notes) == 1
+
+
+def test_a_run_that_did_not_end_well_is_named_not_counted(paper, tmp_path):
+    folder = tmp_path / "some_study"
+    losses = {"metrics": {"valid/mlm_loss": 3.0}}
+    runs = [
+        record(tmp_path / "sound", seed=0, **losses),
+        record(tmp_path / "degenerate", seed=1, status="degenerate", **losses),
+        record(tmp_path / "failed", seed=2, status="failed"),
+    ]
+    write_recorded(folder, runs)
+    table = paper_sections(paper, [study("figure_3_left", folder=folder)])[6]
+    assert cells(table) == {
+        ("masked-LM loss", "roformer (rotary)", "ours, validation (n)"): "3.000 (1)"
+    }
+    told = [note for note in table.notes if note.startswith("Left out")]
+    assert ["degenerate" in note or "failed" in note for note in told] == [True, True]
+
+
+def test_stages_stand_below_table_4_in_their_order(paper, tmp_path):
+    def stage(name, length, first_epoch, loss, **more):
+        training = {"sequence_length": length, "batch_size": 16, "steps": 300}
+        return record(
+            tmp_path / name,
+            recipe="stages_mini",
+            steps=300,
+            metrics={"valid/mlm_loss": loss, "valid/mlm_accuracy": 0.318},
+            config={"training": training | ({"first_epoch": first_epoch} if first_epoch else {})},
+            **more,
+        )
+
+    runs = [
+        stage("c", 128, 2000, 2.49, status="failed"),
+        stage("a", 128, 0, 3.63),
+        stage("b", 1024, 1000, 2.64),
+    ]
+    runs.append(stage("d", 128, 0, None, seed=1))
+    rows = stages_table(paper, read_runs(runs).runs).lines
+    assert [
+        row[:-2] + row[-1:] for row in rows if row[1].startswith("our") and row[0] == "loss"
+    ] == [
+        ["loss", "our stage 1 (roformer, rotary)", "128", "16", "300", "builtin, a", "3.63"],
+        ["loss", "our stage 2 (roformer, rotary)", "1,024", "16", "300", "builtin, b", "2.64"],
+        [
+            "loss",
+            "our stage 3 (roformer, rotary)",
+            "128",
+            "16",
+            "300",
+            "builtin, c, failed",
+            "2.49",
+        ],
+        ["loss", "our stage 1 (roformer, rotary)", "128", "16", "300", "builtin, d", "not finite"],
+    ]
+    assert rows[-1][-1] == "31.8" and len(rows) == 1 + 2 * (6 + 4)
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def study(claim, outcome="It does.", folder=Path("experiments/some_study")):
+    about = {"title": "Title", "claim": claim, "scale": "mini, one seed", "outcome": outcome}
+    return Study(folder=folder, **about)
+
+
+def test_every_claim_has_a_row(paper):
+    planned = study("table_1", "", Path("experiments/planned"))
+    table = claims(paper, [study("table_1"), planned, study("none")])
+    assert len(table.lines) == 1 + 7 + 1
+    assert {tuple(row[3:]) for row in table.lines[1:]} == {
+        ("experiments/some_study", "It does.", "mini, one seed"),
+        ("experiments/planned", "not run yet", "mini, one seed"),
+        ("not run yet", "", ""),
+    }
+    recorded = claims(paper, read_studies(EXPERIMENTS)).lines[1:]
+    assert all((REPOSITORY / row[3]).is_dir() for row in recorded if row[3] != "not run yet")
+
+
+def test_a_study_of_an_unknown_claim_is_refused(paper):
+    with pytest.raises(RecordError, match=r"is about table_7: choose one of none, figure_2, .*"):
+        claims(paper, [study("table_7")])

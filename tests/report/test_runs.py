@@ -199,14 +199,14 @@ def test_a_damaged_record_is_one_line_or_a_row_with_its_reason(tmp_path, name, c
 @pytest.mark.parametrize(
     ("file", "change", "place"),
     [
-        (RUNS, lambda text: text[:-20], "runs.jsonl:2 is no recorded run"),
-        (RUNS, lambda text: text * 2, "runs.jsonl:3 is no recorded run: id: a is there twice"),
+        (RUNS, lambda text: text[:-20], "runs.jsonl:2 is not a recorded run"),
+        (RUNS, lambda text: text * 2, "runs.jsonl:3 is not a recorded run: id: a is there twice"),
         (RUNS, lambda text: text.replace('"summary"', '"sum"'), "runs.jsonl:1 .*: summary"),
-        (RUNS, lambda text: "[]\n" + text, "runs.jsonl:1 is no recorded run"),
+        (RUNS, lambda text: "[]\n" + text, "runs.jsonl:1 is not a recorded run"),
         (RUNS, lambda text: text.splitlines()[0], "metrics.csv has lines of b, which runs.jsonl"),
-        (METRICS, lambda text: text.replace("4.5", "x"), "metrics.csv:3 .*'x'"),
+        (METRICS, lambda text: text.replace("4.5", "x"), "metrics.csv:3 is not a line"),
         (METRICS, lambda text: text.replace("b,10", "b,"), "metrics.csv:4 .*: step"),
-        (METRICS, lambda text: text.replace("b,10", "b,10,10"), "metrics.csv:4 is no line"),
+        (METRICS, lambda text: text.replace("b,10", "b,10,10"), "metrics.csv:4 is not a line"),
     ],
 )
 def test_a_damaged_study_is_one_line_or_a_row_with_its_reason(tmp_path, file, change, place):

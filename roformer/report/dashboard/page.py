@@ -25,9 +25,9 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
+from roformer.report.pages import HERE
 from roformer.report.reproduction import LEGEND, Row
 from roformer.report.runs import STATUSES, YOURS, Runs
-from roformer.report.sections import HERE
 from roformer.report.tables import Table
 
 LONGEST_CURVE = 500

@@ -1,14 +1,18 @@
-"""The report as a whole: sections of tables, and what `make report` writes."""
+"""The report as a whole: the tables of runs, sections of them, and what `make report` writes."""
 
 import json
+import runpy
 import shutil
+import sys
 
 import pytest
 
+from roformer.report.pages import HERE, comparable, print_tables, run_tables, sections_of
 from roformer.report.runs import read_runs
-from roformer.report.sections import HERE, comparable, run_tables, sections_of
 from scripts.report import report
+from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
+from tests.report.records import curve, glue_run, record, translation_run
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
         "wmt_builtin",
     ]
     assert len(tables_under(sections, "Paper")) == 10
-    (bleu,) = tables_under(sections, "wmt_builtin")
+    *_, bleu = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
     assert bleu.command == "python scripts/sweep.py experiments/wmt_builtin"
 
@@ -57,24 +61,18 @@ def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
     (rotary,) = recorded("pretraining_builtin", "*rotary*")
     write_folder(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
     runs = read_runs([tmp_path])
-    assert sorted(len(group.runs) for group in comparable(runs)) == [2, 3]
+    assert sorted(len(group) for group in comparable(runs.runs)) == [2, 3]
     titles = [table.title for table in run_tables(runs)]
-    assert titles.count("valid/mlm_loss at equal updates") == 2
+    assert titles.count("valid/mlm_loss at equal steps") == 2
 
 
-def test_scores_of_different_test_sets_have_tables_of_their_own(tmp_path):
-    """A run that failed is told of below each; one on other text is not beside the others."""
-    for study in ("wmt_builtin", "wmt_multi30k", "pretraining_builtin"):
-        for run in recorded(study):
-            write_folder(run, tmp_path / study / run.name)
-    builtin, *multi30k = run_tables(read_runs(sorted(tmp_path.glob("wmt*/*"))))
-    lines, seeds = multi30k  # the builtin runs have one seed, so no table over seeds
-    assert "500 lines" in builtin.notes[0] and "1,000 lines" in lines.notes[0]
-    assert seeds.title.startswith("sacreBLEU: paired differences") and len(seeds.lines) == 3
-    (rotary,) = tmp_path.glob("pretraining_builtin/*rotary*")
+def test_runs_on_other_text_are_not_compared(tmp_path):
+    for run in recorded("pretraining_builtin"):
+        write_folder(run, tmp_path / run.name)
+    (rotary,) = tmp_path.glob("*rotary*")
     environment = json.loads((rotary / "env.json").read_text())
     (rotary / "env.json").write_text(json.dumps(environment | {"data": "other"}))
-    assert len(comparable(read_runs(tmp_path.glob("pretraining_builtin/*")))) == 2
+    assert len(comparable(read_runs(tmp_path.glob("*")).runs)) == 2
 
 
 def test_a_report_is_made_once(experiments, tmp_path, capsys):
@@ -139,3 +137,51 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     (diverged / "summary.json").write_text(json.dumps(summary))
     (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
     assert [table.title for table in run_tables(read_runs([tmp_path]))] == before
+
+
+def test_runs_of_all_pipelines_have_tables(tmp_path):
+    """Stages of a pre-training stand below Table 4, and are not compared with each other."""
+    training = {"sequence_length": 128, "batch_size": 16}
+    stages = [(f"s{epoch}", {"training": training | {"first_epoch": epoch}}) for epoch in (0, 1000)]
+    runs = [record(tmp_path / name, recipe="stages_mini", config=c) for name, c in stages]
+    runs += [glue_run(tmp_path, 0, 2e-5, 0.9), translation_run(tmp_path / "w", 0, 27.0)]
+    loss = {"valid/loss": 3.0, "valid/unigram_entropy": 6.0}
+    runs.append(record(tmp_path / "l", pipeline="clm", rows=[{"step": 1} | loss]))
+    stages, *others = run_tables(read_runs(runs))
+    assert stages.title.startswith("Table 4") and "our stage 2" in stages.markdown()
+    assert [table.title for table in others] == [
+        "GLUE, validation, in percent",
+        "All learning rates",
+        "Translation",
+        "sacreBLEU: paired bootstrap against transformer (rotary)",
+        "valid/loss at equal steps",
+    ]
+
+
+def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
+    """What did not end is told; a damaged record is named."""
+    run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
+    (begun / "summary.json").unlink()
+    monkeypatch.setattr(sys, "argv", ["glue_table.py", str(run), str(begun)])
+    print_tables("")
+    printed = capsys.readouterr()
+    assert "| roformer (rotary) | 90.0 (1) |" in printed.out
+    assert printed.err == f"left out: {begun} has no summary.json\n"
+    (run / "metrics.jsonl").write_text("{")
+    with pytest.raises(SystemExit) as left:
+        print_tables("")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert left.value.code == 2 and "metrics.jsonl:1 is not what a run wrote" in line
+
+
+def test_a_comparison_of_curves_is_printed(tmp_path, monkeypatch, capsys):
+    runs = [
+        record(tmp_path / f"{kind}-{seed}", rows=curve((5.0, 4.0)), position=kind, seed=seed)
+        for kind in ("rotary", "learned")
+        for seed in (0, 1)
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["compare.py", "--seeds", "--baseline", "lear", *map(str, runs)]
+    )
+    runpy.run_path(str(REPOSITORY / "scripts/compare.py"), run_name="__main__")
+    assert "paired differences from roformer (learned)" in capsys.readouterr().out

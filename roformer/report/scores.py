@@ -1,0 +1,432 @@
+"""Scores of finished runs as one frame, and the tables that all pipelines share.
+
+What pipelines differ in is `SCORES`. Of each there are the scores by configuration, the differences from
+the baseline in pairs of a seed, and what else a pipeline has: all learning rates of a fine-tuning, the
+resampled test set of a translation.
+
+The learning rate of a fine-tuning is the one with the highest mean of the headline metric on validation,
+over all seeds, constant predictors included.
+
+Translations with different signatures, or of different test sets, never stand in one table. That is why
+the paper's Table 1 is not printed beside them: its 27.3 (Transformer-base) and 27.5 (RoFormer) are
+tokenised BLEU of newstest2014, most likely with split compounds, and no signature tells. sacreBLEU
+of the same translations is about 0.5-1 lower.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from roformer.pipelines import registry
+from roformer.report.resampling import bleu_table, over_triplets, scored_on
+from roformer.report.runs import ENDED, LOSSES, RecordError, read_runs, settings_of
+from roformer.report.statistics import (
+    Paired,
+    difference_text,
+    holm,
+    interval_text,
+    mean_text,
+    p_text,
+    paired,
+    sign_flip_limit,
+)
+from roformer.report.tables import (
+    Table,
+    check_seeds,
+    find_baseline,
+    markdown_of,
+    mean_lines,
+    named,
+)
+
+GLUE_ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
+"""Tasks of the paper's Table 2; others follow by name."""
+PLACES = {"": "", "_early": ", evidence early", "_late": ", evidence late"}
+"""As accuracies of triplets end → which; the builtin ones alone say where the evidence stands."""
+
+
+class Scored(NamedTuple):
+    """What the tables of a pipeline's scores show."""
+
+    title: str
+    metrics: Mapping[str, str] = {}
+    """Metric of the summary → heading; none: those of the run's task."""
+    compared: Sequence[str] = ()
+    """Metrics that are compared with the baseline's, besides a run's own headline metric."""
+    digits: int = 2
+    factor: int = 1
+    note: str = ""
+    label: str = "{label}"
+    """What a run is called by its facts and its summary."""
+    no_setting: Sequence[str] = ()
+    """Keys of the config, or what is below them, in which runs of a configuration may differ."""
+    same: Sequence[str] = ()
+    """Keys of the summary which all runs of a table have in common."""
+    best_epoch: bool = False
+    """True if the scores on validation are those of the best epoch, not of the last."""
+    adjusted: str = "t_p"
+    """The p-value that Holm's adjusts."""
+    family: str = "configurations"
+    """What is tested together: all `configurations` of a metric, or all `metrics` of a configuration."""
+
+
+SCORES = {
+    "glue": Scored(
+        "GLUE, validation, in percent",
+        digits=1,
+        factor=100,
+        note="The learning rate of each configuration is chosen on the same validation set, which "
+        "favours all. A headline of several parts has a column a part; the majority class is that of the "
+        "validation set. The seeds are those of the fine-tuning: what another pre-training would give, "
+        "or other validation examples, is in no interval.",
+        no_setting=("task", "optimizer.learning_rate"),
+        adjusted="permutation_p",
+        family="metrics",
+    ),
+    "wmt": Scored(
+        "Translation",
+        {
+            "test/sacrebleu": "sacreBLEU",
+            "test/sacrebleu_single": "sacreBLEU, last checkpoint",
+            "test/chrf": "chrF",
+            "test/bleu_compound": "compound BLEU",
+        },
+        note="Of the averaged checkpoints, unless it says otherwise.",
+        same=("test_set", "signatures"),
+    ),
+    "scm": Scored(
+        "Triplets: ranking accuracy in percent",
+        {
+            f"{split}/accuracy{place}": f"{called}{which}"
+            for split, called in (("valid", "validation"), ("test", "test"))
+            for place, which in PLACES.items()
+        },
+        ("valid/accuracy", "test/accuracy"),
+        digits=1,
+        factor=100,
+        note="Tossing a coin gives 50. The validation accuracy is that of the best epoch, chosen on it; "
+        "the test accuracy is of the same weights, and was used for nothing. Degenerate: the last "
+        "validation accuracy is less than two standard errors above 50.",
+        label="{model}-{max_length} ({position})",
+        best_epoch=True,
+    ),
+}
+
+
+def scored(pipeline: str) -> Scored:
+    """Return what the tables of a pipeline show: its losses or its headline, if `SCORES` has none."""
+    if pipeline in SCORES:
+        return SCORES[pipeline]
+    if loss := LOSSES.get(pipeline):
+        metric = loss.whole or loss.metric
+        return Scored(loss.words, {metric: loss.words}, compared=(metric,), digits=3)
+    headline = registry.get(pipeline).headline
+    return Scored(pipeline, {headline.name: headline.name} if headline else {})
+
+
+def pipeline_of(runs: pd.DataFrame) -> str:
+    """Return the pipeline of runs.
+
+    Raises:
+        RecordError: there are several, or no run.
+    """
+    found = dict(zip(runs.pipeline, runs.folder, strict=True))
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        raise RecordError(
+            f"{first} is a run of {one}, {second} of {other}: give those of one pipeline"
+        )
+    for pipeline in found:
+        return str(pipeline)
+    raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+
+
+def scores(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a run and metric, of finished runs of one pipeline.
+
+    Failed runs and others without scores have none.
+
+    Returns:
+        The columns of the runs and:
+        name: the configuration; see `named`.
+        group: what is the same for all runs that may be compared.
+        rate: the learning rate, where several are tried; else 0.
+        metric: as the summary has it.
+        value: the score, in percent where `Scored` says so; NaN where it is not defined.
+        best, majority: the same of the best epoch, and of the majority class.
+        headline: whether it is compared with the baseline's.
+        shown: whether it is a headline, or another part of one.
+        chosen: whether the rate is the best one.
+
+    Raises:
+        RecordError: runs of several pipelines, a run that did not end, or is not what its pipeline
+            writes; two of the same seed and settings.
+    """
+    rows = _rows(runs)
+    about = scored(pipeline_of(runs))
+    found = []
+    for number, run in enumerate(rows.to_dict("records")):
+        try:
+            if run["status"] in ENDED and set(about.same) <= run["summary"].keys():
+                found += [{"number": number} | one for one in _values(run, about)]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            folder = run["folder"]
+            raise RecordError(f"{folder}/summary.json has no scores: {error!r}") from error
+    columns = ["number", "metric", "value", "best", "majority", "headline", "shown"]
+    kinds = {"number": int, "headline": bool, "shown": bool}
+    long = pd.DataFrame(found, columns=columns).astype(kinds)
+    frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
+    check_seeds(frame, "group", "name", "task", "rate", "metric")
+    means = (
+        frame[frame.headline]
+        .groupby(["group", "name", "task", "rate"])
+        .value.agg(_mean)
+        .fillna(-math.inf)
+    )
+    best = set(means.groupby(["group", "name", "task"]).idxmax())
+    keys = zip(frame.group, frame.name, frame.task, frame.rate, strict=True)
+    frame = frame.assign(chosen=[key in best for key in keys])
+    frame = frame.assign(place=frame.task.map(place_of)).sort_values(
+        ["place", "rate"], kind="stable"
+    )
+    return frame.drop(columns="place")
+
+
+def place_of(task: str) -> tuple[int, str]:
+    """Return a sort key: tasks in the order of the paper, others by name."""
+    return (GLUE_ORDER.index(task) if task in GLUE_ORDER else len(GLUE_ORDER), task)
+
+
+def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
+    """Return sentences on the runs that have no scores, and on those that count though degenerate."""
+    scoreless = runs[~runs.folder.isin(set(frame.folder))]
+    odd = runs[runs.folder.isin(set(frame.folder)) & (runs.status != "done")]
+    notes = [f"Left out, without scores: {run} is {status}." for run, status in _told(scoreless)]
+    return notes + [f"Counted, though {status}: {run}." for run, status in _told(odd)]
+
+
+def _told(runs: pd.DataFrame) -> zip[tuple[str, str]]:
+    return zip(runs.run, runs.status, strict=True)
+
+
+def _rows(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return runs with name, group and learning rate."""
+    about = scored(pipeline_of(runs))
+    found = []
+    for run in runs.to_dict("records"):
+        if run["status"] == "running":
+            raise RecordError(f"{run['folder']} has no summary.json: it did not end, or is no run")
+        prefixes = tuple(f"{key}." for key in about.no_setting)
+        config = {k: v for k, v in run["config"].items() if not f"{k}.".startswith(prefixes)}
+        run |= {"config": config, "label": about.label.format_map(run["summary"] | run)}
+        if prefixes:
+            run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
+        same = [run["summary"].get(key) for key in about.same]
+        run["group"] = json.dumps(same, sort_keys=True) if same else ""
+        run["rate"] = run["summary"].get("learning_rate", 0.0) if prefixes else 0.0
+        found.append(run)
+    return named(pd.DataFrame(found))
+
+
+def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
+    summary = run["summary"]
+    best, majority = (summary.get("best") or {}).get("metrics", {}), summary.get("majority", {})
+    own = sorted(majority or summary["metrics"], key=lambda metric: metric != run["headline"])
+    found = []
+    for metric in about.metrics or own:
+        source = best if about.best_epoch and metric.startswith("valid/") else summary["metrics"]
+        if metric in source:
+            values = (one.get(metric) for one in (source, best, majority))
+            value, at_best, simple = (
+                math.nan if v is None else about.factor * float(v) for v in values
+            )
+            told = {"metric": metric, "value": value, "best": at_best, "majority": simple}
+            told["headline"] = metric in about.compared or metric == run["headline"]
+            # accuracy_mismatched beside accuracy_matched
+            part_of_it = metric.partition("_")[0] == run["headline"].partition("_")[0]
+            found.append(told | {"shown": part_of_it or metric in about.metrics})
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values)  # a NaN stays one
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]:
+    """Return the tables of finished runs of one pipeline; of each test set by itself.
+
+    Args:
+        runs: rows of the frame of runs.
+        baseline: the configuration from which differences are taken, or a part of its name; None: the
+            first.
+
+    Raises:
+        RecordError: see `scores`; or none of the runs has scores.
+    """
+    every = scores(runs)
+    told = left_out(runs, every)
+    if every.empty:
+        raise RecordError(f"none of these runs has scores: {' '.join(told)}")
+    tables = []
+    for _, frame in every.groupby("group", sort=False):
+        base = find_baseline(frame.name, baseline)
+        first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
+        tables += _tables(first, base, told, _rows(runs))
+    return tables
+
+
+def tables_text(folders: Iterable[Path]) -> str:
+    """Return `score_tables` of run folders as Markdown."""
+    return markdown_of(score_tables(read_runs(folders).runs))
+
+
+def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFrame) -> list[Table]:
+    pipeline = pipeline_of(frame)
+    about, chosen = scored(pipeline), frame[frame.chosen]
+    if pipeline == "wmt":
+        told = [*scored_on(frame), *told]
+    tables = [_means(chosen, about, told)]
+    headline = chosen[chosen.headline]
+    over: dict[str, Callable[[str, str], str]] = {}
+    if pipeline == "scm":
+        over["95 % over triplets"] = lambda name, metric: over_triplets(
+            headline, name, base, metric
+        )
+    if frame.name.nunique() > 1:
+        title = f"{about.title}: paired differences from {base}"
+        how = (about.digits, about.adjusted, about.family)
+        tables.append(paired_table(headline, base, "metric", title, *how, over=over))
+    if about.no_setting:
+        tables.append(_rates(frame, rows, about.digits))
+    if pipeline == "wmt":
+        tables.append(bleu_table(chosen, base))
+    return tables
+
+
+def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
+    """Return one line a configuration: the headline metrics and the other parts of them."""
+    shown = frame[frame.shown]
+    shown = shown.assign(configuration=shown.name, heading=shown.metric.replace(about.metrics))
+    header, *lines = mean_lines(shown, "configuration", "heading", about.digits)
+    if any("majority" in summary for summary in frame.summary):
+        values = shown.drop_duplicates(["heading", "majority"]).groupby("heading").majority
+        texts = {k: " / ".join(sorted(_text(v, about.digits) for v in vs)) for k, vs in values}
+        lines.insert(0, ["majority", *(texts[one] for one in header[1:])])
+    notes = ["Mean ± standard deviation over seeds (n).", about.note, *told]
+    return Table(about.title, [header, *lines], notes=[note for note in notes if note])
+
+
+def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
+    """Return one line a configuration, task, learning rate and metric; the chosen rates are marked."""
+    numbers = ["mean ± std", "median", "best", "n", "best epoch, mean", "constant", "failed"]
+    lines = [["configuration", "metric", "learning rate", *numbers]]
+    for (name, task, rate, metric), part in frame.groupby(
+        ["name", "task", "rate", "metric"], sort=False
+    ):
+        failed = (
+            rows[(rows.name == name) & (rows.task == task) & (rows.rate == rate)].status == "failed"
+        )
+        values = [*part.value]
+        found = [
+            _text(value, digits) for value in (median(values), max(values), _mean([*part.best]))
+        ]
+        if math.isnan(_mean(values)):
+            found[:2] = ["NaN", "NaN"]
+        lines.append(
+            [
+                *(name, metric, f"{rate:g}{' ←' if part.chosen.iloc[0] else ''}"),
+                mean_text(values, digits).rpartition(" (")[0],
+                *(*found[:2], str(len(values)), found[2]),
+                str((part.status == "degenerate").sum()),
+                str(failed.sum()),
+            ]
+        )
+    note = (
+        "←: chosen, by the headline metric of the last epoch. Constant: predictors of one class; they "
+        "count."
+    )
+    return Table("All learning rates", lines, text_columns=2, notes=[note])
+
+
+def _text(value: float, digits: int) -> str:
+    return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def paired_table(
+    frame: pd.DataFrame,
+    base: str,
+    by: str,
+    title: str,
+    digits: int,
+    adjusted: str = "t_p",
+    family: str = "configurations",
+    *,
+    over: Mapping[str, Callable[[str, str], str]] | None = None,
+    note: str = "",
+) -> Table:
+    """Return one line a configuration and value of `by`: the differences from the baseline's.
+
+    Args:
+        frame: columns name, seed, value and `by`.
+        base: name of the baseline.
+        by: the column whose values are compared one by one, such as metric or step.
+        title: of the table.
+        digits: of the numbers.
+        adjusted: the p-value that Holm's adjusts, a field of `Paired`.
+        family: what is tested together: `configurations` at a value of `by`, or the reverse.
+        over: further columns: header → text of a configuration and a value of `by`.
+        note: a sentence before the others.
+    """
+    seeds = {
+        key: dict(zip(part.seed, part.value, strict=True))
+        for key, part in frame.groupby([by, "name"], sort=False)
+    }
+    names = [name for name in frame.name.unique() if name != base]
+    found: dict[tuple[Any, str], Paired] = {}
+    alone: dict[tuple[str, str], list[str]] = {}
+    for key in frame[by].unique():
+        for name in names:
+            ours, theirs = seeds.get((key, name), {}), seeds.get((key, base), {})
+            common = [seed for seed in ours if seed in theirs]
+            if ours or theirs:
+                pairs = ([side[seed] for seed in common] for side in (ours, theirs))
+                found[key, name] = paired(*pairs)
+            if missing := sorted(ours.keys() ^ theirs.keys()):
+                alone.setdefault((name, ", ".join(map(str, missing))), []).append(str(key))
+    adjusted_p: dict[tuple[Any, str], float | None] = {}
+    part = 0 if family == "configurations" else 1
+    for group in dict.fromkeys(place[part] for place in found):
+        places = [place for place in found if place[part] == group]
+        ps = holm([getattr(found[place], adjusted) for place in places])
+        adjusted_p |= dict(zip(places, ps, strict=True))
+    over = over or {}
+    numbers = ["difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n", *over]
+    lines = [["configuration", by, *numbers]]
+    for (key, name), one in found.items():
+        difference = difference_text(one, digits) if one.n else "–"
+        tests = map(p_text, (one.t_p, adjusted_p[key, name], one.permutation_p))
+        cells = [difference, interval_text(one.interval, digits), *tests, str(one.n)]
+        shown = f"{key:,}" if by == "step" else str(key)
+        lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
+    called = {"t_p": "t test", "permutation_p": "sign-flip test"}
+    together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
+    notes = [
+        f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
+        f"two-sided; Holm's is of the {called[adjusted]}, for all {together}. The t interval and test "
+        "assume normal differences, which few seeds cannot show.",
+        sign_flip_limit(max((one.n for one in found.values()), default=0)),
+    ]
+    for (name, unpaired), keys in alone.items():
+        where = "" if len(keys) == frame[by].nunique() else f", {', '.join(keys)}"
+        notes.append(f"{name}{where}: without a pair: seed {unpaired}.")
+    return Table(title, lines, text_columns=1 if by == "step" else 2, notes=notes)

@@ -1,0 +1,140 @@
+"""The two kinds of figures: they show the numbers, are drawn once, and take any name as text."""
+
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+from PIL import Image
+
+from roformer.report import drawing
+from roformer.report.drawing import (
+    COLOURS,
+    DIGEST,
+    Look,
+    Panel,
+    draw_curves,
+    draw_scores,
+    looks,
+    recorded,
+    shown,
+)
+
+EVIL = "$\\frac{a\n$_{x}|<b>\u2028 🜏"
+POINTS = [
+    *((0, "a", seed, x, x * (seed + 1.0)) for seed in (0, 1) for x in (1, 2, 3)),
+    (0, "a", 0, 4, 9.0),  # one seed alone has it
+    (1, "b", 0, 10, 7.0),
+]
+FRAME = pd.DataFrame(POINTS, columns=["panel", "name", "seed", "x", "y"])
+STYLE = {"a": Look("#0072B2"), "b": Look("#D55E00", "--")}
+PANELS = [
+    Panel("steps", "loss", references=[("y", 5.0, "#333333")]),
+    Panel("tokens", log="xy", ticks=[10, 20]),
+]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Return a list to which every figure that is drawn is added."""
+    drawn = []
+
+    class Kept(drawing.Figure):
+        def savefig(self, *args, **kwargs):
+            super().savefig(*args, **kwargs)
+            drawn.append(self)
+
+    monkeypatch.setattr(drawing, "Figure", Kept)
+    return drawn
+
+
+def curves(path, frame=FRAME, **more):
+    draw_curves(path, frame, PANELS, STYLE, reference="entropy", **more)
+
+
+def test_a_figure_is_drawn_once_and_the_same_whatever_the_process_has_set(tmp_path, monkeypatch):
+    one, other = tmp_path / "plots" / "one.png", tmp_path / "other.png"
+    curves(one)
+    with Image.open(one) as image:
+        assert image.format == "PNG" and round(image.info["dpi"][0]) == 150
+        assert image.info[DIGEST] == recorded(one)
+    first = one.stat()
+    curves(one)
+    assert (one.stat().st_mtime_ns, one.stat().st_ino) == (first.st_mtime_ns, first.st_ino)
+    monkeypatch.setitem(drawing.matplotlib.rcParams, "font.size", 30.0)
+    before = dict(drawing.matplotlib.rcParams)
+    curves(other)
+    assert dict(drawing.matplotlib.rcParams) == before
+    assert one.read_bytes() == other.read_bytes() and not list(tmp_path.glob("**/.*"))
+
+
+def test_a_figure_is_drawn_again_when_its_data_or_the_drawing_changed(tmp_path, monkeypatch):
+    path = tmp_path / "figure.png"
+    curves(path)
+    before = path.read_bytes()
+    curves(path, FRAME.assign(y=FRAME.y + 1e-9))
+    assert path.read_bytes() != before
+    curves(path)
+    assert path.read_bytes() == before
+    Image.new("RGB", (3, 3)).save(path)  # a picture without a fingerprint
+    curves(path)
+    assert path.read_bytes() == before
+    monkeypatch.setattr(drawing, "DRAWN", drawing.DRAWN + 1)
+    curves(path)
+    assert path.read_bytes() != before
+
+
+def test_curves_are_means_with_their_seeds_and_band(figures, tmp_path):
+    curves(tmp_path / "figure.png", markers=True)
+    left, right = figures[0].axes
+    mean, *seeds, entropy = [
+        list(line.get_ydata()) for line in left.get_lines() if line.get_xydata().size
+    ]
+    assert mean == [1.5, 3.0, 4.5] and seeds == [[1, 2, 3], [2, 4, 6]] and entropy == [5, 5]
+    (band,) = left.collections
+    assert list(band.get_paths()[0].get_extents().intervaly) == [1, 6]
+    assert left.get_xlabel() == "steps" and left.get_ylabel() == "loss"
+    assert [list(line.get_ydata()) for line in right.get_lines()] == [[], [7.0]]
+    assert right.get_xscale() == right.get_yscale() == "log"
+    assert [text.get_text() for text in right.get_xticklabels()] == ["10", "20"]
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "entropy"]
+
+
+def test_scores_are_means_points_and_spreads_by_group(figures, tmp_path):
+    rows = [
+        ("one", "a", 80.0, 50.0, 79.0, 85.0),
+        ("one", "a", 84.0, 50.0, 79.0, 85.0),
+        ("one", "b", 70.0, 50.0, float("nan"), float("nan")),
+        ("two", "b", float("nan"), float("nan"), float("nan"), float("nan")),
+    ]
+    frame = pd.DataFrame(rows, columns=["group", "name", "value", "level", "low", "high"])
+    draw_scores(tmp_path / "figure.png", frame, STYLE, "F1 (%)", reference="majority")
+    (axes,) = figures[0].axes
+    assert [list(line.get_ydata()) for line in axes.get_lines()] == [[80, 84], [70]]
+    lines = [part for found in axes.collections for part in found.get_segments() if len(part)]
+    heights = [line[:, 1].tolist() for line in lines]
+    assert [79, 85] in heights and [82, 82] in heights and [50, 50] in heights
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["one", "two"]
+    assert [text.get_text() for text in axes.texts] == ["n/a"]
+
+
+def test_names_are_drawn_as_text(figures, tmp_path):
+    """A dollar begins no formula, an underscore hides no name, and a line end is spelt out."""
+    style = {EVIL: Look("red"), "_hidden": Look("blue"), "x" * 5000: Look("green")}
+    columns = ["group", "name", "value", "level", "low", "high"]
+    rows = [(EVIL, name, 1.0, float("nan"), 1.0, 1.0) for name in style]
+    draw_scores(tmp_path / "figure.png", pd.DataFrame(rows, columns=columns), style, "F1")
+    texts = [text for text in figures[-1].findobj(Text) if text.get_text()]
+    assert not any(text.get_parse_math() for text in texts)
+    joined = "".join(text.get_text() for text in texts).replace("\n", "").replace(" ", "")
+    assert joined.count("$\\frac{a\\n$_{x}|<b>") == 3 and "_hidden" in joined
+    assert shown("x" * 5000).count("\n") <= 3 and figures[-1].get_figheight() < 20
+
+
+def test_an_encoding_has_one_colour_and_its_configurations_look_different():
+    found = looks({"b": "learned", "a": "rotary", "a2": "rotary", "new": "fourier"})
+    assert list(found) == ["a", "a2", "b", "new"]
+    assert found["a"].colour == found["a2"].colour == COLOURS["rotary"]
+    assert found["a"].dash != found["a2"].dash and found["a"].marker != found["a2"].marker
+    assert found["b"].colour == COLOURS["learned"]
+    assert found["new"].colour not in COLOURS.values()
+    assert len(set(COLOURS.values())) == len(COLOURS)

@@ -1,0 +1,288 @@
+"""Scores of runs: what is chosen, what shares a table, what is paired, who is never left out."""
+
+import statistics
+
+import pytest
+from scipy import stats
+
+from roformer.report.runs import RecordError, read_runs
+from roformer.report.scores import score_tables, scores
+from tests.report.records import glue_run, record, translation_run
+
+ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
+LEARNED = {0: 0.78, 1: 0.80, 2: 0.78, 3: 0.85, 4: 0.80}
+
+
+def tables(folders, baseline=None):
+    return score_tables(read_runs(folders).runs, baseline)
+
+
+def lines(table, *starts):
+    """Return the lines of a table that begin with these cells, without them."""
+    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
+    return [line[len(starts) :] for line in found]
+
+
+# --- fine-tuning: the learning rate that is chosen ------------------------------------------------
+
+
+def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
+    lucky = [glue_run(tmp_path, s, 5e-5, v) for s, v in enumerate((0.5, 0.95, 0.6))]
+    steady = [glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.8, 0.8, 0.83))]
+    frame = scores(read_runs([*lucky, *steady]).runs)
+    assert set(frame[frame.chosen].rate) == {2e-5} and len(frame) == 12
+    means, rates = tables([*lucky, *steady])
+    spread = f"{statistics.stdev((80, 80, 83)):.1f}"
+    assert means.lines[1:] == [
+        ["majority", "81.2"],
+        ["roformer (rotary)", f"81.0 ± {spread} (3)"],
+    ]
+    best = [f"81.0 ± {spread}", "80.0", "83.0", "3", "82.0", "0", "0"]
+    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [best]
+    worse = ["68.3 ± 23.6", "60.0", "95.0", "3", "69.3", "0", "0"]
+    assert lines(rates, "roformer (rotary)", "mrpc/f1", "5e-05") == [worse]
+    assert lines(rates, "roformer (rotary)", "mrpc/accuracy", "2e-05 ←")[0][0] == "50.0 ± 0.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "line"),
+    [
+        (0.8, "degenerate", ["85.0 ± 7.1", "85.0", "90.0", "2", "86.0", "1", "0"]),
+        (0.0, "failed", ["90.0", "90.0", "90.0", "1", "91.0", "0", "1"]),
+        (None, "degenerate", ["NaN", "NaN", "NaN", "2", "NaN", "1", "0"]),
+    ],
+)
+def test_constant_predictors_count_and_failed_runs_are_told(tmp_path, value, status, line):
+    folders = [glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, value, status=status)]
+    means, rates = tables(folders)
+    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
+    how = "Left out, without scores: " if status == "failed" else "Counted, though degenerate: "
+    assert any(note.startswith(how) and folders[1].name in note for note in means.notes)
+
+
+def test_a_rate_without_a_mean_is_never_chosen(tmp_path):
+    flat = glue_run(tmp_path, 0, 9e-5, None, status="degenerate")
+    frame = scores(read_runs([flat, glue_run(tmp_path, 0, 2e-5, 0.1)]).runs)
+    assert set(frame[frame.chosen].rate) == {2e-5}
+
+
+def test_configurations_are_named_by_what_differs(tmp_path):
+    """24 epochs are no seed of the configuration with 3; the number of threads is no setting."""
+    folders = [
+        glue_run(tmp_path, 0, 2e-5, 0.9),
+        glue_run(tmp_path, 1, 2e-5, 0.8, runtime={"threads": 7}),
+        glue_run(tmp_path, 0, 2e-5, 0.6, epochs=24),
+        glue_run(tmp_path, 0, 2e-5, 0.7, model="bert", task="qqp"),
+    ]
+    means = tables(folders)[0].lines
+    assert means[0] == ["configuration", "mrpc/f1", "qqp/f1"]
+    assert ["roformer (rotary), training.epochs=3", "85.0 ± 7.1 (2)", ""] in means
+    assert ["roformer (rotary), training.epochs=24", "60.0 (1)", ""] in means
+    assert ["bert (rotary)", "", "70.0 (1)"] in means
+
+
+# --- differences in pairs of a seed ---------------------------------------------------------------
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """Two configurations of five seeds, bert's in another order; each has a rate that is not chosen."""
+    ours = [glue_run(tmp_path, seed, 2e-5, ROTARY[seed]) for seed in ROTARY]
+    ours += [glue_run(tmp_path, seed, 5e-5, 0.1) for seed in ROTARY]
+    theirs = [
+        glue_run(tmp_path, seed, 5e-5, LEARNED[seed], model="bert") for seed in (3, 1, 4, 0, 2)
+    ]
+    return [*ours, *theirs, *(glue_run(tmp_path, s, 2e-5, 0.2, model="bert") for s in LEARNED)]
+
+
+def test_pairs_are_of_a_seed_at_each_configurations_own_rate(grid):
+    ours, theirs = ([100 * values[seed] for seed in range(5)] for values in (LEARNED, ROTARY))
+    test = stats.ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(0.95)
+    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+    table = tables(grid, "roformer")[1]
+    assert lines(table, "bert (rotary)") == [
+        [
+            "mrpc/f1",
+            f"{statistics.mean(differences):.1f} ± {statistics.stdev(differences):.1f}",
+            f"{low:.1f} to {high:.1f}",
+            *(f"{test.pvalue:.3f}", "0.062", "0.062", "5"),
+        ]
+    ]
+    assert table.title.endswith("paired differences from roformer (rotary)")
+    assert "no p below 0.062" in table.notes[-1]
+    assert lines(tables(grid, "bert")[1], "roformer (rotary)")[0][1].startswith("+3.0")
+
+
+def test_p_values_are_adjusted_over_the_tasks_that_were_tested(grid, tmp_path):
+    """One seed is no test: sst2 does not count, so two tasks double 1/16."""
+    for seed in ROTARY:
+        grid.append(glue_run(tmp_path, seed, 2e-5, ROTARY[seed], task="qqp"))
+        other = ROTARY[seed] + (0.001 if seed % 2 else -0.002)
+        grid.append(glue_run(tmp_path, seed, 2e-5, other, task="qqp", model="bert"))
+    grid += [glue_run(tmp_path, 0, 2e-5, 0.5, task="sst2", model=m) for m in ("roformer", "bert")]
+    grid.append(glue_run(tmp_path, 0, 2e-5, 0.5, task="rte"))
+    table = tables(grid, "roformer")[1]
+    found = {line[1]: [line[6], line[5], line[7]] for line in table.lines[1:]}
+    assert list(found) == ["mrpc/f1", "sst2/f1", "qqp/f1", "rte/f1"]
+    assert found["mrpc/f1"] == ["0.062", "0.125", "5"]
+    assert found["sst2/f1"] == ["–", "–", "1"] and found["rte/f1"] == ["–", "–", "0"]
+    p = float(found["qqp/f1"][0])
+    assert p > 0.125 and found["qqp/f1"][1] == f"{p:.3f}"
+    assert table.notes[-1] == "bert (rotary), rte/f1: without a pair: seed 0."
+
+
+def test_a_seed_that_failed_takes_its_pair_with_it(tmp_path):
+    folders = [glue_run(tmp_path, seed, 2e-5, ROTARY[seed]) for seed in (0, 1, 2)]
+    folders += [
+        glue_run(tmp_path, 0, 2e-5, 0.7, model="bert", status="degenerate"),
+        glue_run(tmp_path, 1, 2e-5, 0.0, model="bert", status="failed"),
+        glue_run(tmp_path, 2, 2e-5, 0.6, model="bert"),
+    ]
+    table = tables(folders)[1]
+    assert table.lines[1][2].startswith("-14.5") and table.lines[1][-1] == "2"
+    assert table.notes[-1] == "bert (rotary): without a pair: seed 1."
+
+
+def test_a_metric_that_is_not_defined_is_not_averaged_away(tmp_path):
+    folders = [glue_run(tmp_path, seed, 2e-5, ROTARY[seed]) for seed in (0, 1)]
+    folders += [
+        glue_run(tmp_path, 0, 2e-5, None, model="bert", status="degenerate"),
+        glue_run(tmp_path, 1, 2e-5, 0.6, model="bert"),
+    ]
+    means, differences, _ = tables(folders)
+    assert lines(means, "bert (rotary)") == [["NaN (2)"]]
+    assert lines(differences, "bert (rotary)") == [["mrpc/f1", "NaN", *["–"] * 4, "2"]]
+
+
+BY_SEED = {
+    "sinusoidal": {0: 38.1, 1: 38.0, 2: 38.6, 3: 30.0},
+    "rotary": {2: 39.9, 0: 39.4, 1: 39.5},
+    "shaw": {1: 38.4, 0: 38.6, 5: 50.0},
+}
+
+
+def test_of_several_configurations_the_p_values_of_a_metric_are_adjusted(tmp_path):
+    """Seeds that one configuration alone has are left out; the order of the folders does not matter."""
+    folders = [
+        translation_run(tmp_path / f"{kind}-s{seed}", seed, score, position=kind)
+        for kind, by_seed in BY_SEED.items()
+        for seed, score in by_seed.items()
+    ]
+    table = tables(folders, "sinusoidal")[1]
+    rotary, base = ([BY_SEED[kind][s] for s in (0, 1, 2)] for kind in ("rotary", "sinusoidal"))
+    test = stats.ttest_rel(rotary, base)
+    low, high = test.confidence_interval(0.95)
+    ps = (f"{test.pvalue:.3f}", f"{2 * test.pvalue:.3f}", "0.250")
+    assert lines(table, "transformer (rotary)", "test/sacrebleu") == [
+        ["+1.37 ± 0.12", f"+{low:.2f} to +{high:.2f}", *ps, "3"]
+    ]
+    assert lines(table, "transformer (shaw)", "test/sacrebleu") == [
+        ["+0.45 ± 0.07", "-0.19 to +1.09", "0.070", "0.070", "0.500", "2"]
+    ]
+    assert table.notes[-2:] == [
+        "transformer (rotary): without a pair: seed 3.",
+        "transformer (shaw): without a pair: seed 2, 3, 5.",
+    ]
+
+
+# --- what shares a table --------------------------------------------------------------------------
+
+
+def test_a_translation_has_its_scores_and_how_they_were_made(tmp_path):
+    bleus = (27.1, 27.5, 27.9)
+    folders = [translation_run(tmp_path / f"r{s}", s, b) for s, b in enumerate(bleus)]
+    folders.append(translation_run(tmp_path / "sin", 0, 26.0, position="sinusoidal"))
+    table = tables(folders)[0]
+    spread = f"{statistics.stdev(bleus):.2f} (3)"
+    assert table.lines == [
+        ["configuration", "sacreBLEU", "sacreBLEU, last checkpoint", "chrF", "compound BLEU"],
+        [
+            "transformer (rotary)",
+            *(f"{v} ± {spread}" for v in ("27.50", "27.00", "57.50", "28.50")),
+        ],
+        ["transformer (sinusoidal)", "26.00 (1)", "25.50 (1)", "56.00 (1)", "27.00 (1)"],
+    ]
+    assert any(note.startswith("newstest2014, 3,003 lines (fingerprint") for note in table.notes)
+    assert any(note.startswith("bleu_compound: nrefs:1|") for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    "other", [{"lines": 2737}, {"signatures": {"chrf": "nrefs:1|nc:6|nw:2|version:2.6.0"}}]
+)
+def test_other_test_sets_and_signatures_are_other_tables(tmp_path, other):
+    """Even where one signature of the three differs; each table has its own test set and lines."""
+    first, second = (
+        table
+        for table in tables(
+            [
+                translation_run(tmp_path / "a", 0, 27.0),
+                translation_run(tmp_path / "b", 1, 37.0, **other),
+            ]
+        )
+        if table.title == "Translation"
+    )
+    assert first.lines[1][1] == "27.00 (1)" and second.lines[1][1] == "37.00 (1)"
+    assert "3,003 lines" in first.markdown() and "nw:2" not in first.markdown()
+    assert ("2,737 lines" in second.markdown()) == ("lines" in other)
+    assert ("nw:2" in second.markdown()) == ("signatures" in other)
+
+
+def test_runs_of_one_seed_of_two_pipelines_or_without_an_end_are_refused(tmp_path):
+    folders = [translation_run(tmp_path / name, 0, 27.0) for name in ("a", "a.before-1")]
+    with pytest.raises(RecordError, match="have the same settings and seed"):
+        tables(folders)
+    with pytest.raises(RecordError, match=r"is a run of wmt, .* of pretrain: give those of one"):
+        tables([folders[0], record(tmp_path / "other")])
+    begun = translation_run(tmp_path / "wmt" / "begun", 1, 2.0)
+    (begun / "summary.json").unlink()
+    with pytest.raises(RecordError, match=r"has no summary.json"):
+        tables([folders[0], begun])
+    with pytest.raises(RecordError, match="none of these runs is finished"):
+        tables([])
+    with pytest.raises(RecordError, match=r"has scores: Left out, without scores: f is failed"):
+        tables([translation_run(tmp_path / "f", 0, 0.0, status="failed")])
+    with pytest.raises(RecordError, match="no configuration has 'shaw' in the name"):
+        tables(folders[:1], "shaw")
+
+
+def test_a_pipeline_without_settings_of_its_own_has_its_loss_or_headline(tmp_path):
+    runs = [
+        record(tmp_path / str(seed), pipeline="clm", seed=seed, metrics={"valid/loss": 3.0 + seed})
+        for seed in (0, 1)
+    ]
+    (table,) = tables(runs)
+    assert table.lines == [
+        ["configuration", "causal-LM loss"],
+        ["roformer (rotary)", "3.500 ± 0.707 (2)"],
+    ]
+
+
+# --- triplets ------------------------------------------------------------------------------------
+
+
+def triplets(folder, length, seed, accuracy, **summary):
+    content = {
+        "data": "scm_builtin",
+        "max_length": length,
+        "metrics": {"valid/accuracy": 0.5, "test/accuracy": accuracy},
+        "best": {"metrics": {"valid/accuracy": accuracy, "valid/accuracy_early": 1.0}},
+    }
+    config = {"training": {"max_length": length}}
+    return record(folder, pipeline="scm", seed=seed, config=config, **(content | summary))
+
+
+def test_accuracies_of_triplets_are_those_of_the_best_weights(tmp_path):
+    """Validation is the best epoch's, not the last one's (50); configurations are named by length."""
+    runs = [triplets(tmp_path / f"a{s}", 512, s, 0.5 + s / 40) for s in (0, 1, 2)]
+    runs += [triplets(tmp_path / f"b{s}", 1024, s, 0.8 + s / 40) for s in (0, 1, 2)]
+    runs.append(triplets(tmp_path / "flat", 512, 3, 0.525, status="degenerate"))
+    means, differences = tables(runs, "512")
+    assert means.lines == [
+        ["configuration", "validation", "validation, evidence early", "test"],
+        ["roformer-512 (rotary)", "52.5 ± 2.0 (4)", "100.0 ± 0.0 (4)", "52.5 ± 2.0 (4)"],
+        ["roformer-1024 (rotary)", "82.5 ± 2.5 (3)", "100.0 ± 0.0 (3)", "82.5 ± 2.5 (3)"],
+    ]
+    assert "Counted, though degenerate: flat." in means.notes
+    (line,) = lines(differences, "roformer-1024 (rotary)", "test/accuracy")
+    assert line[0] == "+30.0 ± 0.0" and line[3:] == ["–", "0.250", "3", "not recorded"]
