@@ -88,8 +88,10 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         with one_line_errors():
             built = build(schema, config)
             check_machine(built)
-            if built.runtime.tune_process:  # type: ignore[attr-defined]
-                let_threads_sleep()
+            if built.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:  # type: ignore[attr-defined]
+                # Waiting threads spin for milliseconds: with two runs side by side on the core of the
+                # thread that they wait for. libgomp reads this, in turns, when torch is loaded.
+                os.environ.setdefault("GOMP_SPINCOUNT", "1000")
             from roformer.training.distributed import leave_process_group
             from roformer.training.records import COMMAND
 
@@ -116,7 +118,6 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             return
         command["overrides"] = [composer.open_key(word) for word in arguments.overrides]
         config = check(composer, schema, command["overrides"], multirun=arguments.multirun)
-        several = arguments.multirun or config.hydra.mode == RunMode.MULTIRUN
         if arguments.help:
             print(help_of(composer, schema, build(schema, without_hydra(config)), script))
         elif arguments.cfg == "hydra":
@@ -125,34 +126,16 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
             show(config, schema, arguments)
         elif arguments.info:
             hydra.show_info(arguments.info, **command)
-    if arguments.help or arguments.cfg or arguments.info:
-        return
-    if not several:
-        hydra.run(task_function=start, **command)
-        return
-    command["overrides"].append("hydra.mode=MULTIRUN")
-    flags = [
-        word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)
-    ]
-    hydra.multirun(task_function=lambda job: launch(script, flags), **command)
-
-
-def let_threads_sleep() -> None:
-    """Let OpenMP's threads sleep soon when they wait; libgomp reads it when torch is loaded.
-
-    By default they spin for milliseconds: with two runs side by side a waiting thread takes the core
-    of the thread that it waits for. A policy in the environment is kept.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # turns, tens of microseconds
+        elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
+            command["overrides"] += ["hydra.mode=MULTIRUN"]
+            flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+            hydra.multirun(task_function=lambda job: launch(script, flags), **command)
+        else:
+            hydra.run(task_function=start, **command)
 
 
 def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
-    """Return Hydra's flags and the overrides, and the parser that reads them.
-
-    Raises:
-        InputError: an unknown flag, or flags that do not go together.
-    """
+    """Return Hydra's flags and the overrides, and the parser that reads them."""
 
     def refuse(message: str) -> NoReturn:
         raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
@@ -172,11 +155,7 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
 def check(
     composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
 ) -> DictConfig:
-    """Return the composed config that the schema takes; of a multirun, that of its first job.
-
-    Raises:
-        InputError: see `Composer.compose` and `build`, of any job.
-    """
+    """Return the composed config that the schema takes; of a multirun, the first of its jobs'."""
     several = multirun or "hydra.mode=MULTIRUN" in overrides
     configs = []
     for job in composer.jobs(overrides) if several else [overrides]:
@@ -190,11 +169,7 @@ def check(
 
 
 def show(config: DictConfig, schema: type[Any], arguments: argparse.Namespace) -> None:
-    """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does.
-
-    Raises:
-        InputError: `--package` names nothing of it.
-    """
+    """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does."""
     hydra_part = {"hydra": config.hydra} if arguments.cfg == "all" else {}
     content: Any = OmegaConf.create(hydra_part | plain(build(schema, without_hydra(config))))
     package = arguments.package if arguments.package != "_global_" else None
@@ -243,12 +218,7 @@ Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydr
 
 
 def check_machine(config: Any) -> None:
-    """Tell what this machine lacks for a run, before anything heavy is imported.
-
-    Raises:
-        InputError: a folder that cannot be made or written to; fewer GPUs than accelerate started
-            processes for, which would compute on the CPU.
-    """
+    """Refuse folders that cannot be written to, and fewer GPUs than accelerate started processes for."""
     for key in ("runs_dir", "cache_dir"):
         folder = Path(getattr(config.runtime, key))
         try:
@@ -284,10 +254,7 @@ def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
 def launch(script: Path, flags: list[str]) -> None:
     """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
 
-    So jobs share no state, wherever Hydra's launcher starts them: here or on SLURM.
-
-    Raises:
-        SystemExit: the job failed; one that diverged is recorded so and does not end the sweep.
+    One that diverged is recorded so and does not end the sweep.
     """
     import torch
 

@@ -37,7 +37,7 @@ class LinearAttention(Config):
     masks_queries: ClassVar[bool] = False
     rope_position: Literal["post", "pre"] = "post"
     """Rotate φ(q) and φ(k), in the numerator alone (`post`, RoFormer, Eq. 19), or q and k before the
-    map (`pre`), as performer-pytorch, the code that the paper cites, does."""
+    map (`pre`, performer-pytorch, which the paper cites)."""
     denominator_eps: PositiveFloat = 1e-6
     """Added to the sums of the keys' features in the causal denominator, as in performer-pytorch; what
     the sums are at least in the other form, to which it adds nothing."""
@@ -74,8 +74,7 @@ class PerformerAttention(LinearAttention):
 
     kind: Literal["performer"] = "performer"
     features: PositiveInt = 266
-    """M, random features a head; even where rotary positions turn pairs of them. 266 is ⌊d ln d⌋ for
-    heads of 64, performer-pytorch's choice."""
+    """M, random features a head; performer-pytorch's ⌊d ln d⌋ for heads of 64. Even with rotary positions."""
     orthogonal: bool = True
     """Random vectors orthogonal in groups of a head's size (section 3.1), or independent."""
     redraw_interval: PositiveInt | None = 1000

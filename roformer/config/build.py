@@ -66,20 +66,12 @@ def to_yaml(config: Any) -> str:
 
 
 def from_yaml(cls: type[C], text: str) -> C:
-    """Return the typed config that `to_yaml` wrote; nothing in it is resolved.
-
-    Raises:
-        InputError: see `build` and `read_yaml`.
-    """
+    """Return the typed config that `to_yaml` wrote; nothing in it is resolved."""
     return build(cls, read_yaml(text))
 
 
 def read_yaml(text: str) -> dict[str, Any]:
-    """Return what `to_yaml` wrote as plain data.
-
-    Raises:
-        InputError: it did not write this.
-    """
+    """Return what `to_yaml` wrote as plain data, or raise InputError."""
     try:
         depth = 0
         for token in yaml.scan(text, yaml.CSafeLoader):
@@ -127,10 +119,7 @@ def free_keys(cls: type) -> frozenset[Key]:
 
 
 def configuration(cls: type, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as its record holds it without its seed and its free keys.
-
-    The runs of one configuration share it.
-    """
+    """Return a recorded config without seed and free keys: the runs of one configuration share it."""
     return _without(content, free_keys(cls) | {("seed",)})
 
 

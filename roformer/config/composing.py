@@ -36,11 +36,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def compose(pipeline: str, overrides: Sequence[str]) -> DictConfig:
-    """Return the composed config of a pipeline.
-
-    Raises:
-        InputError: an unknown group or option (the valid ones are listed), or a malformed override.
-    """
+    """Return the composed config of a pipeline, or raise InputError: what is wrong, what is valid."""
     composer = _composer(pipeline)
     return without_hydra(composer.compose([composer.open_key(word) for word in overrides]))
 
@@ -128,11 +124,7 @@ class Composer:
         self.loader = Loader(path)
 
     def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
-        """Return the config with Hydra's own part.
-
-        Raises:
-            InputError: see the function `compose`.
-        """
+        """Return the config with Hydra's own part; raise InputError as the function `compose`."""
         try:
             return self._load(overrides, mode)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
@@ -144,11 +136,7 @@ class Composer:
         )
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
-        """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed.
-
-        Raises:
-            InputError: see the function `compose`.
-        """
+        """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed."""
         fixed = self.compose(overrides, RunMode.MULTIRUN)
         swept = fixed.hydra.sweeper.get("params") or {}
         words = [*(f"{key}={value}" for key, value in swept.items()), *overrides]

@@ -17,19 +17,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from roformer.config import typed
 from roformer.config.attention import Attention
 from roformer.config.position import Position
-from roformer.config.typed import (
-    NOT_IN_RESULT,
-    Config,
-    Fraction,
-    Interval,
-    Label,
-    Length,
-    Name,
-    Probability,
-    Rules,
-    Seed,
-    Share,
-)
+from roformer.config.typed import NOT_IN_RESULT, Config, Fraction, Label, Name, Probability, Rules
 
 Words = Literal["none", "jieba"]
 
@@ -195,9 +183,9 @@ class MaskingConfig(Config):
     """Which tokens the model must predict (Devlin et al. 2019, section 3.1)."""
 
     probability: Fraction = 0.15
-    mask: Share = 0.8
+    mask: typed.Share = 0.8
     """Share of the chosen tokens replaced by [MASK]."""
-    random: Share = 0.1
+    random: typed.Share = 0.1
     """Share replaced by a random token; the rest stays as it is."""
     whole_word: bool = False
 
@@ -224,9 +212,9 @@ class ScheduleConfig(Config):
     warmup_steps: NonNegativeInt | None = None
     warmup_fraction: Probability | None = None
     """Give the warm-up as steps or as a share of all steps, not both; neither means none."""
-    initial_ratio: Share = 0.0
+    initial_ratio: typed.Share = 0.0
     """Learning rate at the start of the warm-up over the peak."""
-    final_ratio: Share = 0.0
+    final_ratio: typed.Share = 0.0
     """Learning rate at the last step over the peak (linear and cosine)."""
     total_steps: PositiveInt | None = None
     """Steps of the whole schedule, where a run is a stage of it; null: those of the run."""
@@ -262,17 +250,16 @@ class PrecisionConfig(Config):
     """Base class of every `training`."""
 
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
-    """Autocast; `auto` is bf16 where the hardware computes in it, else fp32, and is resolved
-    before the run id, so that a record always names what ran."""
+    """Autocast; a record names what `auto` was: bf16 where the hardware computes in it, else fp32."""
 
 
 class IntervalsConfig(PrecisionConfig):
     """Intervals of logging, evaluation and checkpoints."""
 
-    log_every: Interval
-    evaluate_every: Interval
+    log_every: typed.Interval
+    evaluate_every: typed.Interval
     """The result of a run is its last weights, whichever evaluation was the best."""
-    checkpoint_every: Interval
+    checkpoint_every: typed.Interval
 
 
 class LoopConfig(IntervalsConfig):
@@ -287,7 +274,7 @@ class BlocksTraining(LoopConfig):
 
     batch_size: PositiveInt
     """Blocks a step, over all processes and accumulation steps."""
-    sequence_length: Length
+    sequence_length: typed.Length
     """T: tokens of a block."""
     valid_sequences: PositiveInt
     """Size of the frozen validation sample, in blocks."""
@@ -297,11 +284,9 @@ class TrainingConfig(BlocksTraining):
     """The loop of pre-training."""
 
     documents: Literal["cross", "isolate"] = "cross"
-    """Packed blocks: attend across document boundaries (RoBERTa's full sentences), or restart the
-    positions and block attention at each boundary."""
+    """Attend across documents in a block (RoBERTa), or block it and restart positions at each boundary."""
     first_epoch: NonNegativeInt = 0
-    """Number of the first epoch, which decides order and masks: a later stage over the same text has
-    its own."""
+    """Number of the first epoch, which decides order and masks: a later stage has its own."""
 
 
 class EpochsTraining(PrecisionConfig):
@@ -310,7 +295,7 @@ class EpochsTraining(PrecisionConfig):
     epochs: PositiveInt
     batch_size: PositiveInt
     """Examples a step, over all processes and accumulation steps."""
-    max_length: Length
+    max_length: typed.Length
     """Tokens of an example, special ones included; longer ones are truncated, counted and reported."""
     head_dropout: Probability = 0.1
     """Before the last linear layer."""
@@ -341,16 +326,13 @@ class RuntimeConfig(Config):
     keep_checkpoints: PositiveInt = 3
     """Newest checkpoints kept beside the best one."""
     keep_optimizer: bool = False
-    """Keep AdamW's moments in the checkpoints of a finished run, two thirds of their size. To go on
-    from them (`keep_moments`) or to replay a step without the steps before it needs them."""
+    """Keep AdamW's moments, two thirds of a checkpoint, when the run is finished: for `keep_moments` of
+    a run that starts from it, and for replaying a step without the steps before it."""
     progress: bool = True
 
 
 class TrackerConfig(Config):
-    """Mirror of metrics.jsonl elsewhere; never needed.
-
-    A value given here wins over wandb's environment variables, and these over the defaults.
-    """
+    """Mirror of metrics.jsonl elsewhere; values given here win over wandb's environment variables."""
 
     kind: Literal["none", "wandb", "tensorboard", "trackio"] = "none"
     project: str | None = None
@@ -391,7 +373,7 @@ class CommandConfig(Config):
 class RunConfig(CommandConfig):
     """Base class of the config of every run: one seed, one optimizer."""
 
-    seed: Seed = 0
+    seed: typed.Seed = 0
     optimizer: OptimizerConfig
 
 
@@ -411,8 +393,8 @@ class FinetuningConfig(CommandConfig):
     model: EncoderConfig
     """Architecture of a fresh model; weights that are read bring their own, all but the dropout."""
     tokenizer: TokenizerConfig | None = None
-    """Tokenizer of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts.
-    Weights that are read bring their own, which this may only confirm."""
+    """Of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts. Weights
+    that are read bring their own, which this may only confirm."""
     init_from: Name
     """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
     Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same

@@ -52,8 +52,7 @@ class PairConfig(Config):
     pooling: Literal["mean", "cls"] = "mean"
     """Over all tokens of the pair, padding left out, or [CLS] alone."""
     head: Literal["none", "dense"] = "none"
-    """`none`: the score is linear in what is pooled (the authors); `dense`: dense layer and tanh
-    first, as BERT's pooler."""
+    """`none`: linear in what is pooled (the authors); `dense`: dense layer and tanh first (BERT's pooler)."""
     token_types: Literal["zeros", "segments"] = "zeros"
     """All 0 even for pairs (the authors), or 1 for the second document (BERT)."""
 
@@ -63,12 +62,10 @@ class TripletTraining(EpochsTraining):
 
     head_dropout: Probability = 0.0
     loss: Literal["bce", "ranking"] = "bce"
-    """`bce`: (A, closer) is 1 and (A, other) is 0, each by itself (the authors); `ranking`: softmax
-    over the two scores of a triplet."""
+    """`bce`: (A, closer) is 1, (A, other) 0 (the authors); `ranking`: softmax over a triplet's scores."""
     order: Order = "shuffled"
-    """Order of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch
-    by the power of two below their longest, so that a fresh model learns from short pairs what to
-    look for in long ones."""
+    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch by the
+    power of two below their longest: a fresh model learns from short pairs what to look for in long ones."""
 
 
 class ScmConfig(FinetuningConfig, RunConfig):

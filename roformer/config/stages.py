@@ -20,8 +20,7 @@ from roformer.config.schema import (
 from roformer.config.typed import Config, Length, Rules
 
 EPOCHS = 1000
-"""First epoch of a stage less that of the stage before: more than one has, so that none sees the order
-and the masks of another."""
+"""First epoch of a stage less that of the one before: more than one has, so each has its own masks."""
 
 
 class StageConfig(Config):
@@ -32,8 +31,7 @@ class StageConfig(Config):
     """Sequences a step, over all processes and accumulation steps."""
     steps: PositiveInt
     optimizer: Literal["keep", "restart"]
-    """AdamW's moments: those of the stage before, or new ones. A first stage has none to keep, but
-    where `init_from` names a run."""
+    """AdamW's moments: those of the stage before (or of `init_from`, for the first), or new ones."""
     schedule: Literal["continue"] | ScheduleConfig
     """`continue`: the schedule of the whole config over the steps of all stages, at this stage's
     place; or one of its own, from its first step to its last, with the peak of `learning_rate`."""

@@ -97,8 +97,7 @@ class HubParallel(ParallelData):
     """Configuration: `de-en`, `fr-en`."""
     revision: Commit
     test_lines: PositiveInt | None = 3003
-    """Lines that the test set must have: newstest2014 has 3,003, a filtered variant 2,737, and
-    scores on the two cannot be compared. null: any."""
+    """Lines of the test set: 3,003 of newstest2014, not 2,737 of a filtered variant. null: any."""
 
 
 Parallel = Annotated[BuiltinParallel | FilesParallel | HubParallel, Field(discriminator="kind")]
