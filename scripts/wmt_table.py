@@ -1,6 +1,18 @@
 """Print translation tables of finished runs: `python scripts/wmt_table.py runs/wmt/*`."""
 
-from roformer.report.pages import print_tables
+from pathlib import Path
+
+from roformer.report.pages import tables_text
+from roformer.report.runs import read_runs
+from roformer.script import Arguments, script
+
+
+@script(prints=True)
+def main() -> None:
+    parser = Arguments(__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
+    print(tables_text(read_runs(parser.parse_args().runs)))
+
 
 if __name__ == "__main__":
-    print_tables(__doc__)
+    main()

@@ -30,7 +30,6 @@ from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, se
 from roformer.report.scores import score_tables
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table, code, escaped, markdown, markdown_of
-from roformer.script import Arguments, script
 
 T = TypeVar("T")
 Sections = dict[str, list[Table]]
@@ -128,25 +127,17 @@ def study_tables(study: Study) -> list[Table]:
     return [table._replace(command=table.command or again) for table in tables]
 
 
-def print_tables(description: str | None) -> None:
-    """Print the tables of the runs on the command line; those that did not end are told of."""
+def tables_text(runs: Runs) -> str:
+    """Return `run_tables` as Markdown; name the runs that did not end on stderr.
 
-    @script(prints=True)
-    def main() -> None:
-        parser = Arguments(description)
-        parser.add_argument(
-            "runs", nargs="+", type=Path, help="folders of finished runs, or studies"
-        )
-        runs = read_runs(parser.parse_args().runs)
-        unfinished = runs.runs.status == "running"
-        for folder in runs.runs.folder[unfinished]:
-            print(f"left out: {folder} has no summary.json", file=sys.stderr)
-        tables = run_tables(runs)
-        if not tables:
-            raise RecordError("none of these runs is finished: give folders like runs/glue/*")
-        print(markdown_of(tables))
-
-    main()
+    Raises:
+        RecordError: see `run_tables`; or there is no table.
+    """
+    for folder in runs.runs.folder[runs.runs.status == "running"]:
+        print(f"left out: {folder} has no summary.json", file=sys.stderr)
+    if not (tables := run_tables(runs)):
+        raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+    return markdown_of(tables)
 
 
 def _claims(experiments: Path) -> list[Table]:

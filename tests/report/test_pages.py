@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from roformer.report.pages import HERE, comparable, print_tables, run_tables, sections_of
+from roformer.report.pages import HERE, comparable, run_tables, sections_of
 from roformer.report.runs import read_runs
 from scripts.report import report
 from tests.conftest import REPOSITORY
@@ -163,13 +163,14 @@ def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
     monkeypatch.setattr(sys, "argv", ["glue_table.py", str(run), str(begun)])
-    print_tables("")
+    main = runpy.run_path(str(REPOSITORY / "scripts/glue_table.py"))["main"]
+    main()
     printed = capsys.readouterr()
     assert "| roformer (rotary) | 90.0 (1) |" in printed.out
     assert printed.err == f"left out: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
     with pytest.raises(SystemExit) as left:
-        print_tables("")
+        main()
     (line,) = capsys.readouterr().err.splitlines()
     assert left.value.code == 2 and "metrics.jsonl:1 is not what a run wrote" in line
 
