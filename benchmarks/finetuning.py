@@ -182,9 +182,9 @@ def our_epoch(inputs: type[Inputs], precision: str) -> float:
     steps = len(task.order)
     device = default_device()
     every = dict.fromkeys(("steps", "log_every", "evaluate_every", "checkpoint_every"), steps)
+    task.training = build(schema.LoopConfig, {**every, "precision": precision})
     settings = Settings(
         seed=0,
-        training=build(schema.LoopConfig, {**every, "precision": precision}),
         optimizer=schema.OptimizerConfig(learning_rate=1e-4),
         schedule=schema.ScheduleConfig(),
         runtime=build(schema.RuntimeConfig, {"device": device, "progress": False}),

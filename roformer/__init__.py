@@ -7,10 +7,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roformer.inference.folders import convert_run_layout
     from roformer.inference.generate import Generator, load_generator
     from roformer.inference.load import TrainedModel, load_model
     from roformer.inference.translate import Translator, load_translator
-    from roformer.interop.layout import convert_run_layout
     from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
 
 __version__ = version("roformer")
@@ -32,7 +32,7 @@ __all__ = [
 HOMES = {
     "roformer.nn.rotary": ("RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"),
     "roformer.inference.generate": ("Generator", "load_generator"),
-    "roformer.interop.layout": ("convert_run_layout",),
+    "roformer.inference.folders": ("convert_run_layout",),
     "roformer.inference.load": ("TrainedModel", "load_model"),
     "roformer.inference.translate": ("Translator", "load_translator"),
 }

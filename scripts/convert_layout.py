@@ -4,8 +4,8 @@ The model computes the same; queries and keys have their pairs at (i, i + d/2), 
 want them, or with `--to interleaved` back at (0, 1), (2, 3), …, as in the paper.
 """
 
+from roformer.inference.folders import convert_run_layout
 from roformer.inference.names import find
-from roformer.interop.layout import convert_run_layout
 from roformer.nn.rotary import LAYOUTS
 from roformer.script import Arguments, script
 
@@ -15,7 +15,7 @@ def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("path", help="a run, or a checkpoint in one")
     parser.add_argument("--to", choices=LAYOUTS, required=True)
-    parser.add_argument("--output", required=True, help="folder of the new run; must not exist")
+    parser.add_argument("--output", required=True, help="folder of the new run")
     arguments = parser.parse_args()
     folder = convert_run_layout(find(arguments.path), arguments.to, arguments.output)
     print(f"{folder}: queries and keys in the layout {arguments.to}")

@@ -5,17 +5,16 @@ page asks for new records every few seconds. With --output the page is written t
 neither this server nor a network.
 """
 
-import argparse
 import threading
 from pathlib import Path
 
-from roformer.cli import one_line_errors
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.pages import Sections, sections_of
 from roformer.report.reproduction import read_reproduction
 from roformer.report.runs import RecordError, read_runs
+from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
 
 DEFAULT_ROOTS = [Path("experiments"), Path("runs")]
@@ -43,36 +42,33 @@ class Content:
                 rows = []
             return data_json(runs, self.sections, rows)
 
+    def live_page(self) -> str:
+        """Return the page that is served."""
+        return build_page(self.read(), live=True)
 
+
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("roots", nargs="*", type=Path, help="default: experiments and runs")
     parser.add_argument("--port", type=int, default=8600, help="if taken, the next free one")
     parser.add_argument("--output", type=Path, help="write the page to this file and serve nothing")
     arguments = parser.parse_args()
-    with one_line_errors():
-        for root in arguments.roots:
-            if not root.is_dir():
-                raise InputError(f"{root} is no folder: give such as experiments or runs")
-        content = Content(arguments.roots or DEFAULT_ROOTS)
-        if arguments.output is not None:
-            write(arguments.output, build_page(content.read()))
-        else:
-            serve(content, arguments.port)
-
-
-def write(path: Path, page: str) -> None:
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: give a file in a folder that is there")
-    write_atomically(path, page)
-    print(f"{path}: {len(page.encode()) / 1e6:.1f} MB, opens without a network")
-
-
-def serve(content: Content, port: int) -> None:
-    if not 0 <= port < 2**16:
-        raise InputError(f"--port {port} is no port: give one from 1024 to 65535")
+    for root in arguments.roots:
+        if not root.is_dir():
+            raise InputError(f"{root} is no folder: give such as experiments or runs")
+    content = Content(arguments.roots or DEFAULT_ROOTS)
+    if path := arguments.output:
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"{path} cannot be written: give a file in a folder that is there")
+        page = build_page(content.read())
+        write_atomically(path, page)
+        print(f"{path}: {len(page.encode()) / 1e6:.1f} MB, opens without a network")
+        return
+    if not 0 < arguments.port < 2**16:
+        raise InputError(f"--port {arguments.port} is no port: give one from 1024 to 65535")
     try:
-        server = DashboardServer(port, lambda: build_page(content.read(), live=True), content.read)
+        server = DashboardServer(arguments.port, content.live_page, content.read)
     except OSError as error:
         raise InputError(f"no port can be had: {error.strerror}; choose one by --port") from error
     print(f"{server.address} (Ctrl-C ends it)", flush=True)

@@ -15,14 +15,10 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("run", nargs="?", help="a run: folder or id")
-    parser.add_argument(
-        "--output", type=Path, help="default: export/<run id>, beside the pipelines"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        help="step_…, best, last or averaged; default: best of a fine-tuning, averaged of a "
-        "translation, else the last",
-    )
+    output = "default: export/<run id>, beside the pipelines"
+    parser.add_argument("--output", type=Path, help=output)
+    checkpoint = "step_…, best, last or averaged; default: the one that loading takes"
+    parser.add_argument("--checkpoint", help=checkpoint)
     arguments = parser.parse_args()
     run = named(arguments.run, "export", ["pretrain", "glue", "wmt", "clm", "charlm"])
     written = export(Path(run), arguments.output, arguments.checkpoint)

@@ -38,9 +38,9 @@ def main() -> None:
     if prompt is None:
         lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")
         prompt = "\n".join(line for _, line in lines)
-    length, seed = arguments.max_tokens, arguments.seed
-    pieces = generator.generate(prompt, sampling, max_tokens=length, seed=seed)
-    if not generator.trained_on(prompt, length):
+    most, seed = arguments.max_tokens, arguments.seed
+    pieces = generator.generate(prompt, sampling, max_tokens=most, seed=seed)
+    if not generator.trained_on(prompt, most):
         print(f"beyond the {generator.length} tokens of the training's texts", file=sys.stderr)
     print(prompt, end="", flush=True)
     for piece in pieces:

@@ -14,31 +14,25 @@ from roformer.inference.names import named
 from roformer.script import Arguments, script
 
 
-def texts_of(lines: Iterator[tuple[int, str]], number_of_texts: int | None) -> Iterator[Text]:
-    """Yield the text or pair of each numbered line."""
-    for number, line in lines:
+def texts_of(count: int | None) -> Iterator[Text]:
+    """Yield the text or pair of each line of stdin; without a count, as many as the first line has."""
+    for number, line in decoded(sys.stdin.buffer, "stdin"):
         fields = line.split("\t")
-        number_of_texts = number_of_texts or min(len(fields), 2)  # as the first line has
-        if len(fields) != number_of_texts:
-            raise InputError(
-                f"line {number} has {len(fields)} tab-separated texts, but the task takes "
-                f"{number_of_texts}"
-            )
-        yield (fields[0], fields[1]) if number_of_texts == 2 else fields[0]
+        count = count or min(len(fields), 2)
+        if len(fields) != count:
+            found = f"line {number} has {len(fields)} tab-separated texts"
+            raise InputError(f"{found}, but the task takes {count}")
+        yield (fields[0], fields[1]) if count == 2 else fields[0]
 
 
 @script(prints=True)
 def main() -> None:
     parser = Arguments(__doc__, device=True)
-    parser.add_argument(
-        "run",
-        nargs="?",
-        help="a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)",
-    )
+    run = "a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)"
+    parser.add_argument("run", nargs="?", help=run)
     arguments = parser.parse_args()
     trained = load_model(named(arguments.run, "predict", ["glue"]), device=arguments.device)
-    lines = texts_of(decoded(sys.stdin.buffer, "stdin"), trained.texts)
-    for number, found in enumerate(trained.predict(lines), 1):
+    for number, found in enumerate(trained.predict(texts_of(trained.texts)), 1):
         if found.cut:
             longest = f"longer than {trained.max_length} tokens"
             print(f"line {number} is {longest} and was cut", file=sys.stderr)

@@ -83,7 +83,7 @@ def replay(folder: Path, step: int) -> Replayed:
     if runtime.tune_process:
         tune_process(threads=runtime.threads)
     accelerator = open_accelerator(runtime, training.precision, task.model)
-    settings = Settings(config.seed, training, config.optimizer, config.schedule, runtime)
+    settings = Settings(config.seed, config.optimizer, config.schedule, runtime)
     with tempfile.TemporaryDirectory() as nowhere:
         records = RunFolder(Path(nowhere))
         loop = Loop(task, settings, accelerator, records, NoTracker(), state, found or moments)

@@ -1,32 +1,26 @@
 """A run as a folder that `transformers` opens, or, where it has no such model, that `roformer` opens.
 
-    <output>/   config.json model.safetensors tokenizer.json tokenizer_config.json README.md …
-    <output>/   checkpoints/ tokenizer/ config.yaml env.json … README.md     a run with one checkpoint
-
-Written aside and renamed, so that the folder is whole or not there.
+<output>/   config.json model.safetensors tokenizer.json tokenizer_config.json README.md …
+<output>/   checkpoints/ tokenizer/ config.yaml env.json … README.md     a run with one checkpoint
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from omegaconf import OmegaConf
-from safetensors import SafetensorError
-
+from roformer.config.build import read_yaml
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
+from roformer.inference.folders import new_folder, write_run
 from roformer.inference.names import EXPORT, find
-from roformer.inference.open import StoredModel, open_model
-from roformer.interop.card import Record, model_card
+from roformer.inference.open import open_model
+from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
+from roformer.interop.stored import StoredModel
 from roformer.interop.tokenizers import save_tokenizer
-from roformer.training import checkpoint
-from roformer.training.averaging import ACCOUNT, AVERAGED, choose
-from roformer.training.checkpoint import system_error
-from roformer.training.records import read_metrics
+from roformer.training.averaging import choose
 
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 SPELLING = (
@@ -71,40 +65,6 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         OSError: the disk is full or not writable; nothing is left behind.
     """
     run = Path(find(run))
-    record = read_record(run, which)
-    if record.kind == "scorer":
-        raise InputError(
-            f"{run} scores pairs of documents, of which transformers has no model: its scores are in "
-            f"{run / 'predictions'}"
-        )
-    output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise InputError(f"{output} is there already and not empty: choose another --output")
-    partial = output.absolute().with_name(f".{output.absolute().name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        try:
-            notes = _convert(record, partial)
-            kind = json.loads((partial / "config.json").read_text())["model_type"]
-        except NoEquivalent as reason:
-            _own(record, partial)
-            kind, notes = None, (f"transformers has no such model: {reason}.",)
-        model_card(record, kind, notes).save(partial / "README.md")
-        partial.replace(output)
-    except SafetensorError as error:
-        raise system_error(error, partial) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Export(output, record.checkpoint.name, kind, notes)
-
-
-def read_record(run: Path, which: str | None) -> Record:
-    """Read the record of a run and of the checkpoint to export.
-
-    Raises:
-        InputError: see `export`.
-    """
     if not run.exists():
         raise InputError(f"{run}: no such run: give a folder under runs/")
     needed = ("checkpoints", "tokenizer", "config.yaml", "env.json")
@@ -113,66 +73,46 @@ def read_record(run: Path, which: str | None) -> Record:
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    folder, summary, metrics = choose(run, which), run / "summary.json", run / "metrics.jsonl"
-    config: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    return Record(
-        run=run,
-        checkpoint=folder,
-        description=checkpoint.describe(folder),
-        config=config,
-        environment=json.loads((run / "env.json").read_text()),
-        command=(run / "command.txt").read_text().strip(),
-        summary=json.loads(summary.read_text()) if summary.is_file() else {},
-        rows=read_metrics(metrics, torn=True) if metrics.is_file() else [],
-    )
+    folder = choose(run, which)
+    stored = open_model(folder, ["mlm", "classifier", "translation", "causal"])
+    output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
+    with new_folder(output) as partial:
+        try:
+            kind, notes = _convert(stored, run, partial)
+        except NoEquivalent as reason:
+            kind, notes = None, (f"transformers has no such model: {reason}.",)
+            write_run(partial, folder, stored.weights, stored.description, stored.tokenizer)
+            for name in RECORDS:
+                if (run / name).is_file():
+                    shutil.copyfile(run / name, partial / name)
+        model_card(run, folder, stored.description, kind, notes).save(partial / "README.md")
+    return Export(output, folder.name, kind, notes)
 
 
-def _convert(record: Record, folder: Path) -> tuple[str, ...]:
-    """Write a folder of `transformers`; return the notes on it.
-
-    Raises:
-        NoEquivalent: it has no such model.
-    """
+def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Write a folder of `transformers`; return its `model_type` and notes on it, or raise NoEquivalent."""
     from transformers.utils import logging
 
-    opened, description = open_model(record.checkpoint), record.description
-    assert isinstance(opened, StoredModel)
+    description, tokenizer = stored.description, stored.tokenizer
     length = description.get("max_length") or description.get("length")
-    length = length or record.config["training"]["sequence_length"]
-    exported = equivalent(description, opened.config, opened.weights, opened.tokenizer, length)
+    if length is None:
+        config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
+        length = config["training"]["sequence_length"]
+    model, limit, notes = equivalent(stored, length)
     logging.disable_progress_bar()
-    exported.model.save_pretrained(folder)
+    model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
         file.chmod(mode)
-    limit, notes = exported.length, exported.notes
-    if record.kind == "mlm":
+    if stored.kind == "mlm":
         notes += (f"It reads at most {limit} tokens and was trained on {length}.", SPELLING)
-    elif record.kind == "classifier":
+    elif stored.kind == "classifier":
         limit = length
         notes += (EMPTY_SECOND,) if len(description["texts"]) == 2 else ()
-    elif record.kind == "causal":
+    elif stored.kind == "causal":
         notes += (f"It was trained on texts of {length} {description['reads']}.",)
         notes += (PROMPTS,) if description["reads"] == "tokens" else ()
-    elif isinstance(opened.tokenizer, Bpe) and opened.tokenizer.words == "moses":
+    elif isinstance(tokenizer, Bpe) and tokenizer.words == "moses":
         notes += (MOSES,)
-    save_tokenizer(opened.tokenizer, folder, record.kind, max_length=limit)
-    return notes
-
-
-def _own(record: Record, folder: Path) -> None:
-    """Write a run with this one checkpoint, without moments, which opens as the run does."""
-    shutil.copytree(record.run / "tokenizer", folder / "tokenizer")
-    for name in RECORDS:
-        if (record.run / name).is_file():
-            shutil.copyfile(record.run / name, folder / name)
-    name = record.checkpoint.name
-    # An average is looked for in translation alone.
-    if name == AVERAGED and record.kind != "translation":
-        name = json.loads((record.checkpoint / ACCOUNT).read_text())["checkpoints"][-1]
-    target = folder / "checkpoints" / name
-    target.mkdir(parents=True)
-    for name in (checkpoint.MODEL, checkpoint.DESCRIPTION, ACCOUNT):
-        if (record.checkpoint / name).is_file():
-            shutil.copyfile(record.checkpoint / name, target / name)
-    checkpoint.complete(target)
+    save_tokenizer(tokenizer, folder, stored.kind, max_length=limit)
+    return model.config.model_type, notes

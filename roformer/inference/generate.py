@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -64,19 +64,6 @@ class Generator:
         """Return whether a prompt and its continuation are no longer than a text of the training."""
         return len(self.codec.encode(prompt)) + max_tokens <= self.length
 
-    # To a type checker a str is a collection of strs; the first signature that fits is taken.
-    @overload
-    def generate(  # type: ignore[overload-overlap]
-        self, prompts: str, sampling: Sampling, *, max_tokens: int, seed: int = 0
-    ) -> Iterator[str]: ...
-    @overload
-    def generate(  # type: ignore[overload-overlap]
-        self, prompts: Iterator[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
-    ) -> Iterator[Iterator[str]]: ...
-    @overload
-    def generate(
-        self, prompts: Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
-    ) -> list[Iterator[str]]: ...
     def generate(
         self, prompts: str | Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
     ) -> Any:
@@ -85,33 +72,28 @@ class Generator:
         It ends at the end of the document, where the model has one, or after `max_tokens`.
 
         Args:
-            prompts: one text (a str), or a list or iterator of texts, which has a list or iterator of
-                such continuations, each drawn as if it were alone.
+            prompts: one text, or many, each continued as if it were alone: see
+                `roformer.inference.texts.answer`.
             sampling: how a token is drawn.
             max_tokens: tokens or bytes of a continuation, at least 1.
             seed: of the draws.
 
         Raises:
-            InputError: a prompt is no str; a prompt and what is wanted do not fit into a learned
-                table, or nothing is wanted.
+            InputError: a prompt and what is wanted do not fit into a learned table.
         """
 
-        rest = (sampling, max_tokens, seed)
-        return answer(prompts, check_text, lambda each: (self._generate(p, *rest) for p in each))
+        def continued(prompt: str) -> Iterator[str]:
+            ids, longest = self.codec.encode(prompt), self.model.config.position.longest
+            if max_tokens < 1:
+                raise InputError(f"max_tokens={max_tokens} must be at least 1")
+            if longest is not None and len(ids) + max_tokens > longest + 1:
+                raise InputError(
+                    f"a prompt of {len(ids)} and {max_tokens} more are beyond the learned table of "
+                    f"{longest} positions: shorten the prompt, or lower max_tokens"
+                )
+            return self.codec.decode(self.draw(ids, sampling, max_tokens, seed))
 
-    def _generate(
-        self, prompt: str, sampling: Sampling, max_tokens: int, seed: int
-    ) -> Iterator[str]:
-        ids = self.codec.encode(prompt)
-        longest, wanted = self.model.config.position.longest, len(ids) + max_tokens
-        if max_tokens < 1:
-            raise InputError(f"max_tokens={max_tokens} must be at least 1")
-        if longest is not None and wanted > longest + 1:
-            raise InputError(
-                f"a prompt of {len(ids)} and {max_tokens} more are beyond the learned table of "
-                f"{longest} positions: shorten the prompt, or lower max_tokens"
-            )
-        return self.codec.decode(self.draw(ids, sampling, max_tokens, seed))
+        return answer(prompts, check_text, lambda each: map(continued, each))
 
     @torch.no_grad()
     def draw(self, ids: list[int], sampling: Sampling, max_tokens: int, seed: int) -> Iterator[int]:
@@ -137,16 +119,10 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
         device: where the model goes.
 
     Raises:
-        InputError: nothing complete is there, it is no language model, or its tokenizer is missing or
-            another one.
+        InputError: see `roformer.inference.open.open_model`.
     """
-    opened = open_model(path)
-    if opened.kind != "causal":
-        raise InputError(
-            f"{path} is no causal language model: give a run under runs/charlm/ or runs/clm/"
-        )
-    tokenizer = opened.tokenizer
-    codec = WordPieceCodec(tokenizer) if isinstance(tokenizer, WordPiece) else ByteCodec()
-    model = opened.build()
+    opened = open_model(path, ["causal"])
+    model, words = opened.build(), opened.tokenizer
     assert isinstance(model, CausalLM)
+    codec = WordPieceCodec(words) if isinstance(words, WordPiece) else ByteCodec()
     return Generator(model.to(device), codec, opened.description["length"])

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,24 +15,16 @@ from roformer.config.build import plain
 from roformer.data.classification import Inputs
 from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
-from roformer.inference.open import open_model
-from roformer.inference.texts import answer, check_text, shown
-from roformer.interop.hugging_face import HuggingFaceModel
+from roformer.inference.folders import new_folder, write_run
+from roformer.inference.open import TEXT_MODEL, open_model
+from roformer.inference.texts import answer, as_list, check_text, shown
+from roformer.interop.mapping import names_there
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 
 Text = str | tuple[str, str]
 BATCH = 32
-ELSEWHERE = {
-    "translation": "a translation run: open it with roformer.load_translator",
-    "causal": "a causal language model: open it with roformer.load_generator",
-    "scorer": "a model that scores pairs of documents, neither a classifier nor a language model: its "
-    "scores are in predictions/; init_from can start from it",
-}
-"""Kinds of models that are no `TrainedModel`."""
-DESCRIBED = ("task", "labels", "texts", "max_length")
-"""Keys of a classifier's description."""
 
 
 class Prediction(NamedTuple):
@@ -95,24 +87,15 @@ class TrainedModel:
 
     # --- classification ----------------------------------------------------------------------
 
-    # To a type checker a str is a collection of strs; the first signature that fits is taken.
-    @overload
-    def predict(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
-    @overload
-    def predict(self, texts: Iterator[Text]) -> Iterator[Prediction]: ...  # type: ignore[overload-overlap]
-    @overload
-    def predict(self, texts: Iterable[Text]) -> list[Prediction]: ...
     def predict(self, texts: Text | Iterable[Text]) -> Any:
-        """Return the prediction for one text or pair, or the predictions for many, in order.
+        """Return the `Prediction` for one text or pair, or the predictions for many, in order.
 
         Args:
-            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs) has one
-                prediction; many, a list or another ordered collection, have a list; an iterator has
-                an iterator, which reads 32 ahead at most. A tuple is always one pair.
+            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs), or many:
+                see `roformer.inference.texts.answer`. An iterator is read 32 ahead at most.
 
         Raises:
-            InputError: the model has no classifier; or a text is no pair where pairs are wanted, a
-                pair where texts are wanted, or neither.
+            InputError: the model has no classifier, or a text is not what the task takes.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
@@ -131,56 +114,41 @@ class TrainedModel:
     def inputs(self, texts: Sequence[Text]) -> Inputs:
         """Return texts or pairs as token ids."""
         pairs = [text if isinstance(text, tuple) else (text,) for text in texts]
-        count = self.texts or len(pairs[0])
-        if wrong := next((pair for pair in pairs if len(pair) != count), None):
-            task = self.task or "one call"
-            raise InputError(f"{task} takes {'pairs' if count == 2 else 'single texts'}: {wrong!r}")
-        columns = [self.tokenizer.encode_batch(column) for column in zip(*pairs, strict=True)]
+        if len({len(pair) for pair in pairs}) > 1:
+            raise InputError("one call takes single texts or pairs, not both")
+        first, *second = (self.tokenizer.encode_batch(each) for each in zip(*pairs, strict=True))
         assert self.max_length is not None
-        second = columns[1] if count == 2 else None
-        return Inputs(columns[0], second, None, self.tokenizer, self.max_length)
+        return Inputs(first, second[0] if second else None, None, self.tokenizer, self.max_length)
 
     def _check(self, given: object) -> Text:
-        """Return a text, or a pair, as the task has it.
-
-        Raises:
-            InputError: it is not what the task takes.
-        """
+        """Return a text, or a pair, as the task has it; raise InputError for anything else."""
         if isinstance(given, str) and self.texts != 2:
             return check_text(given)
         if isinstance(given, tuple) and len(given) == 2 and self.texts != 1:
             return check_text(given[0]), check_text(given[1])
-        wanted = {1: "single texts", 2: "pairs, each a tuple of two texts"}
-        takes = wanted.get(self.texts or 0, "texts, or pairs, each a tuple of two texts")
-        many = ": give many texts as a list" if isinstance(given, tuple) else ""
-        raise InputError(f"{self.task or 'this model'} takes {takes}, not {shown(given)}{many}")
+        wanted = {1: "single texts", 2: "pairs, each a tuple of two texts", None: "texts or pairs"}
+        takes = f"{self.task or 'this model'} takes {wanted[self.texts]}"
+        raise InputError(f"{takes}, not {shown(given)}{as_list(given)}")
 
     def _predict(self, texts: Iterator[Text]) -> Iterator[Prediction]:
         while batch := list(islice(texts, BATCH)):
             inputs = self.inputs(batch)
-            outputs, cut = self.outputs(inputs), inputs.too_long.tolist()
-            if self.labels is None:
-                for row, was_cut in zip(outputs, cut, strict=True):
-                    yield Prediction(None, float(row[0]), was_cut)
-            else:
-                best = outputs.softmax(-1).max(-1)
-                for score, number, was_cut in zip(*map(Tensor.tolist, best), cut, strict=True):
-                    yield Prediction(self.labels[number], score, was_cut)
+            outputs = self.outputs(inputs)
+            scores, numbers = outputs[:, 0], [0] * len(outputs)
+            if self.labels is not None:
+                scores, best = outputs.softmax(-1).max(-1)
+                numbers = best.tolist()
+            labels: Sequence[str | None] = self.labels or [None]
+            for score, number, cut in zip(scores.tolist(), numbers, inputs.too_long, strict=True):
+                yield Prediction(labels[number], score, bool(cut))
 
     # --- masked tokens -----------------------------------------------------------------------
 
-    @overload
-    def fill_mask(self, texts: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
-    @overload
-    def fill_mask(self, texts: Iterator[str], top: int = 5) -> Iterator[list[list[Filling]]]: ...  # type: ignore[overload-overlap]
-    @overload
-    def fill_mask(self, texts: Iterable[str], top: int = 5) -> list[list[list[Filling]]]: ...
     def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
-        """Return the most probable tokens for each [MASK] of a text, in order, the best first.
+        """Return for each [MASK] of a text, in order, its most probable `Filling`s, the best first.
 
         Args:
-            texts: one text (a str) with [MASK] at least once, or a list or iterator of such, which has
-                a list or iterator of such answers.
+            texts: one text with [MASK] at least once, or many: see `roformer.inference.texts.answer`.
             top: how many tokens for each.
 
         Raises:
@@ -192,24 +160,24 @@ class TrainedModel:
 
     @torch.no_grad()
     def _fill(self, text: str, top: int) -> list[list[Filling]]:
-        tokenizer = self.tokenizer
-        parts = tokenizer.encode_batch(text.split(MASK))
-        if len(parts) == 1:
+        tokenizer, model = self.tokenizer, self.model
+        assert isinstance(model, MaskedLM)
+        first, *parts = tokenizer.encode_batch(text.split(MASK))
+        if not parts:
             raise InputError(f"there is no {MASK} in {text!r}: write one where a token is wanted")
         if not 0 < top <= tokenizer.size:
             raise InputError(f"top={top} must be between 1 and {tokenizer.size:,}")
-        ids = [tokenizer.cls_id, *parts[0]]
-        for part in parts[1:]:
+        ids = [tokenizer.cls_id, *first]
+        for part in parts:
             ids += [tokenizer.mask_id, *part]
         ids.append(tokenizer.sep_id)
-        assert isinstance(self.model, MaskedLM)
-        longest = self.model.encoder.config.position.longest or self.max_length
+        longest = model.encoder.config.position.longest or self.max_length
         if longest is not None and len(ids) > longest:
             raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
-        row = torch.tensor([ids], device=self.model.bias.device)
+        row = torch.tensor([ids], device=model.bias.device)
         predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
         # Embeddings may have been rounded up: their last rows are no tokens.
-        logits = self.model(row, predict=predict)[0, :, : tokenizer.size].float()
+        logits = model(row, predict=predict)[0, :, : tokenizer.size].float()
         best = logits.softmax(-1).topk(top)
         return [
             [Filling(tokenizer.vocabulary[i], share) for i, share in zip(*pair, strict=True)]
@@ -225,17 +193,11 @@ class TrainedModel:
             folder: to make; not there yet, or empty.
 
         Raises:
-            InputError: the folder is not empty; the model has no head, no tokenizer, or a pooler of
-                another activation than tanh, or a classifier's description is incomplete.
-            OSError: the disk is full or not writable.
+            InputError: the folder is not empty; or the model has no head, no tokenizer, a pooler of
+                another activation than tanh, or an incomplete description.
         """
-        folder = Path(folder)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} is there already and not empty: choose another folder")
         if not isinstance(self.model, (MaskedLM, Classifier)):
-            raise InputError(
-                "a model without a head cannot be saved: give a MaskedLM or Classifier"
-            )
+            raise InputError("a model without a head cannot be saved: give one with a head")
         encoder, tokenizer = self.model.encoder, self.tokenizer
         description: dict[str, Any] = {
             "kind": "mlm",
@@ -247,15 +209,14 @@ class TrainedModel:
             if self.model.activation is not torch.tanh:
                 raise InputError("a classifier whose pooler is not tanh's cannot be saved")
             given = {"labels": None, **self._description}
-            if absent := [key for key in DESCRIBED if key not in given or given[key] == []]:
-                raise InputError(f"the classifier's description is incomplete: {absent[0]}")
-            description |= {key: given[key] for key in DESCRIBED}
+            for key in ("task", "labels", "texts", "max_length"):
+                if given.get(key, []) == []:
+                    raise InputError(f"the classifier's description is incomplete: {key}")
+                description[key] = given[key]
             description |= {"kind": "classifier", "head_dropout": self.model.dropout.p}
-        tokenizer.save(folder / "tokenizer")
-        checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=1)
-        weights = checkpoint.model_tensors(self.model)
-        checkpoints.save(0, weights, {}, {}, description, best=True)
-        checkpoint.keep_only_best(folder / "checkpoints")
+        with new_folder(Path(folder)) as partial:
+            weights = checkpoint.model_tensors(self.model)
+            write_run(partial, None, weights, description, tokenizer)
 
 
 def load_model(
@@ -274,18 +235,15 @@ def load_model(
         revision: of a Hub id: branch, tag or commit.
 
     Raises:
-        InputError: nothing complete is there, or it has no tokenizer or another one; a Hugging Face
-            model cannot be had, is damaged, or has variants that are not here.
+        InputError: see `roformer.inference.open.open_model`.
     """
-    opened = open_model(path, revision=revision)
-    if opened.kind in ELSEWHERE:
-        raise InputError(f"{path} is {ELSEWHERE[opened.kind]}")
-    assert isinstance(opened.tokenizer, (WordPiece, str))
-    model, unused = opened.build(), list[str]()
-    if isinstance(opened, HuggingFaceModel):
+    opened = open_model(path, TEXT_MODEL, revision=revision)
+    model, unused = opened.build(), set(opened.unused)
+    if opened.architecture is not None:
         prefix = "encoder." if opened.kind == "encoder" else ""
         own = {prefix + name for name in model.state_dict()}
-        unused = sorted([*opened.unknown, *opened.theirs(opened.weights.keys() - own)])
+        for name in opened.weights.keys() - own:
+            unused |= set(names_there(name, opened.architecture))
     if unused:
-        warnings.warn(f"not used of {path}: {', '.join(unused)}", stacklevel=2)
-    return TrainedModel(model.to(device), opened.tokenizer, opened.description, unused)
+        warnings.warn(f"not used of {path}: {', '.join(sorted(unused))}", stacklevel=2)
+    return TrainedModel(model.to(device), opened.tokenizer, opened.description, sorted(unused))

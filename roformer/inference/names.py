@@ -16,10 +16,7 @@ EXPORT = "export"
 def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     """Return the path that a name stands for: itself if it exists, else a run of this id.
 
-    Args:
-        name: a path, the id of a run below `<runs_dir>/<pipeline>/` (a checkpoint of it may follow,
-            `<id>/checkpoints/best`), or something else, as a Hub id, which is returned as it is.
-        runs_dir: where runs are.
+    A checkpoint may follow the id (`<id>/checkpoints/best`); anything else, as a Hub id, stays as it is.
 
     Raises:
         InputError: runs of several pipelines have this id.
@@ -27,48 +24,38 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     given = Path(name).expanduser()
     if given.exists():
         return str(given)
-    if ".." in given.parts:
-        return str(name)
-    found = sorted(
+    pipelines = [] if ".." in given.parts else sorted(Path(runs_dir).glob("*"))
+    found = [
         str(folder / given)
-        for folder in Path(runs_dir).glob("*")
+        for folder in pipelines
         if folder.name != EXPORT and (folder / given).exists()
-    )
+    ]
     if len(found) > 1:
         raise InputError(f"{name} is the id of several runs: give one of {', '.join(found)}")
     return found[0] if found else str(name)
 
 
-def newest(pipelines: Sequence[str], runs_dir: str | Path = RUNS) -> Path | None:
-    """Return the run of these pipelines whose checkpoints changed last; None: none has any."""
-    found = [
-        checkpoints
-        for pipeline in pipelines
-        for checkpoints in Path(runs_dir).glob(f"{pipeline}/*/checkpoints")
-        if any(checkpoints.glob("step_[0-9]*"))
-    ]
-    return max(found, key=lambda folder: folder.stat().st_mtime).parent if found else None
-
-
 def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:
-    """Return the name of a run that a script was given.
-
-    Args:
-        name: as given; None where it was not.
-        target: the script's name without suffix and its make target.
-        pipelines: whose runs it takes, the usual one first.
+    """Return the name of a run that a script and make target was given.
 
     Raises:
-        InputError: none was given, or a file instead; names the newest run that could be.
+        InputError: none was given, or a file instead; names the newest run of the pipelines that it
+            takes, of which the usual one is the first.
     """
     if name is not None and not Path(name).is_file():
         return name
     missing = "no run is given" if name is None else f"{name} is a file, not a run"
-    if (run := newest(pipelines)) is None:
+    trained = [
+        step.parent
+        for pipeline in pipelines
+        for step in Path(RUNS).glob(f"{pipeline}/*/checkpoints/step_[0-9]*")
+    ]
+    if not trained:
         where = " or ".join(f"{RUNS}/{pipeline}/" for pipeline in pipelines)
         raise InputError(
             f"{missing}, and there is no trained one under {where}: train one with make {pipelines[0]}"
         )
+    run = max(trained, key=lambda folder: folder.stat().st_mtime).parent
     raise InputError(
         f"{missing}: the newest here is make {target} RUN={run}, or python scripts/{target}.py {run}"
     )

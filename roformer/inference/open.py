@@ -1,89 +1,72 @@
 """Open a trained model: a run, a checkpoint, an exported folder, or a Hugging Face model.
 
 Everything that takes a trained model (`load_model`, `load_translator`, `load_generator`, `init_from`, the
-export) opens it here.
+export) opens it here and says which kinds it takes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
 from roformer.config.build import build
-from roformer.config.schema import TransformerConfig
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.names import RUNS, find
-from roformer.interop.hugging_face import (
-    CONFIG,
-    WEIGHTS,
-    HuggingFaceModel,
-    is_hugging_face,
-    read_hugging_face,
-)
+from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
+from roformer.interop.stored import StoredModel
 from roformer.json_files import read_object
-from roformer.models.description import KINDS, Kind, build_model
+from roformer.models.description import KINDS, Kind
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
-from roformer.training.checkpoint import load_tensors
 
-
-@dataclass(frozen=True)
-class StoredModel:
-    """A model in a checkpoint, whose files are as they were written."""
-
-    folder: Path
-    kind: Kind
-    config: TransformerConfig
-    vocab_size: int
-    weights: dict[str, Tensor]
-    tokenizer: WordPiece | Bpe | ByteVocabulary
-    description: dict[str, Any]
-    """See `roformer.models.description`."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 that is equal where the weights are."""
-        files = read_object(self.folder / checkpoint.COMPLETE)
-        return str(files[checkpoint.MODEL]["sha256"])
-
-    def build(self) -> nn.Module:
-        """Return the model with its weights, on the CPU, in fp32, in evaluation mode."""
-        model = build_model(self.description, self.config)
-        model.load_state_dict(self.weights)
-        return model.eval()
+TEXT_MODEL: tuple[Kind, ...] = ("mlm", "classifier", "encoder")
+WHAT = {
+    "mlm": "a masked language model, which roformer.load_model opens",
+    "classifier": "a classifier, which roformer.load_model opens",
+    "encoder": "an encoder without a head, which roformer.load_model opens",
+    "translation": "a translation model, which roformer.load_translator opens",
+    "causal": "a causal language model, which roformer.load_generator opens",
+    "scorer": "a model that scores pairs of documents: its scores are in predictions/, and init_from "
+    "can start from it",
+}
+"""Kind of a model → what it is and what takes it."""
 
 
 def open_model(
-    name: str | Path, *, revision: str | None = None, runs_dir: str | Path = RUNS
-) -> StoredModel | HuggingFaceModel:
+    name: str | Path,
+    kinds: Collection[Kind] = tuple(KINDS),
+    *,
+    revision: str | None = None,
+    runs_dir: str | Path = RUNS,
+) -> StoredModel:
     """Open a trained model, on the CPU.
 
     Args:
         name: a run's folder, the id of a run below `runs_dir`, a checkpoint's folder, the folder of an
             exported or other Hugging Face model, or a Hub id. Of a run this is the average of a
             translation model, the best checkpoint of a classifier or scorer, else the newest.
+        kinds: that are wanted.
         revision: of a Hub id: branch, tag or commit.
         runs_dir: where runs are.
 
     Raises:
-        InputError: nothing complete is there, it is damaged, or it lacks its tokenizer; a Hugging Face
-            model cannot be had, or has variants that are not here.
+        InputError: nothing complete is there, it is damaged, of another kind, or lacks its tokenizer; a
+            Hugging Face model cannot be had, or has variants that are not here.
     """
     source = find(name, runs_dir)
-    path = Path(source).expanduser()
-    of_hub = is_hugging_face(source)
+    path, of_hub = Path(source).expanduser(), is_hugging_face(source)
     if revision is not None and (path.exists() or not of_hub):
-        what = "a folder" if of_hub else "none"
-        raise InputError(
-            f"revision={revision} is of a Hub id, and {source} is {what}: leave it out"
-        )
-    if of_hub:
-        return read_hugging_face(source, revision)
+        raise InputError(f"revision={revision} is of a Hub id, not of a folder: leave it out")
+    stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
+    if stored.kind not in kinds:
+        raise InputError(f"{source} is {WHAT[stored.kind]}")
+    return stored
+
+
+def _read_checkpoint(source: str, path: Path) -> StoredModel:
     if path.is_file():
         raise InputError(f"{source} is a file: give the folder that it is in")
     own = ("checkpoints", checkpoint.DESCRIPTION, checkpoint.COMPLETE)
@@ -94,25 +77,22 @@ def open_model(
             f"{source} {what} {CONFIG}: give a run, a checkpoint, or a folder that save_pretrained "
             "wrote"
         )
-    folder = choose(Path(source))
+    folder = choose(path)
     description = checkpoint.describe(folder)
+    kind = description["kind"]
     return StoredModel(
-        folder=folder,
-        kind=description["kind"],
-        config=build(KINDS[description["kind"]], description["model"]),
-        vocab_size=description["vocab_size"],
-        weights=load_tensors(folder / checkpoint.MODEL),
-        tokenizer=_tokenizer(folder, description),
-        description=description,
+        source,
+        kind,
+        build(KINDS[kind], description["model"]),
+        description,
+        checkpoint.load_tensors(folder / checkpoint.MODEL),
+        _tokenizer(folder, description),
+        digest=read_object(folder / checkpoint.COMPLETE)[checkpoint.MODEL]["sha256"],
     )
 
 
 def _tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece | Bpe | ByteVocabulary:
-    """Return the tokenizer of the run that a checkpoint belongs to.
-
-    Raises:
-        InputError: it is missing, or not the one that the model was trained with.
-    """
+    """Return the tokenizer of a checkpoint's run, or raise InputError: it is missing or another one."""
     if description.get("reads") == "bytes":
         return ByteVocabulary()
     source = folder.parent.parent / "tokenizer"

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
+from roformer.data.tokenizers import load_wordpiece, train_tokenizer
 from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.inference.open import open_model
-from roformer.interop.hugging_face import HuggingFaceModel, is_hugging_face
+from roformer.interop.hugging_face import is_hugging_face
+from roformer.interop.mapping import names_there
+from roformer.interop.stored import StoredModel
+from roformer.models.description import Kind
 
 SCRATCH = "scratch"
+Start = StoredModel
+STARTS: tuple[Kind, ...] = ("mlm", "classifier", "encoder", "scorer")
+"""Kinds of models that have an encoder."""
 HEAD = ("pooler.", "classifier.")
 """Beginnings of the names of weights that may be missing."""
-
-
-class Start(NamedTuple):
-    """Weights and tokenizer that a fine-tuning starts from."""
-
-    name: str
-    """For the record: a run id, a folder, a Hub id, or `scratch`."""
-    model: schema.EncoderConfig
-    vocab_size: int
-    tokenizer: WordPiece
-    weights: dict[str, Tensor]
-    """By the names of `models`; empty for random weights."""
-    fingerprint: str
-    """Equal where weights and tokenizer are."""
-    revision: str | None = None
-    """Commit of a Hub id, looked up where none was given."""
-    unused: tuple[str, ...] = ()
-    """Names of weights of a Hugging Face model that no model here has."""
 
 
 def find_start(
@@ -64,7 +52,8 @@ def find_start(
         chosen = tokenizer or schema.TokenizerConfig()
         trains = chosen.source == "train"
         words = train_tokenizer(list(texts()), chosen) if trains else load_wordpiece(chosen)
-        return Start(SCRATCH, model, words.size, words, {}, words.fingerprint)
+        description = {"vocab_size": words.size}
+        return Start(SCRATCH, "encoder", model, description, {}, words, digest=words.fingerprint)
     start = _trained(init_from, revision, runs_dir)
     if tokenizer is not None:
         given = load_wordpiece(tokenizer) if tokenizer.source != "train" else None
@@ -74,49 +63,34 @@ def find_start(
                 "trained with: leave tokenizer out"
             )
     dropout = {"hidden_dropout": model.hidden_dropout, "attention_dropout": model.attention_dropout}
-    return start._replace(model=build(schema.EncoderConfig, plain(start.model) | dropout))
+    return replace(start, model=build(schema.EncoderConfig, plain(start.model) | dropout))
 
 
 def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
     path = find(init_from, runs_dir)
-    of_hub = is_hugging_face(path)
-    if not Path(path).expanduser().exists() and not of_hub:
+    of_hub, exists = is_hugging_face(path), Path(path).expanduser().exists()
+    if not exists and not of_hub:
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
             "its id, a Hugging Face model, scratch or auto"
         )
     try:
-        opened = open_model(path, revision=revision if of_hub else None, runs_dir=runs_dir)
+        start = open_model(path, STARTS, revision=revision if of_hub else None, runs_dir=runs_dir)
     except InputError as error:
         raise InputError(f"init_from={error}") from error
-    if opened.kind in ("translation", "causal"):
-        what = "translation" if opened.kind == "translation" else "causal language"
-        raise InputError(f"init_from={init_from} is a {what} model, which has no classifier")
-    if isinstance(opened.tokenizer, str):
-        raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {opened.tokenizer}")
-    assert isinstance(opened.config, schema.EncoderConfig)
-    assert isinstance(opened.tokenizer, WordPiece)
-    name, weights, commit, unused = path, opened.weights, None, list[str]()
-    if isinstance(opened, HuggingFaceModel):
-        name, commit, unused = init_from, opened.commit, opened.unknown
-        if opened.architecture == "roformer_classifier":  # its pooler has gelu, ours tanh
-            heads = [name for name in weights if name.startswith(HEAD)]
-            unused = [*unused, *opened.theirs(heads)]
-            weights = {name: tensor for name, tensor in weights.items() if name not in heads}
-    elif Path(path).resolve() == (run := Path(runs_dir) / "pretrain" / Path(path).name).resolve():
-        name = run.name  # an id stands for a whole run; a checkpoint of it is named by its path
-    elif Path(init_from).expanduser().exists():
-        name = init_from
-    return Start(
-        name=name,
-        model=opened.config,
-        vocab_size=opened.vocab_size,
-        tokenizer=opened.tokenizer,
-        weights=weights,
-        fingerprint=opened.fingerprint,
-        revision=commit,
-        unused=tuple(unused),
-    )
+    if isinstance(start.tokenizer, str):
+        raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {start.tokenizer}")
+    if start.architecture == "roformer_classifier":  # its pooler has gelu, ours tanh
+        heads = [name for name in start.weights if name.startswith(HEAD)]
+        theirs = [part for name in heads for part in names_there(name, start.architecture)]
+        encoder = {name: tensor for name, tensor in start.weights.items() if name not in heads}
+        unused, digest = (*start.unused, *theirs), start.fingerprint
+        start = replace(start, weights=encoder, unused=unused, digest=digest)
+    run = Path(runs_dir) / "pretrain" / Path(path).name
+    if of_hub or Path(init_from).expanduser().exists():
+        start = replace(start, name=init_from)
+    # An id stands for a whole run; a checkpoint of it is named by its path.
+    return replace(start, name=run.name) if Path(path).resolve() == run.resolve() else start
 
 
 def load_start(start: Start, model: nn.Module) -> str:

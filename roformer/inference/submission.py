@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,46 +24,35 @@ SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", 
 SHORT = {"matched": "m", "mismatched": "mm"}
 
 
-class Cell(NamedTuple):
-    """A fine-tuning run whose weights are there."""
-
-    folder: Path
-    config: FinetuneConfig
-    value: float
-    """Its headline metric on validation, of the best epoch."""
-
-
 def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
     """Predict the test sets with each task's best run; write a file a test set and a zip of them.
 
-    Args:
-        runs: folders of fine-tuning runs of one model; of a task's runs the best on validation that
-            still has its weights is used.
-        output: folder for the files and `submission.zip`.
+    Of a task's runs the best on validation that still has its weights is used.
 
     Raises:
         InputError: runs of several models, none with weights, or no test set (builtin data).
     """
-    cells = [cell for run in runs if (cell := _cell(run)) is not None]
-    if not cells:
+    best: dict[str, tuple[float, Path, FinetuneConfig]] = {}
+    models = set[str]()
+    for run in runs:
+        if (found := _cell(run)) is None:
+            continue
+        value, config = found
+        model = config.model
+        models.add(f"{model.name} ({model.position.kind}) from {config.init_from}")
+        if config.task_name not in best or value > best[config.task_name][0]:
+            best[config.task_name] = value, run, config
+    if not best:
         raise InputError(
             "none of these runs is a finished fine-tuning with its weights: give folders under "
             "runs/glue/"
         )
-    models = {
-        f"{cell.config.model.name} ({cell.config.model.position.kind}) from {cell.config.init_from}"
-        for cell in cells
-    }
     if len(models) > 1:
         raise InputError(
             f"these are runs of several models: {', '.join(sorted(models))}: give one's"
         )
-    tasks: dict[str, list[Cell]] = {}
-    for cell in cells:
-        tasks.setdefault(cell.config.task_name, []).append(cell)
-    best = [max(of_task, key=lambda cell: cell.value) for of_task in tasks.values()]
     output.mkdir(parents=True, exist_ok=True)
-    files = [file for cell in best for file in _write(cell, output)]
+    files = [file for _, run, config in best.values() for file in _write(run, config, output)]
     with zipfile.ZipFile(output / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             archive.write(file, file.name)
@@ -75,28 +64,24 @@ def missing(files: Sequence[Path]) -> list[str]:
     return [name for name in SERVER if name not in {file.stem for file in files}]
 
 
-def _cell(run: Path) -> Cell | None:
-    if not (run / "summary.json").is_file() or not (run / "checkpoints").is_dir():
-        return None
-    summary = RunFolder(run).summary()
+def _cell(run: Path) -> tuple[float, FinetuneConfig] | None:
+    """Return the headline metric and the config of a fine-tuning whose weights are there."""
+    summary = RunFolder(run).summary() if (run / "checkpoints").is_dir() else None
     if summary is None or summary.get("pipeline") != "glue" or summary["status"] == "failed":
         return None
-    value = summary["best"]["metrics"].get(summary["headline"])
-    file = run / "config.yaml"
+    value, file = summary["best"]["metrics"].get(summary["headline"]), run / "config.yaml"
     try:
         config = from_yaml(FinetuneConfig, file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
-    return Cell(run, config, float("-inf") if value is None else value)
+    return float("-inf") if value is None else value, config
 
 
-def _write(cell: Cell, output: Path) -> list[Path]:
-    name = cell.config.task_name
-    task = cell.config.task[name]
-    trained = load_model(cell.folder)
-    files = []
+def _write(run: Path, config: FinetuneConfig, output: Path) -> list[Path]:
+    name = config.task_name
+    task, trained, files = config.task[name], load_model(run), []
     for part in task.parts or (None,):
-        rows = test_rows(name, task, cell.config.data, part)
+        rows = test_rows(name, task, config.data, part)
         texts: list[Text] = [a if b is None else (a, b) for _, a, b in rows]
         outputs = trained.outputs(trained.inputs(texts)).numpy()
         lines = [f"{row[0]}\t{_spelt(task, o)}" for row, o in zip(rows, outputs, strict=True)]

@@ -24,8 +24,8 @@ def answer(
         ask: yields one answer for each checked text or pair.
 
     Raises:
-        InputError: it is no text and no collection of texts, or one of them is refused; names its
-            number, counted from 1. Of a collection that is no iterator, before anything is computed.
+        InputError: it is no text and no collection of texts, or one of them is refused, which is named
+            by its number; of a collection that is no iterator, before anything is computed.
     """
     if isinstance(given, (str, tuple)):
         (result,) = ask(iter([check(given)]))
@@ -47,21 +47,17 @@ def _each(given: Iterable[object], check: Callable[[object], T]) -> Iterator[T]:
 
 
 def check_text(given: object) -> str:
-    """Return a text as it is.
-
-    Raises:
-        InputError: it is no str, or holds half of a surrogate pair.
-    """
+    """Return a text as it is, or raise InputError: it is no str, or holds half a surrogate pair."""
     if not isinstance(given, str):
-        many = ": give many texts as a list" if isinstance(given, tuple) else ""
-        raise InputError(f"a text is a str, not {shown(given)}{many}")
-    try:
-        given.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{given!r} holds half of a surrogate pair, which is no character"
-        ) from error
+        raise InputError(f"a text is a str, not {shown(given)}{as_list(given)}")
+    if any("\ud800" <= character <= "\udfff" for character in given):
+        raise InputError(f"{given!r} holds half of a surrogate pair, which is no character")
     return given
+
+
+def as_list(given: object) -> str:
+    """Return what to do where a tuple was given."""
+    return ": give many texts as a list" if isinstance(given, tuple) else ""
 
 
 def shown(given: object) -> str:

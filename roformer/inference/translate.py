@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -72,30 +72,14 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 
-    # To a type checker a str is a collection of strs; the first signature that fits is taken.
-    @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, lines: str, *, progress: bool = False
-    ) -> list[Translation]: ...
-    @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, lines: Iterator[str], *, progress: bool = False
-    ) -> Iterator[list[Translation]]: ...
-    @overload
-    def translate(
-        self, lines: Iterable[str], *, progress: bool = False
-    ) -> list[list[Translation]]: ...
     def translate(self, lines: str | Iterable[str], *, progress: bool = False) -> Any:
-        """Return the best translations of one line, or of each of many, in order, the best first.
+        """Return the best `Translation`s of one line, or of each of many, in order, the best first.
 
         Args:
-            lines: one line (a str), which has a list of its `n_best` translations; many are a list, or
-                another ordered collection, which has a list of such lists. An iterator of lines has an
-                iterator, which reads 2,000 ahead at most. An empty line is translated to empty ones.
+            lines: one line, which has a list of its `n_best` translations, or many: see
+                `roformer.inference.texts.answer`. An iterator is read 2,000 ahead at most. An empty
+                line is translated to empty ones.
             progress: whether to show a bar.
-
-        Raises:
-            InputError: a line is no str.
         """
         return answer(lines, check_text, lambda each: self._translate(each, progress))
 
@@ -105,10 +89,10 @@ class Translator:
             encoded = self.tokenizer.encode_batch(chunk, language)
             longest = self.max_length
             sources = [np.array(ids[:longest] + end) for ids in encoded]
-            cut = [longest is not None and len(ids) > longest for ids in encoded]
             found = self.translate_ids(sources, progress=progress)
-            for translations, was_cut in zip(found, cut, strict=True):
-                yield [translation._replace(cut=was_cut) for translation in translations]
+            for ids, source, translations in zip(encoded, sources, found, strict=True):
+                cut = len(source) <= len(ids)
+                yield [translation._replace(cut=cut) for translation in translations]
 
     def translate_ids(
         self, sources: Sequence[Ids], *, progress: bool = False
@@ -117,18 +101,16 @@ class Translator:
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         results = [[Translation("", 0.0, False)] * self.n_best for _ in sources]
         wanted = np.flatnonzero(lengths > 1)
-        order = wanted[np.argsort(-lengths[wanted], kind="stable")]
+        left = wanted[np.argsort(-lengths[wanted], kind="stable")]
         training = self.model.training
         self.model.eval()
-        with tqdm(total=len(order), desc="translating", unit="lines", disable=not progress) as bar:
-            first = 0
-            while first < len(order):
-                count = max(1, BATCH_TOKENS // int(lengths[order[first]]))
-                numbers = order[first : first + count]
+        with tqdm(total=len(left), desc="translating", unit="lines", disable=not progress) as bar:
+            while len(left):
+                count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
+                numbers, left = left[:count], left[count:]
                 found = self._search([sources[number] for number in numbers])
                 for number, hypotheses in zip(numbers, found, strict=True):
                     results[number] = hypotheses
-                first += count
                 bar.update(len(numbers))
         self.model.train(training)
         return results
@@ -155,13 +137,12 @@ class Translator:
                 device=device,
             )
         tokens = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
-        texts = map(one_line, tokenizer.decode_batch(tokens, tokenizer.target_language))
+        # A model of bytes may write line breaks, which files of lines cannot hold.
+        texts = (
+            text.replace("\r", " ").replace("\n", " ")
+            for text in tokenizer.decode_batch(tokens, tokenizer.target_language)
+        )
         return [[Translation(next(texts), h.score, False) for h in best] for best in found]
-
-
-def one_line(text: str) -> str:
-    """Return the text without line breaks, which a model of bytes may write and files cannot hold."""
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 def load_translator(
@@ -177,19 +158,15 @@ def load_translator(
     Args:
         path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
         changes: keys of `SearchConfig` that differ from the run's.
-        n_best: see `Translator`.
-        precision: see `Translator`.
+        n_best, precision: see `Translator`.
         device: where the model goes.
 
     Raises:
-        InputError: nothing complete is there, it is no translation model, or its tokenizer is
-            missing or another one.
+        InputError: see `roformer.inference.open.open_model`.
     """
-    opened = open_model(path)
-    if opened.kind != "translation":
-        raise InputError(f"{path} is not a translation run: give a folder under runs/wmt/")
+    opened = open_model(path, ["translation"])
     model = opened.build()
-    assert isinstance(model, Seq2Seq) and isinstance(opened.tokenizer, Bpe)
+    assert isinstance(model, Seq2Seq)
     return Translator(
         model.to(device),
         opened.tokenizer,

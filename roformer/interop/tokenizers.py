@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
+from roformer.data.sources.files import first_line
 from roformer.data.tokenizers import (
     CLASSES,
     CONTINUATION,
@@ -21,6 +23,7 @@ from roformer.data.tokenizers import (
     has_words,
 )
 from roformer.errors import InputError
+from roformer.json_files import read_object
 
 TOKENIZERS: dict[str, Words] = {
     f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
@@ -38,25 +41,38 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
     """
     if not any((folder / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
         return "it comes without a tokenizer (vocab.txt or tokenizer.json)"
-    file = folder / "tokenizer_config.json"
-    stated = read_json(file) if file.is_file() else {}
+    stated, whole, added = (
+        read_json(folder / name) if (folder / name).is_file() else dict[str, Any]()
+        for name in ("tokenizer_config.json", "tokenizer.json", "added_tokens.json")
+    )
     named = stated.get("tokenizer_class") or getattr(settings, "tokenizer_class", None)
     if named is not None and named not in TOKENIZERS:
         return f"its tokenizer is {named}, and only BERT's and RoFormer's are read"
-    read = WordPiece.load(folder)
-    if named is None:
-        named = CLASSES["jieba" if has_words(read.vocabulary) else "none"]
-    words = TOKENIZERS[named]
-    tokenizer = WordPiece(read.vocabulary, read.lowercase, words)
-    if words == "none" and has_words(tokenizer.vocabulary):
+    tokenizer = WordPiece.load(folder)
+    words = has_words(tokenizer.vocabulary)
+    named = named or CLASSES["jieba" if words else "none"]
+    tokenizer = WordPiece(tokenizer.vocabulary, tokenizer.lowercase, TOKENIZERS[named])
+    if words and tokenizer.words == "none":
         return (
             f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
             f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
         )
-    if reason := _difference(folder, stated, tokenizer):
-        return f"its tokenizer is {named} with {reason}, which is not built here"
-    spare = settings.vocab_size - tokenizer.size
-    if not 0 <= spare < PADDING:
+    normalizer = whole.get("normalizer") or {}
+    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
+    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    new = {str(entry.get("content")) for entry in whole.get("added_tokens") or []} | set(added)
+    new -= set(tokenizer.vocabulary)
+    bert = tokenizer.words == "none"  # RoFormer's tokenizer does not read all keys
+    differences = {
+        f"strip_accents={accents}": accents not in (None, tokenizer.lowercase),
+        "tokenize_chinese_chars=false": bert and not apart,
+        "do_basic_tokenize=false": bert and not stated.get("do_basic_tokenize", True),
+        f"added tokens ({', '.join(sorted(new)[:3])})": bool(new),
+    }
+    for difference, found in differences.items():
+        if found:
+            return f"its tokenizer is {named} with {difference}, which is not built here"
+    if not 0 <= settings.vocab_size - tokenizer.size < PADDING:
         raise InputError(
             f"its tokenizer has {tokenizer.size:,} entries, its embeddings {settings.vocab_size:,}: they "
             "are not of one model"
@@ -64,127 +80,79 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
     return tokenizer
 
 
-def _difference(folder: Path, stated: dict[str, Any], tokenizer: WordPiece) -> str | None:
-    """Return the setting by which a tokenizer cuts texts otherwise than `WordPiece`."""
-    whole = folder / "tokenizer.json"
-    content = read_json(whole) if whole.is_file() else {}
-    normalizer = content.get("normalizer") or {}
-    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
-    if accents is not None and accents != tokenizer.lowercase:
-        return f"strip_accents={accents}"
-    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
-    # RoFormer's tokenizer reads neither key.
-    if not apart and tokenizer.words == "none":
-        return "tokenize_chinese_chars=false"
-    if not stated.get("do_basic_tokenize", True) and tokenizer.words == "none":
-        return "do_basic_tokenize=false"
-    added = [str(entry.get("content")) for entry in content.get("added_tokens") or []]
-    if (file := folder / "added_tokens.json").is_file():
-        added += read_json(file)
-    known = set(tokenizer.vocabulary)
-    new = [entry for entry in added if entry not in known]
-    return f"added tokens ({', '.join(new[:3])})" if new else None
-
-
 def read_json(file: Path) -> dict[str, Any]:
-    """Return a JSON object.
-
-    Raises:
-        InputError: the file is not one.
-    """
+    """Return a JSON object, or raise InputError: the file is not one."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file.name} is not JSON: {str(error).partition(chr(10))[0]}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{file.name} is not a JSON object")
-    return content
+        return read_object(file)
+    except ValueError as error:
+        raise InputError(f"{file.name} is not JSON: {first_line(error)}") from error
 
 
 def save_tokenizer(
     tokenizer: WordPiece | Bpe | ByteVocabulary, folder: Path, kind: str, *, max_length: int
 ) -> None:
-    """Write a tokenizer as `transformers` does, for `AutoTokenizer` beside a model of a kind.
+    """Write a tokenizer for `AutoTokenizer` beside a model of a kind.
 
     The spelling of a special token inside a text is text, as it is here; but a masked-language model
     must be given its [MASK] in the text. A causal model's prompt begins where a document has ended.
-
-    Args:
-        tokenizer: to be written.
-        folder: of the model.
-        kind: of the model here.
-        max_length: tokens that `truncation=True` leaves.
+    `max_length` is the tokens that `truncation=True` leaves.
     """
-    from transformers import BertTokenizer, RoFormerTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    changes: dict[str, Any] = {"split_special_tokens": kind != "mlm"}
+    if isinstance(tokenizer, WordPiece) and kind != "causal":
+        tokenizer.save(folder)
+        written = AutoTokenizer.from_pretrained(folder)
+        changes["model_max_length"] = max_length
+    else:
+        library, special = _library(tokenizer)
+        changes["model_input_names"] = ["input_ids", "attention_mask"]
+        written = PreTrainedTokenizerFast(
+            tokenizer_object=library,
+            model_max_length=max_length,
+            clean_up_tokenization_spaces=False,
+            **changes,
+            **special,
+        )
+    written.save_pretrained(folder)
+    # What `save_pretrained` writes in some versions and not in others, and what is of this machine.
+    file = folder / "tokenizer_config.json"
+    content = json.loads(file.read_text(encoding="utf-8")) | changes
+    for machine in ("is_local", "local_files_only", "name_or_path"):
+        content.pop(machine, None)
+    _write(file, content)
+    _write(folder / "special_tokens_map.json", written.special_tokens_map)
+
+
+def _library(tokenizer: WordPiece | Bpe | ByteVocabulary) -> tuple[Tokenizer, dict[str, str]]:
+    """Return a tokenizer of `tokenizers` and the special tokens of `transformers`."""
     if isinstance(tokenizer, ByteVocabulary):
-        _save_fast(_bytes(), folder, max_length)
-        return
-    tokenizer.save(folder)
-    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
+        library = Tokenizer(models.BPE(vocab=ids, merges=[]))
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        library.decoder = decoders.ByteLevel()
+        return library, {}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(folder)
+        library = Tokenizer.from_file(f"{folder}/tokenizer.json")
     if isinstance(tokenizer, Bpe):
-        (folder / "bpe.json").unlink()
         pad, end, unknown = SPECIAL_TOKENS
         library.post_processor = processors.TemplateProcessing(
             single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
         )
-        _save_fast(library, folder, max_length, pad_token=pad, eos_token=end, unk_token=unknown)
-    elif kind == "causal":
-        # the library's leaves out the space before the first word, where a continuation needs it
-        library.decoder = decoders.Sequence(
-            [
-                decoders.Replace(Regex(f"^(?!{CONTINUATION})"), " "),
-                decoders.Replace(Regex(f"^{CONTINUATION}"), ""),
-                decoders.Fuse(),
-            ]
-        )
-        library.post_processor = processors.TemplateProcessing(
-            single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
-        )
-        (folder / "vocab.txt").unlink()  # by which it would be taken for BERT's
-        special = {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
-        _save_fast(library, folder, max_length, **special)
-    else:
-        own = RoFormerTokenizer if tokenizer.words == "jieba" else BertTokenizer
-        as_text = kind == "classifier"
-        written = own.from_pretrained(folder)
-        _save(written, folder, split_special_tokens=as_text, model_max_length=max_length)
-
-
-def _bytes() -> Tokenizer:
-    """Return a tokenizer whose ids are the bytes of the text in UTF-8."""
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-    ids = {letter: byte for byte, letter in bytes_to_unicode().items()}
-    library = Tokenizer(models.BPE(vocab=ids, merges=[]))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    library.decoder = decoders.ByteLevel()
-    return library
-
-
-def _save_fast(library: Tokenizer, folder: Path, max_length: int, **special: str) -> None:
-    """Write a tokenizer of `tokenizers`: text is text, even spelt as a special token."""
-    from transformers import PreTrainedTokenizerFast
-
-    names = ["input_ids", "attention_mask"]
-    written = PreTrainedTokenizerFast(
-        tokenizer_object=library,
-        model_max_length=max_length,
-        model_input_names=names,
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-        **special,
+        return library, {"pad_token": pad, "eos_token": end, "unk_token": unknown}
+    # The library's leaves out the space before the first word, where a continuation needs it.
+    begins, continues = Regex(f"^(?!{CONTINUATION})"), Regex(f"^{CONTINUATION}")
+    spaced = [decoders.Replace(begins, " "), decoders.Replace(continues, "")]
+    library.decoder = decoders.Sequence([*spaced, decoders.Fuse()])
+    library.post_processor = processors.TemplateProcessing(
+        single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
     )
-    _save(written, folder, model_input_names=names)
+    return library, {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
 
 
-def _save(tokenizer: Any, folder: Path, **changes: Any) -> None:
-    """Write a tokenizer, with what `save_pretrained` writes in some versions and not in others."""
-    tokenizer.save_pretrained(folder)
-    file = folder / "tokenizer_config.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    for machine in ("is_local", "local_files_only", "name_or_path"):
-        content.pop(machine, None)
-    special = folder / "special_tokens_map.json"
-    for path, written in ((file, content | changes), (special, tokenizer.special_tokens_map)):
-        path.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def _write(file: Path, content: object) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")

@@ -3,9 +3,11 @@
     every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
     mlm           nothing more
     classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
+                  activation (of the pooler; tanh unless stated)
     scorer        pair  max_length  head_dropout
     causal        reads (bytes or tokens)  length
     translation   languages (two)  search  max_length
+    encoder       nothing more: a model of Hugging Face without a head
 
 A checkpoint's checksum covers it.
 """
@@ -26,17 +28,18 @@ from roformer.config.wmt import Seq2SeqConfig
 from roformer.errors import InputError
 from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier
-from roformer.models.encoder import MaskedLM
+from roformer.models.encoder import Encoder, MaskedLM
 from roformer.models.scorer import PairScorer
 from roformer.models.seq2seq import Seq2Seq
 
-Kind = Literal["mlm", "classifier", "scorer", "causal", "translation"]
+Kind = Literal["mlm", "classifier", "scorer", "causal", "translation", "encoder"]
 KINDS: dict[Kind, type[TransformerConfig]] = {
     "mlm": EncoderConfig,
     "classifier": EncoderConfig,
     "scorer": EncoderConfig,
     "causal": CausalConfig,
     "translation": Seq2SeqConfig,
+    "encoder": EncoderConfig,
 }
 """Kind → class of the description's `model`."""
 
@@ -45,8 +48,9 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
     """Return the described model with fresh weights; `config` is its `model`, built."""
     kind, vocab_size = description["kind"], description["vocab_size"]
     if kind == "classifier":
-        outputs = len(description["labels"] or "1")
-        return Classifier(config, vocab_size, outputs, dropout=description["head_dropout"])
+        outputs, dropout = len(description["labels"] or "1"), description["head_dropout"]
+        activation = description.get("activation", "tanh")
+        return Classifier(config, vocab_size, outputs, dropout=dropout, activation=activation)
     if kind == "scorer":
         pair = build(PairConfig, description["pair"])
         return PairScorer(config, vocab_size, pair, dropout=description["head_dropout"])
@@ -54,6 +58,8 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
         return CausalLM(config, vocab_size)
     if kind == "translation":
         return Seq2Seq(config, vocab_size)
+    if kind == "encoder":
+        return Encoder(config, vocab_size)
     return MaskedLM(config, vocab_size)
 
 

@@ -218,9 +218,7 @@ class Run:
         )
         status, metrics = "failed", dict[str, float]()
         more: dict[str, Any] = {}
-        settings = Settings(
-            config.seed, training, config.optimizer, config.schedule, runtime, task.keep_checkpoints
-        )
+        settings = Settings(config.seed, config.optimizer, config.schedule, runtime)
         try:
             begun = self.checkpoint or moments
             loop = Loop(task, settings, accelerator, folder, tracker, state, begun)

@@ -47,13 +47,9 @@ FREE_IN_WARM_START = (
 
 
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run: the newest `keep` of every so many steps, the last and the best.
 
-    Args:
-        folder: `<run>/checkpoints`.
-        keep: how many of the newest to keep; the best is kept besides.
-        every: only the checkpoints of these steps count; one in between, of a stopped run or of
-            the best evaluation, goes when a later one is there.
+    One in between, of a stopped run or of the best evaluation, goes when a later one is there.
     """
 
     def __init__(self, folder: Path, *, keep: int, every: int = 1):
@@ -71,21 +67,14 @@ class Checkpoints:
     ) -> Path:
         """Write the checkpoint of a step, move the links, and remove what is too old.
 
-        Args:
-            step: number of the step.
-            weights: see `model_tensors`.
-            moments: see `optimizer_tensors`.
-            state: the loop's counters.
-            description: of the model.
-            best: whether it is the best yet.
+        `weights` and `moments` are of `model_tensors` and `optimizer_tensors`, `state` is the loop's.
 
         Raises:
             OSError: the disk is full or not writable; what was there stays as it was.
         """
         target = self.folder / f"step_{step:08d}"
-        write(
-            target, {MODEL: weights, OPTIMIZER: moments}, {STATE: state, DESCRIPTION: description}
-        )
+        tensors = {MODEL: weights, OPTIMIZER: moments}
+        write(target, tensors, {STATE: state, DESCRIPTION: description})
         self._publish(target, best=best)
         return target
 
@@ -197,12 +186,7 @@ def _sweep(folder: Path) -> None:
 def write(
     target: Path, tensors: dict[str, dict[str, Tensor]], objects: dict[str, dict[str, Any]]
 ) -> None:
-    """Write a complete checkpoint, in place of one that is there.
-
-    Args:
-        target: its folder.
-        tensors: by the name of the safetensors file.
-        objects: by the name of the JSON file.
+    """Write a complete checkpoint, contents by the name of the file, in place of one that is there.
 
     Raises:
         OSError: the disk is full or not writable; what was there stays as it was.
@@ -234,18 +218,15 @@ def complete(folder: Path) -> None:
 
 
 def damage(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint folder, or None if every file is as it was written.
-
-    One without the optimizer's moments is whole.
-    """
+    """Return what is wrong with a checkpoint, or None if every file is as written; moments may lack."""
     try:
         files = read_object(path / COMPLETE)
         if lost := {MODEL, DESCRIPTION} - files.keys():
             return f"{COMPLETE} does not name {min(lost)}"
         for name, expected in files.items():
+            if name == OPTIMIZER and not (path / name).exists():
+                continue
             if not (path / name).is_file():
-                if name == OPTIMIZER:
-                    continue
                 return f"{name} is missing"
             if (path / name).stat().st_size != expected["bytes"]:
                 return f"{name} is truncated"
@@ -259,7 +240,7 @@ def damage(path: Path) -> str | None:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's description of its model."""
+    """Return a checkpoint's description of its model, or raise InputError where it is damaged."""
     return _read(path / DESCRIPTION)
 
 
@@ -271,13 +252,9 @@ def load_state(path: Path) -> dict[str, Any]:
 def load_model(
     path: Path, model: nn.Module, description: dict[str, Any], *, warm_start: bool = False
 ) -> None:
-    """Load the weights of a checkpoint into `model`.
+    """Load the weights of a checkpoint of the described model into `model`.
 
-    Args:
-        path: the checkpoint's folder.
-        model: of the shapes that `description` says.
-        description: what the checkpoint must be of.
-        warm_start: whether what `FREE_IN_WARM_START` names may differ.
+    In a warm start what `FREE_IN_WARM_START` names may differ.
 
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
@@ -349,11 +326,7 @@ def differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the mode that the umask gives.
-
-    Raises:
-        OSError: the disk is full or not writable.
-    """
+    """Write a safetensors file with the mode that the umask gives, or raise the system's OSError."""
     path.touch()
     mode = path.stat().st_mode  # safetensors writes for its owner alone, whatever the umask is
     try:
@@ -371,11 +344,7 @@ def system_error(error: SafetensorError, path: Path) -> OSError:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Read a safetensors file, or raise InputError where it is none."""
     try:
         return load_file(path)
     except SafetensorError as error:

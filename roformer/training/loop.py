@@ -55,16 +55,9 @@ class Stopped(SystemExit):
 
 
 class Loop:
-    """One run of the steps from `state.step` to the end.
+    """One run of a task, whose weights `restore` has loaded, from `state.step` to the last step.
 
-    Args:
-        task: what is trained; `restore` has loaded its weights.
-        settings: of the pipeline's config.
-        accelerator: devices, processes, autocast.
-        folder: the run's records.
-        tracker: their mirror.
-        state: where to start.
-        checkpoint: where the optimizer's moments are, its own or another run's; None: they are new.
+    `checkpoint` is where the optimizer's moments are, the run's own or another's; None: they are new.
     """
 
     def __init__(
@@ -81,13 +74,13 @@ class Loop:
         self.folder, self.tracker, self.state = folder, tracker, state
         self.rank, self.world_size = accelerator.process_index, accelerator.num_processes
         self.first, self.device = accelerator.is_main_process, accelerator.device
-        runtime, training = settings.runtime, settings.training
+        runtime, training = settings.runtime, task.training
         self.rate = learning_rate(
             settings.schedule, settings.optimizer.learning_rate, training.steps
         )
         self.checkpoints = checkpoints.Checkpoints(
             folder.path / "checkpoints",
-            keep=max(runtime.keep_checkpoints, settings.keep_checkpoints),
+            keep=max(runtime.keep_checkpoints, task.keep_checkpoints),
             every=training.checkpoint_every,
         )
         if self.first:
@@ -133,7 +126,7 @@ class Loop:
             Diverged: a non-finite loss; the step is named, and no checkpoint was written after it.
             Stopped: SIGTERM or Ctrl-C; a checkpoint was written.
         """
-        training, state = self.settings.training, self.state
+        training, state = self.task.training, self.state
         handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
             batches = self._batches()
@@ -175,7 +168,7 @@ class Loop:
 
     def _batches(self) -> Iterator[Batch]:
         """Return this rank's micro-batches from the next step on."""
-        steps = range(self.state.step + 1, self.settings.training.steps + 1)
+        steps = range(self.state.step + 1, self.task.training.steps + 1)
         return micro_batches(
             self.task,
             StepKeys(self.task, steps, self.rank, self.world_size),
@@ -242,7 +235,7 @@ class Loop:
     # --- what the host reads, now and then ---------------------------------------------------------
 
     def _due(self, every: int) -> bool:
-        return self.state.step % every == 0 or self.state.step == self.settings.training.steps
+        return self.state.step % every == 0 or self.state.step == self.task.training.steps
 
     def _may_look(self) -> bool:
         """Return whether a look at the counters costs little, or is due though nothing else is."""
@@ -310,7 +303,7 @@ class Loop:
         if self.scaler is not None:
             row["train/loss_scale"] = self.scaler.get_scale()
             row["train/skipped_updates"] = state.skipped
-        peak = peak_flops(device) if self.settings.training.precision != "fp32" else None
+        peak = peak_flops(device) if self.task.training.precision != "fp32" else None
         if peak is not None:
             row["perf/mfu"] = speed * self.task.flops_per_token / (self.world_size * peak)
         self.window_loss.zero_()
@@ -325,7 +318,7 @@ class Loop:
         with torch.no_grad(), gathered(self.model) if self.sharded else nullcontext():
             self.metrics = task.evaluate(self.model, self.accelerator)
         row |= self.metrics
-        late = 2 * state.step >= self.settings.training.steps and not is_trial(state.step)
+        late = 2 * state.step >= self.task.training.steps and not is_trial(state.step)
         if late and task.degenerate(self.metrics):
             self.progress.say(
                 f"warning: after {state.step} steps the model is no better than one that ignores "
@@ -346,7 +339,7 @@ class Loop:
         if self.first:
             self.folder.log(row)
             self.tracker.log(row)
-            left = (self.settings.training.steps - state.step) * state.seconds
+            left = (self.task.training.steps - state.step) * state.seconds
             self.progress.report(row, left / max(1, state.step))
 
     def _save(self, *, best: bool) -> None:

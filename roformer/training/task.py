@@ -79,8 +79,7 @@ class Task(ABC):
     def start(self) -> Path | None:
         """Load the weights that a new run begins with, if they are others than the task's own.
 
-        Returns:
-            The checkpoint whose moments it begins with as well; None: they are new.
+        Return the checkpoint whose moments it begins with as well; None: they are new.
         """
         return None
 
@@ -93,10 +92,9 @@ class Task(ABC):
         return {}
 
     def conclude(self, run: Path) -> dict[str, Any]:
-        """Score the trained model; called on the first process, before the summary is written.
+        """Score the trained model on the first process; return more for the summary.
 
-        Returns:
-            More for the summary, its `metrics` besides those of the last evaluation.
+        Its `metrics` are added to those of the last evaluation.
         """
         return {}
 
@@ -126,15 +124,12 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """The part of a pipeline's config that the loop reads."""
+    """The part of a pipeline's config that the loop reads besides the task's `training`."""
 
     seed: int
-    training: LoopConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     runtime: RuntimeConfig
-    keep_checkpoints: int = 1
-    """Number of the newest checkpoints that the pipeline needs, whatever the runtime keeps."""
 
 
 def is_trial(steps: int) -> bool:
@@ -161,12 +156,7 @@ def cost(summary: dict[str, Any]) -> str:
 
 
 def not_learnt(summary: dict[str, Any], what: str) -> list[str]:
-    """Return the line on a run whose status is `degenerate`, none for another.
-
-    Args:
-        summary: of the run.
-        what: was not reached: `the loss is not below the unigram entropy`.
-    """
+    """Return the line on a run whose status is `degenerate` and `what` it did not reach, or none."""
     if summary["status"] != "degenerate":
         return []
     if is_trial(steps := summary["steps"]):

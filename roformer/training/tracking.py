@@ -55,12 +55,33 @@ class Mirror(NoTracker):
 
     A tracker may do its work in another process. When that is gone calls raise, and when it hangs
     they never return; the training goes on in both cases.
+
+    `content` is the resolved config of the run of this name in `folder`; `run_id` is the tracker's own
+    id of the run that is resumed, else None.
     """
 
-    def __init__(self, tracker: Any):
-        self.tracker, self.dropped = tracker, False
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        self.config, self.folder, self.name, self.content = config, folder, name, content
+        self.group = name.removesuffix(f"-s{content.get('seed')}")  # without its seed
+        self.run_id: str | None = name
+        self.dropped = False
         PartialState()  # accelerate's trackers refuse to work without; a training has it already
-        tracker.start()
+        self.tracker = self._begin(run_id)
+
+    def _begin(self, run_id: str | None) -> Any:
+        """Return accelerate's tracker, started."""
+        raise NotImplementedError
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        self.tracker.log(values, step=step)
+
+    def _finish(self, status: str, summary: dict[str, Any]) -> None:
+        self.tracker.finish()
+
+    def _abandon(self) -> None:
+        """Keep a tracker that failed from delaying the exit of this process."""
 
     def log(self, row: dict[str, Any]) -> None:
         values = {name: value for name, value in row.items() if name != "step"}
@@ -68,12 +89,6 @@ class Mirror(NoTracker):
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
         self._try(lambda: self._finish(status, summary))
-
-    def _log(self, values: dict[str, Any], step: int) -> None:
-        self.tracker.log(values, step=step)
-
-    def _finish(self, status: str, summary: dict[str, Any]) -> None:
-        self.tracker.finish()
 
     def _try(self, call: Callable[[], object]) -> None:
         """Make a call of the tracker, unless one failed before."""
@@ -89,9 +104,6 @@ class Mirror(NoTracker):
             )
             self._abandon()
 
-    def _abandon(self) -> None:
-        """Keep a tracker that failed from delaying the exit of this process."""
-
 
 class WandbTracker(Mirror):
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
@@ -101,49 +113,59 @@ class WandbTracker(Mirror):
     WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR replace what is chosen here, and WANDB_TAGS are added.
     """
 
-    def __init__(
-        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
-    ):
-        import wandb
-
-        def begin(mode: str) -> None:
-            chosen = {
-                "entity": config.entity or os.environ.get("WANDB_ENTITY") or None,
-                "name": os.environ.get("WANDB_NAME") or name,
-                "group": os.environ.get("WANDB_RUN_GROUP") or _group(name, content),
-                "job_type": os.environ.get("WANDB_JOB_TYPE") or folder.parent.name,
-                "dir": os.environ.get("WANDB_DIR") or folder,
-                "tags": tags_of(content, os.environ.get("WANDB_TAGS", "")),
-            }
-            if mode == "online":  # offline, a later part of a run would replace the first
-                chosen |= {"id": run_id, "resume": "allow"}
-            settings = wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN)
-            project = config.project or os.environ.get("WANDB_PROJECT") or PROJECT
-            super(WandbTracker, self).__init__(
-                tracking.WandBTracker(
-                    project, mode=mode, config=content, settings=settings, **chosen
-                )
-            )
-
-        mode, why = _mode(config)
+    def _begin(self, run_id: str | None) -> Any:
+        mode, why = self._mode()
         try:
-            begin(mode)
+            tracker = self._start(mode, run_id)
         except Exception as error:
             if mode != "online":
                 raise
             mode, why = "offline", f" (it could not go online: {type(error).__name__})"
-            begin(mode)
-        self.folder, self.run = folder, self.tracker.tracker
-        self.run_id = self.run.id
+            tracker = self._start(mode, run_id)
+        self.run = tracker.tracker
         if mode == "offline":
             where = os.path.relpath(Path(self.run.dir).parent)
             print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
-        self._try(self._define_axis)
-
-    def _define_axis(self) -> None:
+        self.run_id = self.run.id
         self.run.define_metric("global_step", hidden=True)
         for metric in (*LINE, "*"):
             self.run.define_metric(metric, step_metric="global_step")
+        return tracker
+
+    def _mode(self) -> tuple[str, str]:
+        """Return the mode and, where nobody asked for offline, why it is, in brackets."""
+        asked = self.config.mode != "auto"
+        mode = self.config.mode if asked else os.environ.get("WANDB_MODE") or "auto"
+        if mode != "auto":
+            return mode, ""
+        import wandb
+
+        try:
+            return ("online", "") if wandb.login(prompt=False) else ("offline", " (not logged in)")
+        except Exception as error:  # a wrong key and a missing network raise many types
+            return "offline", f" (it could not log in: {type(error).__name__})"
+
+    def _start(self, mode: str, run_id: str | None) -> Any:
+        import wandb
+
+        given = os.environ.get
+        # Offline, a later part of a run would replace the first.
+        resumed = {"id": run_id, "resume": "allow"} if mode == "online" else {}
+        tracker = tracking.WandBTracker(
+            self.config.project or given("WANDB_PROJECT") or PROJECT,
+            entity=self.config.entity or given("WANDB_ENTITY") or None,
+            name=given("WANDB_NAME") or self.name,
+            group=given("WANDB_RUN_GROUP") or self.group,
+            job_type=given("WANDB_JOB_TYPE") or self.folder.parent.name,
+            dir=given("WANDB_DIR") or self.folder,
+            tags=tags_of(self.content, given("WANDB_TAGS") or ""),
+            config=self.content,
+            mode=mode,
+            settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
+            **resumed,
+        )
+        tracker.start()
+        return tracker
 
     def _log(self, values: dict[str, Any], step: int | None) -> None:
         # Without `step=`: wandb drops rows whose step went back, as it does after a resume.
@@ -169,55 +191,44 @@ class WandbTracker(Mirror):
 class TensorboardTracker(Mirror):
     """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
 
-    def __init__(
-        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
-    ):
-        done = read_metrics(folder / "metrics.jsonl") if run_id else []
+    def _begin(self, run_id: str | None) -> Any:
+        done = read_metrics(self.folder / "metrics.jsonl") if run_id else []
         # Rows after the checkpoint that a resumed run goes on from are logged again.
         purge = done[-1]["step"] + 1 if done else None
-        super().__init__(tracking.TensorBoardTracker("tensorboard", folder, purge_step=purge))
-        self.run_id = name
+        tracker = tracking.TensorBoardTracker("tensorboard", self.folder, purge_step=purge)
+        tracker.start()
         if not done:
-            text = f"<pre>{json.dumps(content, indent=1)}</pre>"
-            self._try(lambda: self.tracker.log({"config": text}))
+            tracker.log({"config": f"<pre>{json.dumps(self.content, indent=1)}</pre>"})
+        return tracker
 
 
 class TrackioTracker(Mirror):
     """trackio, a database on this machine: `trackio show` opens its dashboard."""
 
-    def __init__(
-        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
-    ):
-        chosen = {"name": name, "group": _group(name, content), "config": content}
-        quiet = {"embed": False, "auto_log_gpu": False}
-        resume = "allow" if run_id else "never"
-        project = config.project or PROJECT
-        super().__init__(tracking.TrackioTracker(project, resume=resume, **chosen, **quiet))
-        self.run_id = name
+    def _begin(self, run_id: str | None) -> Any:
+        tracker = tracking.TrackioTracker(
+            self.config.project or PROJECT,
+            name=self.name,
+            group=self.group,
+            config=self.content,
+            resume="allow" if run_id else "never",
+            embed=False,
+            auto_log_gpu=False,
+        )
+        tracker.start()
+        return tracker
 
     def _log(self, values: dict[str, Any], step: int) -> None:
         self.tracker.tracker.log(values, step=step)  # accelerate's own leaves the step out
 
 
-TRACKERS = {
-    "wandb": WandbTracker,
-    "tensorboard": TensorboardTracker,
-    "trackio": TrackioTracker,
-}
+TRACKERS = {"wandb": WandbTracker, "tensorboard": TensorboardTracker, "trackio": TrackioTracker}
 
 
 def open_tracker(
     config: TrackerConfig, folder: Path, name: str, content: dict[str, Any], run_id: str | None
 ) -> NoTracker:
-    """Return the configured tracker, or none and a line that says why. Call on rank 0 only.
-
-    Args:
-        config: which, and where to.
-        folder: the run's folder; files of a tracker go below it.
-        name: the run's name.
-        content: the resolved config, plain.
-        run_id: the tracker's own of the run being resumed, else None.
-    """
+    """Return the configured tracker, see `Mirror`, or none and a line that says why."""
     if config.kind == "none":
         return NoTracker()
     try:
@@ -242,24 +253,6 @@ def within(seconds: float, call: Callable[[], object]) -> None:
 
     threading.Thread(target=work, daemon=True).start()
     done.result(seconds)
-
-
-def _mode(config: TrackerConfig) -> tuple[str, str]:
-    """Return wandb's mode and, where nobody asked for offline, why it is, in brackets."""
-    mode = os.environ.get("WANDB_MODE") or "auto" if config.mode == "auto" else config.mode
-    if mode != "auto":
-        return mode, ""
-    import wandb
-
-    try:
-        return ("online", "") if wandb.login(prompt=False) else ("offline", " (not logged in)")
-    except Exception as error:  # a wrong key and a missing network raise many types
-        return "offline", f" (it could not log in: {type(error).__name__})"
-
-
-def _group(name: str, content: dict[str, Any]) -> str:
-    """Return a run's name without its seed: the configuration."""
-    return name.removesuffix(f"-s{content.get('seed')}")
 
 
 def tags_of(content: dict[str, Any], more: str) -> list[str]:
@@ -294,11 +287,7 @@ def _warn(line: str) -> None:
 class Progress:
     """A bar with ETA, loss and throughput on a terminal; plain lines when piped.
 
-    Args:
-        total: steps.
-        done: steps made before, when resumed.
-        shown: `runtime.progress`.
-        first: whether this is the first rank, the only one to print.
+    Of the `total` steps `done` were made by earlier starts. Only the `first` rank prints.
     """
 
     def __init__(self, total: int, done: int, shown: bool, first: bool):

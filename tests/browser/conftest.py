@@ -13,8 +13,9 @@ from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
 
-PLOT = "document.getElementById('plot')"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SEEDS = {0: [4.0, 3.0], 1: [4.5, 3.25], 2: [5.0, 3.75]}
+"""Losses of a recorded configuration by seed."""
 SECTIONS = {
     "Against the paper": [
         Table(
@@ -41,30 +42,22 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def roots(tmp_path_factory):
+def frames(tmp_path_factory):
     """The repository's recorded runs, and runs of every other kind."""
     made = tmp_path_factory.mktemp("roots")
     experiments, runs = made / "experiments", made / "runs"
-    seeds = {0: [4.0, 3.0], 1: [4.5, 3.25], 2: [5.0, 3.75]}
     folders = [
         write_run(
-            made / f"roformer-rotary-mini-0000-s{seed}",
-            losses=dict(zip((10, 20), losses, strict=True)),
-            seed=seed,
+            made / f"mini-0000-s{seed}", losses=dict(zip((10, 20), losses, strict=True)), seed=seed
         )
-        for seed, losses in seeds.items()
+        for seed, losses in SEEDS.items()
     ]
     write_recorded(experiments / "seeds", folders)
     write_run(runs / "pretrain" / "still-running-s0", losses={10: 4.5, 20: 4.25}, status=None)
     damaged = write_run(runs / "pretrain" / "damaged-s0", losses={10: 4.5})
     (damaged / "summary.json").write_text("{")
     write_hostile_run(experiments)
-    return [REPOSITORY / "experiments", experiments, runs]
-
-
-@pytest.fixture(scope="session")
-def frames(roots):
-    return read_runs(roots, strict=False)
+    return read_runs([REPOSITORY / "experiments", experiments, runs], strict=False)
 
 
 @pytest.fixture(scope="session")
@@ -74,15 +67,15 @@ def records(frames):
 
 
 @pytest.fixture(scope="session")
-def reproduction(roots):
-    return read_reproduction(REPOSITORY / "experiments", read_runs(roots, strict=False))
+def reproduction(frames):
+    return read_reproduction(REPOSITORY / "experiments", frames)
 
 
 @pytest.fixture(scope="session")
-def page_file(frames, reproduction, tmp_path_factory):
+def address(frames, reproduction, tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "dashboard.html"
     file.write_text(build_page(data_json(frames, SECTIONS, reproduction)))
-    return file
+    return file.as_uri()
 
 
 @contextmanager
@@ -90,21 +83,19 @@ def watched(browser, address, **settings):
     """Yield a page; at the end it must have executed, logged and requested nothing unexpected."""
     context = browser.new_context(**{"color_scheme": "light", **settings})
     page = context.new_page()
-    seen = SimpleNamespace(requests=[], complaints=[], dialogs=[])
+    page.seen = seen = SimpleNamespace(requests=[], complaints=[])
     page.on("request", lambda request: seen.requests.append(request.url))
     page.on("console", lambda message: seen.complaints.append(message.text))
     page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", lambda dialog: (seen.complaints.append(dialog.message), dialog.dismiss()))
     page.goto(address)
     page.wait_for_selector("#plot .main-svg")
-    page.seen = seen
     try:
         yield page
     finally:
         context.close()
-    assert seen.complaints == [] and seen.dialogs == []
     asked = {url for url in seen.requests if not url.startswith(("data:", "blob:"))}
-    assert asked <= {address, f"{address}records.json"}
+    assert seen.complaints == [] and asked <= {address, f"{address}records.json"}
 
 
 def until(page, condition):
@@ -116,21 +107,15 @@ def until(page, condition):
     raise AssertionError(f"it never came true: {condition}")
 
 
-def unfolded(page):
-    """Open the folded parts of a page."""
-    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
-    return page
-
-
 @pytest.fixture
-def page(browser, page_file):
+def page(browser, address):
     """The page, just opened."""
-    with watched(browser, page_file.as_uri(), viewport={"width": 1440, "height": 900}) as opened:
+    with watched(browser, address, viewport={"width": 1440, "height": 900}) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def opened(browser, page_file):
+def opened(browser, address):
     """The page, opened once for tests that only look."""
-    with watched(browser, page_file.as_uri(), viewport={"width": 1440, "height": 900}) as opened:
+    with watched(browser, address, viewport={"width": 1440, "height": 900}) as opened:
         yield opened

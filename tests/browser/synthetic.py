@@ -13,13 +13,10 @@ HOSTILE_NAME = "<img src=x onerror=alert(1)> & <b>bold<b> \u2028"
 def write_run(
     folder, *, losses, seed=0, status="done", model="roformer", position="rotary", **more
 ):
-    """Write a run's record; `losses` are by update; without a status it has not ended."""
+    """Write a run's record; `losses` are by step; without a status it has not ended."""
     folder.mkdir(parents=True)
-    rows = [
-        {"step": step, "valid/mlm_loss": loss, "data/samples": step * 2, "data/tokens": step * 200}
-        for step, loss in losses.items()
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for step, loss in losses.items():
+        append_row(folder, step, loss)
     config = {
         "recipe": more.get("recipe", "mini"),
         "seed": seed,
@@ -54,30 +51,22 @@ def write_run(
 
 def append_row(folder, step, loss):
     """Add a line to a run's metrics.jsonl, as a run does."""
-    row = {
-        "step": step,
-        "valid/mlm_loss": loss,
-        "data/samples": step * 2,
-        "data/tokens": step * 200,
-    }
+    read = {"data/samples": step * 2, "data/tokens": step * 200}
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(json.dumps({"step": step, "valid/mlm_loss": loss} | read) + "\n")
 
 
 def write_hostile_run(experiments):
     """Record a run that is called like markup wherever a record may say what it likes."""
+    names = dict.fromkeys(("model", "position", "recipe", "commit", "command"), HOSTILE)
     folder = write_run(
         experiments / "hostile" / HOSTILE_NAME,
+        **names,
         losses={1: 3.0, 2: 2.0},
-        model=HOSTILE,
-        position=HOSTILE,
-        recipe=HOSTILE,
         status="failed",
-        commit=HOSTILE,
-        command=HOSTILE,
         summary={"error": HOSTILE, "task": HOSTILE},
     )
-    rows = [{"step": 1, HOSTILE: 1.0, "__proto__": 2.0, "constructor": 3.0, "<b>bold</b>": 4.0}]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    row = {"step": 1, HOSTILE: 1.0, "__proto__": 2.0, "constructor": 3.0, "<b>bold</b>": 4.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     write_recorded(experiments / HOSTILE_NAME, [folder])
     shutil.rmtree(experiments / "hostile")

@@ -13,7 +13,7 @@ import pytest
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.runs import read_runs
-from tests.browser.conftest import PLOT, until, watched
+from tests.browser.conftest import until, watched
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
 
@@ -30,17 +30,16 @@ def server(runs):
     def data():
         return data_json(read_runs([runs], strict=False), {})
 
-    made = DashboardServer(8600, lambda: build_page(data(), live=True), data)
-    thread = threading.Thread(target=made.serve_forever)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with DashboardServer(8600, lambda: build_page(data(), live=True), data) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
 
 
 def ask(server, path="/", *, method="GET", hosts=None):
-    """Return the response to a request, whose Host may be another."""
+    """Return the response to a request, whose Host may be another, and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     connection.putrequest(method, path, skip_host=True)
     for name in [f"127.0.0.1:{server.server_port}"] if hosts is None else hosts:
@@ -62,27 +61,17 @@ def test_the_page_and_its_data_are_all_there_is(server):
     response, body = ask(server, method="HEAD")
     assert response.status == 200 and body == b""
     for path in ("/x", "/../README.md", "/%2e%2e/README.md", "/?x", "http://x/", "/runs/"):
-        response, body = ask(server, path)
-        assert response.status == 404 and len(body) < 20, path
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        assert ask(server, method=method)[0].status == 501
+        assert ask(server, path)[0].status == 404, path
+    assert ask(server, method="POST")[0].status == 501
 
 
 def test_another_host_is_refused(server):
     """A name that points to 127.0.0.1 makes a browser ask for a site of somebody else's."""
     port = server.server_port
     assert ask(server, hosts=[f"localhost:{port}"])[0].status == 200
-    here = f"127.0.0.1:{port}"
-    for hosts in (
-        [],
-        ["example.org"],
-        [f"example.org:{port}"],
-        ["127.0.0.1"],
-        [here, "example.org"],
-    ):
-        for path in ("/", "/records.json", "/x"):
-            response, body = ask(server, path, hosts=hosts)
-            assert response.status == 403 and b"running" not in body, hosts
+    for hosts in ([], [f"example.org:{port}"], ["127.0.0.1"], [f"127.0.0.1:{port}", "example.org"]):
+        response, body = ask(server, "/records.json", hosts=hosts)
+        assert response.status == 403 and b"running" not in body, hosts
 
 
 def test_only_this_machine_is_listened_to_and_a_taken_port_is_passed_over(server):
@@ -96,7 +85,8 @@ def test_only_this_machine_is_listened_to_and_a_taken_port_is_passed_over(server
 
 
 def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
-    """Without a reload: filters, selection and order stay."""
+    """Without a reload: filters, selection and order stay. A server that ended is told."""
+    drawn = "document.getElementById('plot').data[0]"
     with watched(browser, server.address) as page:
         page.evaluate("window.notReloaded = true")
         page.fill("#runs input[type=search]", "running")
@@ -109,12 +99,17 @@ def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
         with (runs / "pretrain/running-s0/metrics.jsonl").open("a") as file:
             file.write('{"step": 40, "valid/mlm_')
         page.evaluate("poll()")
-        until(page, f"{PLOT}.data[0].x.length === 3")
+        until(page, f"{drawn}.x.length === 3")
         assert steps.all_text_contents() == ["30"]
-        assert page.evaluate(f"[...{PLOT}.data[0].y]") == [5.0, 4.5, 4.125]
+        assert page.evaluate(f"[...{drawn}.y]") == [5.0, 4.5, 4.125]
         assert page.locator("#runs-table tbody input:checked").count() == 1
         assert page.locator("th[aria-sort=ascending]").count() == 1
         assert page.evaluate("window.notReloaded") is True
+        server.answers.clear()
+        page.evaluate("poll()")
+        until(page, "document.getElementById('live').textContent.includes('not answer')")
+        assert page.locator("#runs-table tbody tr").count() == 1
+        page.seen.complaints.clear()  # the browser's own, of an answer that is an error
 
 
 @pytest.mark.slow
@@ -131,16 +126,6 @@ def test_an_open_page_asks_by_itself_unless_it_is_hidden(browser, server, runs):
 
 
 @pytest.mark.slow
-def test_a_page_whose_server_ended_says_so(browser, server):
-    with watched(browser, server.address) as page:
-        server.answers.clear()
-        page.evaluate("poll()")
-        until(page, "document.getElementById('live').textContent.includes('not answer')")
-        assert page.locator("#runs-table tbody tr").count() == 2
-        page.seen.complaints.clear()  # the browser's own, of an answer that is an error
-
-
-@pytest.mark.slow
 def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(runs, tmp_path):
     command = [sys.executable, str(REPOSITORY / "scripts" / "dashboard.py"), str(runs)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -154,8 +139,7 @@ def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(runs, tmp_pa
     file = tmp_path / "page.html"
     done = subprocess.run([*command, "--output", str(file)], capture_output=True, text=True)
     assert done.returncode == 0 and "connect-src 'none'" in file.read_text()
-    nowhere = str(tmp_path / "none" / "x.html")
-    for wrong in (["--output", nowhere], ["--port", "70000"], ["nowhere"]):
+    for wrong in (["--output", f"{tmp_path}/none/x.html"], ["--port", "70000"], ["nowhere"]):
         done = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1

@@ -10,12 +10,10 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from accelerate.utils.launch import prepare_multi_gpu_env
 from torch.distributed.fsdp import StateDictType
 
-from roformer.cli import CONF, compose
-from roformer.config import schema
-from roformer.config.build import build
-from roformer.errors import InputError
+from roformer.cli import CONF
 from roformer.models.encoder import MaskedLM
 from roformer.models.transformer import Block
+from tests.conf.composed import config
 
 FILES = sorted((CONF / "accelerate").glob("*.yaml"))
 KINDS = {"multi_gpu": "MULTI_GPU", "multi_node": "MULTI_GPU", "fsdp": "FSDP"}
@@ -32,9 +30,9 @@ def launched(name: str, *words: str):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_key_is_one_of_accelerate(path):
     """It refuses unknown keys, but passes over those within fsdp_config."""
-    config = load_config_from_file(str(path))
-    assert config.distributed_type == DistributedType(KINDS[path.stem])
-    assert config.mixed_precision == "no" and config.dynamo_config == {}
+    read = load_config_from_file(str(path))
+    assert read.distributed_type == DistributedType(KINDS[path.stem])
+    assert read.mixed_precision == "no" and read.dynamo_config == {}
     known = vars(launch_command_parser().parse_args(["train.py"]))
     assert set(yaml.safe_load(path.read_text()).get("fsdp_config", {})) <= set(known)
 
@@ -61,16 +59,8 @@ def test_fsdp_shards_every_block_and_saves_whole_weights(monkeypatch):
     plugin = FullyShardedDataParallelPlugin()
     assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
     assert plugin.state_dict_type == StateDictType.FULL_STATE_DICT
-    config = build(schema.PretrainConfig, compose("pretrain", ["model/size=tiny"]))
     with torch.device("meta"):
-        model = MaskedLM(config.model, 64)
+        model = MaskedLM(config("model/size=tiny").model, 64)
     wrapped = fsdp2_prepare_auto_wrap_policy(plugin, model)
-    assert [m for m in model.modules() if wrapped(m)] == [
-        m for m in model.modules() if isinstance(m, Block)
-    ]
-
-
-def test_the_folder_is_no_choice_of_ours():
-    """It lies among Hydra's groups, but nothing of it gets into a config."""
-    with pytest.raises(InputError, match="accelerate"):
-        compose("pretrain", ["accelerate=fsdp"])
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    assert [module for module in model.modules() if wrapped(module)] == blocks

@@ -15,6 +15,7 @@ from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
+from tests.e2e.kill_harness import ForkServer
 
 QUIET = ["runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"]
 """On any machine alike; and a test must not change the process that the others run in."""
@@ -41,6 +42,13 @@ def write_corpus(path: Path, documents: int = 300) -> None:
             text.append(words[first])
         rows.append(json.dumps({"text": " ".join(text)}))
     path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """Return a process that starts scripts without importing everything each time."""
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -235,7 +235,7 @@ def watch(spy: Spy) -> None:
     save, examples = Loop._save, classification.ClassificationTask
 
     def noticing(loop: Loop, **options: Any) -> None:
-        spy.when = "last " * (loop.state.step == loop.settings.training.steps)
+        spy.when = "last " * (loop.state.step == loop.task.training.steps)
         save(loop, **options)
         spy.when = ""
 

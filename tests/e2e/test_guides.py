@@ -1,13 +1,16 @@
 """What the guides and the README show of Python runs, and so do the examples."""
 
+import json
 import random
 import re
 import runpy
 import sys
 
 import pytest
+from huggingface_hub import ModelCard
 
 import roformer
+from roformer.inference.export import export
 from roformer.nn import position
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
@@ -26,10 +29,34 @@ def runs(tmp_path_factory):
     _, pretrain = small_run([*SMALL, f"data.path={folder / 'text.jsonl'}", *where])
     (glue,) = test_glue.run([*test_glue.SMALL, "task=sst2", *where])
     wmt_runs.write_parallel_text(folder / "parallel")
-    _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, f"data.path={folder / 'parallel'}", *where])
+    parallel = ["model=transformer", f"data.path={folder / 'parallel'}", *where]
+    _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, *parallel])
     text = [f"data.path={folder / 'text.jsonl'}", *where]
     _, clm = lm_runs.small_run("clm", text)
     return {"pretrain": pretrain, "glue": glue, "wmt": wmt, "clm": clm}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "kind"),
+    [
+        ("pretrain", "roformer"),
+        ("glue", "jina_embeddings_v3"),
+        ("wmt", "pegasus"),
+        ("clm", "gpt_neox"),
+    ],
+)
+def test_a_trained_run_is_exported_with_what_was_measured_of_it(runs, tmp_path, pipeline, kind):
+    """The records that real runs leave are enough."""
+    run = runs[pipeline]
+    written = export(run, tmp_path / "out")
+    assert written.kind == kind
+    summary = json.loads((run / "summary.json").read_text())
+    measured = (summary["best"] if pipeline == "glue" else summary)["metrics"]
+    if pipeline == "wmt":
+        names = ("test/sacrebleu", "test/chrf", "test/bleu_compound")
+        measured = {name: measured[name] for name in names}
+    card = ModelCard.load(written.folder / "README.md")
+    assert {each.metric_type: each.metric_value for each in card.data.eval_results} == measured
 
 
 def snippets():
@@ -66,7 +93,7 @@ def test_fill_mask(runs, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
-    """The label is a word of the text, so that a few updates learn it."""
+    """The label is a word of the text, so that a few steps learn it."""
     generator = random.Random(0)
     words = ["ba", "bel", "bin", "bor", "cu", "din"]
     rows = ["text,label"]

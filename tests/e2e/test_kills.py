@@ -1,7 +1,9 @@
-"""A run that is killed anywhere and started again is bitwise the run that was never stopped."""
+"""A run that is killed or told to stop, anywhere, and started again is bitwise the run never stopped."""
 
 import json
+import os
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +14,14 @@ from roformer.training.checkpoint import damage
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import DROPOUT, assert_same, results, write_corpus
 from tests.e2e.conftest import SMALL as PRETRAIN
-from tests.e2e.kill_harness import ForkServer, Plan
+from tests.e2e.kill_harness import Plan, until
 from tests.e2e.test_glue_processes import SMALL as GLUE
 from tests.e2e.wmt_runs import SMALL as WMT
 from tests.e2e.wmt_runs import write_parallel_text
 
 pytestmark = pytest.mark.slow
 KILLS = 20
+TERM, INT = (signal.SIGTERM, 143), (signal.SIGINT, 130)
 TRACKED = ["tracker=wandb", "tracker.mode=offline"]
 ONCE = (
     "preparing the text",
@@ -46,18 +49,8 @@ SPANS = {
 }
 """Seconds that phases last which are not a point: the kill comes at any time within."""
 LATE = (
-    "last",
-    "tracker: the end",
-    "half of summary",
-    "predictions",
-    "half of the",
-    "half of bleu",
-    "only the",
-    "unlink",
-    "averaging",
-    "removing the old",
-    "beam",
-    "scores",
+    *("last", "tracker: the end", "half of summary", "half of the", "half of bleu", "only the"),
+    *("predictions", "unlink", "averaging", "removing the old", "beam", "scores"),
 )
 """How the names of those begin that come when all is trained."""
 
@@ -75,32 +68,19 @@ PIPELINES = {
             *("runtime.keep_checkpoints=2", "runtime.prepare_workers=1"),
         ],
         (
-            *("step",) * 3,
-            "evaluation",
-            "checkpoint",
-            "checkpoint: renamed",
-            "removing a checkpoint",
-            "last removing a checkpoint",
-            "last link best: made aside",
+            *(*("step",) * 3, "evaluation", "checkpoint", "checkpoint: renamed"),
+            *("removing a checkpoint", "last removing a checkpoint", "last link best: made aside"),
         ),
     ),
     "glue": Pipeline(
         [
-            *GLUE,
-            *DROPOUT,
-            "runtime.tune_process=false",
-            "training.epochs=5",
-            "runtime.progress=false",
+            *(*GLUE, *DROPOUT, "training.epochs=5"),
+            *("runtime.tune_process=false", "runtime.progress=false"),
         ],
         (
-            *("step", "evaluation"),
-            "link best: made aside",
-            "removing a checkpoint",
-            "predictions",
-            "half of the predictions",
-            "only the best: before",
-            "unlink optimizer.safetensors",
-            "last removing a checkpoint",
+            *("step", "evaluation", "link best: made aside", "removing a checkpoint"),
+            *("predictions", "half of the predictions", "only the best: before"),
+            *("unlink optimizer.safetensors", "last removing a checkpoint"),
         ),
     ),
     "wmt": Pipeline(
@@ -109,54 +89,47 @@ PIPELINES = {
             "runtime.prepare_workers=1",
         ],
         (
-            *("step", "evaluation"),
-            "last removing a checkpoint",
-            "last link best: made aside",
-            "averaging",
-            "removing the old average",
-            "beam search",
-            "scores",
-            "half of the translations",
-            "half of bleu_statistics.json",
+            *("step", "evaluation", "last removing a checkpoint", "last link best: made aside"),
+            *("averaging", "removing the old average", "beam search", "scores"),
+            *("half of the translations", "half of bleu_statistics.json"),
         ),
     ),
 }
 
 
-@pytest.fixture(scope="module")
-def server():
-    with ForkServer() as server:
-        yield server
+class Commands:
+    """The command of every pipeline, and the run that nothing disturbs, made once."""
+
+    def __init__(self, server, folder: Path):
+        self.server, self.folder = server, folder
+        write_corpus(folder / "text.jsonl")
+        write_parallel_text(folder / "pairs")
+        self.text = {"pretrain": ["text.jsonl"], "wmt": ["pairs"]}
+
+    def of(self, name: str, folder: Path, *overrides: str) -> tuple[str, list[str], Path]:
+        """Return script, arguments and folder; a cache of its own, so that it prepares the text."""
+        folder.mkdir(exist_ok=True)
+        text = [f"data.path={self.folder / path}" for path in self.text.get(name, [])]
+        where = [f"runtime.{key}_dir={folder / key}" for key in ("runs", "cache")]
+        script = str(REPOSITORY / "scripts" / f"{name}.py")
+        return script, [*PIPELINES[name].arguments, *text, *where, *overrides], folder
+
+    def calm(self, name: str) -> Path:
+        if not (self.folder / name).exists():
+            self.server.finish(*self.of(name, self.folder / name))
+        return run_in(self.folder / name, name)
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    write_corpus(folder / "text.jsonl")
-    write_parallel_text(folder / "pairs")
-    return {
-        "pretrain": [f"data.path={folder / 'text.jsonl'}"],
-        "glue": [],
-        "wmt": [f"data.path={folder / 'pairs'}"],
-    }
+def commands(server, tmp_path_factory):
+    return Commands(server, tmp_path_factory.mktemp("calm"))
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_twenty_kills_leave_no_trace(server, text, tmp_path, name):
-    script, pipeline = str(REPOSITORY / "scripts" / f"{name}.py"), PIPELINES[name]
-    moments = random.Random(name)
-
-    def command(folder: Path) -> tuple[str, list[str], Path]:
-        folder.mkdir(exist_ok=True)
-        return script, [*pipeline.arguments, *text[name], *places(folder)], folder
-
-    calm = command(tmp_path / "calm")
-    server.finish(*calm)
-    calm_run = run_in(calm[-1], name)
-    waiting = [*ONCE, *pipeline.phases]
-    assert len(waiting) >= KILLS
-    killed = Counter[str]()
-    rounds = 0
+def test_twenty_kills_leave_no_trace(server, commands, tmp_path, name):
+    moments, phases = random.Random(name), [*ONCE, *PIPELINES[name].phases]
+    assert len(phases) >= KILLS
+    waiting, killed, rounds = list(phases), Counter[str](), 0
     while waiting:
         rounds += 1
         assert rounds <= 8, f"never came to {waiting}"
@@ -169,22 +142,70 @@ def test_twenty_kills_leave_no_trace(server, text, tmp_path, name):
             often = 6 if phase == "step" else 1
             delay = moments.uniform(0, SPANS.get(phase, 0.0))
             plan = Plan(phase, moments.randint(1, often), delay)
-            script, arguments, _ = command(folder)
             tracked = TRACKED if "tracker" in phase else []  # wandb takes longer than a small run
-            if server.kill(script, [*arguments, *tracked], folder, plan) is not None:
+            if server.kill(*commands.of(name, folder, *tracked), plan) is not None:
                 break  # it got through: the phase's turn is in another run
             killed[phase] += 1
             waiting.remove(phase)
             assert_whole(folder, phase)
-        server.finish(*command(folder))
-        assert_as_if_never_stopped(run_in(folder, name), calm_run)
-    assert killed == Counter([*ONCE, *pipeline.phases])
+        server.finish(*commands.of(name, folder))
+        assert_as_if_never_stopped(run_in(folder, name), commands.calm(name))
+    assert killed == Counter(phases)
     print(f"\n{name}: {killed.total()} kills in {rounds} runs: {dict(killed)}")
 
 
-def places(folder: Path) -> list[str]:
-    """A cache of its own, so that the text is prepared by the run that is killed."""
-    return [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
+WORKERS, NEVER = "runtime.num_workers=2", "training.checkpoint_every=1000"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "code", "overrides"),
+    [
+        ("pretrain", *TERM, [NEVER]),
+        ("pretrain", *INT, [NEVER, WORKERS]),
+        ("glue", *TERM, []),
+        ("wmt", *INT, []),
+    ],
+)
+def test_a_signal_saves_and_the_same_command_goes_on(
+    server, commands, tmp_path, name, number, code, overrides
+):
+    """The whole group is told, as launchers and terminals do, and its workers with it."""
+    command = commands.of(name, tmp_path / "stopped", *overrides)
+    child = server.start(*command)
+    until(lambda: list(command[-1].glob("runs/*/*/metrics.jsonl")))
+    os.killpg(child, number)
+    ended, printed = server.ended(command[-1])
+    assert ended == code, printed
+    assert "Traceback" not in printed
+    run = run_in(command[-1], name)
+    assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
+    server.finish(*command)
+    assert_same(run, commands.calm(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "number", "code"),
+    [
+        ("pretrain", "preparing the text", *TERM),
+        ("glue", "predictions", *TERM),
+        ("glue", "only the best: during", *INT),
+        ("wmt", "averaging", *INT),
+        ("wmt", "beam search", *TERM),
+    ],
+)
+def test_a_signal_where_no_loop_listens_is_told_in_a_line(
+    server, commands, tmp_path, name, phase, number, code
+):
+    command = commands.of(name, tmp_path / "stopped")
+    child = server.start(*command, Plan(phase))
+    assert server.line() == "at"
+    os.killpg(child, number)
+    ended, printed = server.ended(command[-1])
+    assert ended == code, printed
+    assert "Traceback" not in printed
+    assert sum("same command" in line for line in printed.splitlines()) <= 1, printed
+    server.finish(*command)
+    assert_same(run_in(command[-1], name), commands.calm(name))
 
 
 def run_in(folder: Path, name: str) -> Path:
@@ -208,15 +229,12 @@ def assert_as_if_never_stopped(ours: Path, theirs: Path) -> None:
     assert_same(ours, theirs)
     steps = [row["step"] for row in results(ours)]
     assert steps == sorted(set(steps))
+    clock = ("wall_seconds", "tokens_per_second", "command", "commit", "peak_memory_bytes")
     summary, expected = (json.loads((run / "summary.json").read_text()) for run in (ours, theirs))
-    clock = {"wall_seconds", "tokens_per_second", "command", "commit", "peak_memory_bytes"}
-    assert {k: v for k, v in summary.items() if k not in clock} == {
-        k: v for k, v in expected.items() if k not in clock
-    }
-    for path in ours.glob("*/*.t[sx][vt]"):  # predictions and translations
+    assert summary | dict.fromkeys(clock) == expected | dict.fromkeys(clock)
+    texts = [*ours.glob("*/*.t[sx][vt]"), *ours.glob("bleu_statistics.json")]
+    for path in texts:  # predictions, translations and their counts
         assert path.read_text() == (theirs / path.relative_to(ours)).read_text(), path.name
-    for path in ours.glob("bleu_statistics.json"):
-        assert path.read_text() == (theirs / path.name).read_text()
     for path in ours.rglob("*.json"):
         json.loads(path.read_text())
     for name in ("last", "best", "averaged"):

@@ -38,7 +38,7 @@ SMALLEST = [
     *(*SMALL, "model.layers=1", "model.hidden_size=32", "model.heads=2"),
     *("model.intermediate_size=64", "training.batch_size=32"),
 ]
-STEPS, LENGTH = 1000, 128
+STEPS, LENGTH = 400, 128
 CORPORA = {"1 MB": MB, "100 MB": 100 * MB}
 TEXTS = {"text of 1 MB": MB, "text of 10 MB": 10 * MB}
 PAIRS = (100_000, 1_000_000)
@@ -107,7 +107,7 @@ def over_steps(folder):
 
     Loop._step = counted
     samples = Samples(lambda: step, STEPS + 1)
-    keys = [f"steps={STEPS}", "evaluate_every=20", "log_every=10", "checkpoint_every=200"]
+    keys = [f"steps={STEPS}", "evaluate_every=10", "log_every=10", "checkpoint_every=100"]
     keys += ["sequence_length=64", "valid_sequences=64"]
     where = [f"data.path={folder / 'text'}", f"runtime.cache_dir={folder / 'cache'}"]
     where += [f"runtime.runs_dir={folder / 'runs'}"]
@@ -225,7 +225,7 @@ def outcome(tmp_path_factory):
 
 
 def test_steps_and_evaluations_keep_nothing(outcome):
-    """750 batches of 21 kB would be 16 MB, 37 evaluations' logits of 1.3 MB each 49 MB."""
+    """300 batches of 21 kB would be 6 MB, 30 evaluations' logits of 1.3 MB each 39 MB."""
     first, last = outcome["steps"]
     assert last - first < 4 * MB
 

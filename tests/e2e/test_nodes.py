@@ -6,17 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, small_run
+from tests.e2e.kill_harness import until
 
 pytestmark = pytest.mark.slow
-NODES = 2
-LONGER = ["training.steps=200", "training.checkpoint_every=1000", "optimizer.learning_rate=1e-5"]
+LONGER = ["training.steps=150", "training.checkpoint_every=1000", "optimizer.learning_rate=1e-5"]
 """At a low rate, so that the order of sums has no time to grow into another trajectory."""
 
 SRUN = r"""#!/usr/bin/env bash
@@ -40,8 +39,16 @@ SCONTROL = r"""#!/usr/bin/env bash
 case "$1 $2" in
   "show hostnames") for _ in $(seq "$SLURM_NNODES"); do echo localhost; done ;;
   "show job") echo "JobId=$3 JobName=roformer"; echo "   JobState=$(cat "$FAKE_SLURM/state") Reason=None" ;;
-  *) echo "$*" >> "$FAKE_SLURM/told" ;;
+  *) echo "$*" >> "$FAKE_SLURM/requests" ;;
 esac
+"""
+LAUNCHER = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+STAND_IN = r"""#!/usr/bin/env bash
+# Plays torchrun: its code does not tell a rank that was asked to stop from one that failed.
+trap 'echo told >> "$FAKE_SLURM/signals"; kill $!; sleep 0.3; exit 1' TERM
+touch "$FAKE_SLURM/started.$SLURM_NODEID"
+[[ $* == *nowhere* ]] && exit 2
+sleep 30 & wait
 """
 
 
@@ -51,32 +58,25 @@ def free_port() -> int:
         return int(opened.getsockname()[1])
 
 
-def runs_into(arguments: list[str], folder: Path) -> list[str]:
-    return [
-        *[a for a in arguments if not a.startswith("runtime.runs_dir")],
-        f"runtime.runs_dir={folder}",
-    ]
+def into(folder: Path, arguments: list[str]) -> list[str]:
+    return [*arguments, f"runtime.runs_dir={folder}"]
 
 
 def test_two_machines_equal_one(arguments, tmp_path):
     """Through accelerate and conf/accelerate/multi_node.yaml: all that a machine is told."""
-    _, one = small_run(arguments, runs="one")
     command = [
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", str(REPOSITORY / "conf" / "accelerate" / "multi_node.yaml")),
-        *("--num_machines", str(NODES), "--num_processes", str(NODES)),
+        *("--num_machines", "2", "--num_processes", "2"),
         *("--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())),
     ]
-    script = [str(REPOSITORY / "scripts" / "pretrain.py"), *runs_into(arguments, tmp_path / "two")]
+    script = [str(REPOSITORY / "scripts" / "pretrain.py"), *into(tmp_path / "two", arguments)]
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     machines = [
-        subprocess.Popen(
-            [*command, "--machine_rank", str(rank), *script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(NODES)
+        subprocess.Popen([*command, "--machine_rank", str(rank), *script], **told)
+        for rank in range(2)
     ]
+    _, one = small_run(arguments, runs="one")
     for machine in machines:
         output, _ = machine.communicate(timeout=200)
         assert machine.returncode == 0, output
@@ -87,40 +87,30 @@ def test_two_machines_equal_one(arguments, tmp_path):
 class Slurm:
     """A job's environment: SLURM's variables, a working directory, and its commands' stand-ins."""
 
-    def __init__(self, folder: Path, arguments: list[str]):
-        self.folder, self.arguments = folder, arguments
-        self.submitted = folder / "repository"
+    def __init__(self, folder: Path, launcher: str):
+        self.folder, self.submitted = folder, folder / "repository"
         (self.submitted / ".venv" / "bin").mkdir(parents=True)
         (self.submitted / "scripts").symlink_to(REPOSITORY / "scripts")
         (folder / "commands").mkdir()
         for path, content in (
-            (
-                self.submitted / ".venv" / "bin" / "python",
-                f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-            ),
+            (self.submitted / ".venv" / "bin" / "python", launcher),
             (folder / "commands" / "srun", SRUN),
             (folder / "commands" / "scontrol", SCONTROL),
         ):
             path.write_text(content)
             path.chmod(0o755)
-        self.state("RUNNING")
+        (folder / "state").write_text("RUNNING")
         self.job = free_port()  # of which the script makes its port
 
-    def state(self, state: str) -> None:
-        """Say what `scontrol show job` tells."""
-        (self.folder / "state").write_text(state)
+    def told(self, what: str) -> str:
+        """Return the lines of `requests` to SLURM, or of `signals` to the launchers."""
+        file = self.folder / what
+        return file.read_text() if file.exists() else ""
 
-    def requests(self) -> str:
-        """Return what the job has asked SLURM for."""
-        told = self.folder / "told"
-        return told.read_text() if told.exists() else ""
-
-    def submit(self, script: str, restarts: int = 0) -> subprocess.Popen:
+    def submit(self, script: str, *arguments: str, restarts: int = 0) -> subprocess.Popen:
         """Start the batch script as slurmd does: bash, in a session of its own."""
-        spooled = shutil.copy(
-            REPOSITORY / "scripts" / "slurm" / script, self.folder / "slurm_script"
-        )
-        nodes = NODES if script == "several_nodes.sbatch" else 1
+        batch = REPOSITORY / "scripts" / "slurm" / script
+        nodes = 2 if script == "several_nodes.sbatch" else 1
         environment = {
             **os.environ,
             "PATH": f"{self.folder / 'commands'}:{os.environ['PATH']}",
@@ -133,7 +123,7 @@ class Slurm:
             "OMP_NUM_THREADS": "1",
         }
         return subprocess.Popen(
-            ["bash", spooled, "pretrain", *self.arguments],
+            ["bash", shutil.copy(batch, self.folder / "slurm_script"), "pretrain", *arguments],
             cwd=self.submitted,
             env=environment,
             stdout=subprocess.PIPE,
@@ -142,57 +132,51 @@ class Slurm:
             start_new_session=True,
         )
 
-    def wait_for(self, pattern: str, job: subprocess.Popen) -> None:
-        deadline = time.monotonic() + 120
-        while not list(self.folder.glob(pattern)):
-            assert job.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def terminate(self, job: subprocess.Popen, *, batch: bool) -> tuple[int, str]:
-        """Send SIGTERM to the tasks, with `batch` to the shell too; return its code and output."""
+    def terminate(self, job: subprocess.Popen, pattern: str, *, batch: bool = False) -> str:
+        """Send SIGTERM to the tasks once files are there, with `batch` to the shell; return the output."""
+        until(lambda: job.poll() is not None or list(self.folder.glob(pattern)))
         for task in (self.folder / "tasks").read_text().split():
             os.kill(int(task), signal.SIGTERM)
         if batch:
             job.send_signal(signal.SIGTERM)
         output, _ = job.communicate(timeout=120)
-        return job.returncode, output
+        assert job.returncode == 143, output
+        return output
 
 
 def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path):
-    """Told as before the time limit (tasks alone), then as preempted (the shell too) and requeued by
-    SLURM itself; the third start finishes. Catches a shell that dies of the signal, ranks that are
-    killed before they have saved, and a job that asks to be queued when it is already."""
-    _, calm = small_run(arguments, *LONGER, runs="calm")
-    slurm = Slurm(tmp_path / "slurm", [*runs_into(arguments, tmp_path / "slurm" / "runs"), *LONGER])
-    job = slurm.submit("several_nodes.sbatch")
-    slurm.wait_for("runs/pretrain/*/metrics.jsonl", job)
-    code, output = slurm.terminate(job, batch=False)
-    assert code == 143, output
-    assert slurm.requests() == f"requeue {slurm.job}\n"
+    """Told as before the time limit. Catches ranks that are killed before they have saved."""
+    slurm = Slurm(tmp_path / "slurm", LAUNCHER)
+    overrides = [*into(tmp_path / "slurm" / "runs", arguments), *LONGER]
+    slurm.terminate(
+        slurm.submit("several_nodes.sbatch", *overrides), "runs/pretrain/*/metrics.jsonl"
+    )
+    assert slurm.told("requests") == f"requeue {slurm.job}\n"
     (run,) = (tmp_path / "slurm" / "runs" / "pretrain").iterdir()
-    first = (run / "checkpoints" / "last").resolve()
-    assert first.exists() and not (run / "summary.json").exists()
+    assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
 
-    slurm.state("PENDING")
-    rows = len((run / "metrics.jsonl").read_text().splitlines())
-    job = slurm.submit("several_nodes.sbatch", restarts=1)
-    while len((run / "metrics.jsonl").read_text().splitlines()) <= rows:
-        assert job.poll() is None
-        time.sleep(0.02)
-    code, output = slurm.terminate(job, batch=True)
-    assert code == 143, output
-    assert slurm.requests().count("requeue") == 1
-    assert (run / "checkpoints" / "last").resolve().name > first.name
-
-    output, _ = (job := slurm.submit("several_nodes.sbatch", restarts=2)).communicate(timeout=200)
+    job = slurm.submit("several_nodes.sbatch", *overrides, restarts=1)
+    _, calm = small_run(arguments, *LONGER, runs="calm")
+    output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output
     assert "resuming at step" in output
     assert_close(run, calm, tolerance=2e-3)
 
 
-def test_a_job_that_fails_is_not_queued_again(arguments, tmp_path):
-    slurm = Slurm(tmp_path / "slurm", [*arguments, "data.path=nowhere"])
-    output, _ = (job := slurm.submit("one_node.sbatch")).communicate(timeout=120)
-    assert "error: data.path=nowhere does not exist" in output
-    assert job.returncode not in (0, 143)
-    assert slurm.requests() == ""
+@pytest.mark.parametrize("batch", [False, True], ids=["tasks alone", "the shell too"])
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, batch, state):
+    """Catches a shell that dies of the signal, and a launcher that is told twice."""
+    slurm = Slurm(tmp_path, STAND_IN)
+    job = slurm.submit("several_nodes.sbatch")
+    until(lambda: (tmp_path / "started.0").exists() and (tmp_path / "started.1").exists())
+    (tmp_path / "state").write_text(state)
+    slurm.terminate(job, "started.1", batch=batch)
+    assert slurm.told("requests") == (f"requeue {slurm.job}\n" if state == "RUNNING" else "")
+    assert slurm.told("signals") == "told\n" * 2
+
+
+def test_a_job_that_fails_is_not_queued_again(tmp_path):
+    slurm = Slurm(tmp_path, STAND_IN)
+    (job := slurm.submit("one_node.sbatch", "data.path=nowhere")).communicate(timeout=120)
+    assert job.returncode == 2 and slurm.told("requests") == ""

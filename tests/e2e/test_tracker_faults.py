@@ -8,17 +8,11 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results
-from tests.e2e.kill_harness import ForkServer, until
+from tests.e2e.kill_harness import until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
 OFFLINE = ["tracker=wandb", "tracker.mode=offline"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ForkServer() as server:
-        yield server
 
 
 def services(parent: int) -> list[int]:

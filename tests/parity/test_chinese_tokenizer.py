@@ -24,29 +24,25 @@ DOCUMENTS = [
     "RoFormer encodes positions by rotation, rotary rotors.",
 ] * 2
 TRAINED = train_words(DOCUMENTS, 1200, lowercase=True)
+WORDS = (
+    *(
+        "非常",
+        "天气",
+        "今天天气",
+        "北京天安门",
+        "广场",
+        "龘",
+        "卡拉ok",
+        "5g",
+        "ｗｏｒｄ",
+        "é",
+        "##é",
+    ),
+    *("。。", "Ok", "OK", "##ＯＫ", "１９"),
+)
+"""Words that cut one another, a word of letters, one with a digit, full-width letters, accents."""
 OURS = {
-    lowercase: WordPiece(
-        # Words that cut one another, a word of letters, one with a digit, full-width letters, accents.
-        [
-            *TRAINED.vocabulary,
-            *(
-                "非常",
-                "天气",
-                "今天天气",
-                "北京天安门",
-                "广场",
-                "龘",
-                "卡拉ok",
-                "5g",
-                "ｗｏｒｄ",
-                "é",
-                "##é",
-            ),
-            *("。。", "Ok", "OK", "##ＯＫ", "１９"),
-        ],
-        lowercase,
-        "jieba",
-    )
+    lowercase: WordPiece([*TRAINED.vocabulary, *WORDS], lowercase, "jieba")
     for lowercase in (True, False)
 }
 THEIRS = {
@@ -74,16 +70,9 @@ ALPHABET = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_theirs(lowercase, text):
-    theirs = THEIRS[lowercase](text, add_special_tokens=False, split_special_tokens=True)
-    assert OURS[lowercase].encode(text) == theirs["input_ids"]
-
-
 @given(st.one_of(st.text(ALPHABET, max_size=60), st.text(max_size=20)), st.booleans())
 @example("𠮷" * 3, True)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_ids_of_any_text_are_theirs(text, lowercase):
     theirs = THEIRS[lowercase](text, add_special_tokens=False, split_special_tokens=True)
     assert OURS[lowercase].encode_batch([text]) == [theirs["input_ids"]]

@@ -8,80 +8,22 @@ from hypothesis import strategies as st
 
 from roformer.errors import InputError
 
+DEEP = [b"[" * 100_000, b'{"a":' * 100_000]
 NASTY = [
-    b"\0",
-    b"\r",
-    b"\n",
-    b"\n\n",
-    b"\t",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    "\u2028".encode(),
-    b"\x1b[31m",
-    b'"',
-    b"{",
-    b"}",
-    b"[",
-    b",",
-    b'"\\ud800"',
-    b"\\u0000",
-    b"NaN",
-    b"-Infinity",
-    b"1e999",
-    b"9" * 400,
-    b"9" * 5000,
-    b"[" * 100_000,
-    b'{"a":' * 100_000,
-    b"x" * 100_000,
-    b"null",
-    b"../",
-    b"PK\x03\x04",
-    b"\x80\x04.",
+    *(b"\0", b"\r", b"\n", b"\n\n", b"\t", b"\xff", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\x1b[31m"),
+    *(b'"', b"{", b"}", b"[", b",", b'"\\ud800"', b"\\u0000", b"NaN", b"-Infinity", b"1e999"),
+    *(b"null", b"9" * 400, b"9" * 5000, b"x" * 100_000, b"../", b"PK\x03\x04", b"\x80\x04.", *DEEP),
 ]
 """Pieces that parsers have stumbled over: ends, marks, numbers, depth, length, other formats."""
 NOT_OBJECTS = [
-    b"",
-    b"\0" * 100,
-    b"null",
-    b"[]",
-    b'"text"',
-    b"5",
-    b"{",
-    b"\xff",
-    b"[" * 100_000,
-    b'{"a":' * 100_000,
-    b'{"a": NaN}',
-    b'{"a": "\\ud800"}',
-    b'{"a": ' + b"9" * 5000 + b"}",
-    b"\x80\x04.",
+    *(b"", b"\0" * 100, b"null", b"[]", b'"text"', b"5", b"{", b"\xff", b"\x80\x04.", *DEEP),
+    *(b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"a": ' + b"9" * 5000 + b"}"),
 ]
 """Contents of which none is a JSON object."""
 LEAVES = [
-    None,
-    True,
-    0,
-    -1,
-    1,
-    10**15,
-    2**63,
-    10**400,
-    0.5,
-    "",
-    "x",
-    "\0",
-    "\n",
-    "../../outside",
-    "/etc/hostname",
-    "a/b",
-    "..",
-    "\ud800",
-    "1",
-    [],
-    [[]],
-    {},
-    {"": None},
-    float("nan"),
-    float("inf"),
+    *(None, True, 0, -1, 1, 10**15, 2**63, 10**400, 0.5, float("nan"), float("inf")),
+    *("", "x", "1", "\0", "\n", "\ud800", "../../outside", "/etc/hostname", "a/b", ".."),
+    *([], [[]], {}, {"": None}),
 ]
 
 
@@ -96,19 +38,17 @@ def mangled(draw, content):
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, len(content)))
-        other = draw(st.integers(0, len(content)))
-        start, end = sorted((place, other))
+        start, end = sorted(draw(st.integers(0, len(content))) for _ in range(2))
         kind = draw(st.sampled_from(["insert", "insert", "flip", "remove", "cut", "repeat"]))
         if kind == "insert":
-            content = content[:place] + draw(st.sampled_from(NASTY)) + content[place:]
-        elif kind == "flip" and place < len(content):
-            changed = content[place] ^ (1 << draw(st.integers(0, 7)))
-            content = content[:place] + bytes([changed]) + content[place + 1 :]
+            content = content[:start] + draw(st.sampled_from(NASTY)) + content[start:]
+        elif kind == "flip" and start < len(content):
+            changed = content[start] ^ (1 << draw(st.integers(0, 7)))
+            content = content[:start] + bytes([changed]) + content[start + 1 :]
         elif kind == "remove":
             content = content[:start] + content[min(end, start + 20) :]
         elif kind == "cut":
-            content = content[:place]
+            content = content[:end]
         elif kind == "repeat":
             content = content[:end] + content[start:]
     return content
@@ -119,8 +59,7 @@ def mangled_json(draw, document):
     """Draw JSON whose form is right: one to three of its values replaced or keys removed."""
     document = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
-        places = list(_places(document))
-        if not places:
+        if not (places := list(_places(document))):
             break
         inside, key = draw(st.sampled_from(places))
         if isinstance(inside, dict) and draw(st.integers(0, 3)) == 0:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roformer.data.sources.examples import LABELS
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, train_words
-from roformer.data.toy import case_sentences, cases
+from roformer.data.toy import cases
 from roformer.data.toy.cases import GROUP, SPLITS, case_documents, case_triplets, triplet_group
 from roformer.errors import InputError
 
@@ -21,8 +21,8 @@ HALF = 254
 
 def turns_on(text: str) -> str:
     """Return the point that a case turns on, read off the court's terms."""
-    points = case_sentences.POINTS.items()
-    (point,) = (name for name, p in points if all(term in text for term in p.terms))
+    points = cases.POINTS.items()
+    (point,) = (name for name, p in points if all(term in text for term in p["terms"]))
     return point
 
 
@@ -75,7 +75,7 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(level):
     )
     for triplet in case_triplets("validation", 200):
         for text in triplet[:3]:
-            terms = case_sentences.POINTS[turns_on(text)].terms
+            terms = cases.POINTS[turns_on(text)]["terms"]
             before = len(tokenizer.encode(text[: min(text.index(term) for term in terms)]))
             assert before > HALF if triplet.place == "late" else before < HALF - 100
 
@@ -93,16 +93,14 @@ def test_common_characters_are_no_way_to_the_label():
 
 
 def test_the_terms_of_law_are_in_holdings_alone():
-    points = case_sentences.POINTS
-    terms = {term: name for name, point in points.items() for term in point.terms}
-    assert len(terms) == 2 * len(points)
-    lists = [value for name, value in vars(case_sentences).items() if name.isupper()]
-    others = [text for value in lists if isinstance(value, tuple) for text in value]
-    others += [plea for point in points.values() for plea in point.pleas]
+    terms = {term: name for name, point in cases.POINTS.items() for term in point["terms"]}
+    assert len(terms) == 2 * len(cases.POINTS)
+    others = [text for texts in cases.SENTENCES.values() for text in texts]
+    others += [plea for point in cases.POINTS.values() for plea in point["pleas"]]
     for term, owner in terms.items():
         assert not any(term in text for text in others), term
-        for name, point in points.items():
-            assert all((term in holding) == (name == owner) for holding in point.holdings), term
+        for name, point in cases.POINTS.items():
+            assert all((term in holding) == (name == owner) for holding in point["holdings"]), term
 
 
 def test_fewer_are_the_first_of_more_and_no_case_is_in_two_splits():

@@ -17,31 +17,15 @@ from roformer.training.records import RunFolder, read_metrics
 from tests.property.hostile import NOT_OBJECTS, fuzz, mangled, mangled_json, read_or_refused
 
 SUMMARY = {
+    **dict.fromkeys(["run_id", "status", "task"], "x"),
+    **dict.fromkeys(["steps", "tokens", "wall_seconds"], 3),
     "pipeline": "glue",
-    "run_id": "x",
-    "status": "done",
-    "task": "rte",
     "headline": "rte/accuracy",
     "metrics": {"rte/accuracy": 0.5, "rte/constant": None},
     "best": {"step": 3, "metrics": {"rte/accuracy": 0.5}},
-    "steps": 3,
-    "tokens": 30,
-    "wall_seconds": 1.5,
 }
 ENVIRONMENT = {"data": "0123", "seed": 0, "packages": {}, "resumed": [{"commit": None}]}
-ROWS = [
-    {"step": step, "valid/mlm_loss": 9.0 / step, "data/samples": step, "data/tokens": 10 * step}
-    for step in (1, 2, 3)
-]
-METRICS = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-BOMB = "a: &a [1]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
-    for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)
-)
-"""9^12 ones as YAML."""
-
-
-# --- what a run reads of itself ------------------------------------------------------------------
+METRICS = b"".join(b'{"step": %d, "valid/mlm_loss": 3.5}\n' % step for step in (1, 2, 3))
 
 
 @given(mangled(json.dumps(SUMMARY).encode()) | mangled_json(SUMMARY))
@@ -66,13 +50,11 @@ def test_an_environment_names_the_data(tmp_path_factory, content):
     assert found is None or isinstance(found, str)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "env.json"])
-def test_what_is_no_json_object_is_refused(tmp_path, name):
-    folder = RunFolder(tmp_path)
+def test_what_is_no_json_object_is_refused(tmp_path):
     for content in NOT_OBJECTS:
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match=f"{name} is damaged"):
-            _ = folder.summary() if name == "summary.json" else folder.data()
+        (tmp_path / "summary.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"summary.json is damaged"):
+            RunFolder(tmp_path).summary()
 
 
 @given(mangled(METRICS), st.booleans())
@@ -87,27 +69,13 @@ def test_metrics_are_all_lines_or_all_but_a_torn_last(tmp_path_factory, content,
         assert all(type(row["step"]) is int and row["step"] >= 0 for row in rows)
 
 
-WITHOUT_STEP = [
-    b'{"step": 1e999}',
-    b'{"step": 1.5}',
-    b'{"step": "1"}',
-    b'{"step": true}',
-    b'{"step": NaN}',
-    b'{"step": -1}',
-    b"[1]",
-    b"[" * 100_000,
-    b'{"step": 1, "x": "\xe2\x80\xa8"',
-    b"\xff",
-]
-
-
-@pytest.mark.parametrize("line", WITHOUT_STEP, ids=lambda line: repr(line[:20]))
-def test_a_line_without_a_step_is_named(tmp_path, line):
-    (file := tmp_path / "metrics.jsonl").write_bytes(METRICS + line + b"\n" + METRICS)
-    assert read_or_refused(lambda: read_metrics(file), f"{file}:4: not a metrics row") is None
-    assert (
-        read_or_refused(lambda: read_metrics(file, torn=True), f"{file}:4: not a metrics") is None
-    )
+@pytest.mark.parametrize("step", ["1e999", "1.5", '"1"', "true", "NaN", "-1", "[" * 100_000])
+def test_a_line_without_a_step_is_named(tmp_path, step):
+    line = f'{{"step": {step}}}\n'.encode()
+    (file := tmp_path / "metrics.jsonl").write_bytes(METRICS + line + METRICS)
+    for torn in (False, True):
+        with pytest.raises(InputError, match=r"metrics.jsonl:4: not a metrics row"):
+            read_metrics(file, torn=torn)
 
 
 def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
@@ -116,42 +84,31 @@ def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
     assert RunFolder(tmp_path).command() == "python \ufffd scripts/x.py"
 
 
-# --- configs -------------------------------------------------------------------------------------
-
+BOMB = "a: &a [1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)
+)
+"""9^12 ones as YAML."""
 CONFIGS = [
-    BOMB,
-    "[" * 100_000,
-    "- " * 100_000,
-    "a: !!python/object/apply:os.system ['true']",
-    "a: !!set {b}",
-    "a: !!timestamp 1",
-    "a: " + "1" * 5000,
-    "a: !!binary aGk=",
-    "- 1",
-    "5",
-    "a: {",
-    "\0",
-    "a: \x1b",
-    "? [1, 2]\n: 3",
+    *(BOMB, "[" * 100_000, "- " * 100_000, "a: !!python/object/apply:os.system ['true']"),
+    *("a: !!set {b}", "a: !!timestamp 1", "a: !!binary aGk=", "a: " + "1" * 5000),
+    *("- 1", "5", "a: {", "\0", "a: \x1b", "? [1, 2]\n: 3"),
 ]
 
 
 @pytest.mark.parametrize("text", CONFIGS, ids=lambda text: repr(text[:20]))
 def test_a_config_that_no_run_wrote_is_one_line(tmp_path, text):
     (file := tmp_path / "config.yaml").write_text(text)
-    assert (
-        read_or_refused(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
-        is None
-    )
+    with pytest.raises(RecordError, match=r"config.yaml is not a config"):
+        read_yaml_file(file, what="a config")
     assert read_or_refused(lambda: from_yaml(TokenizerConfig, text), "") is None
 
 
 @given(mangled(to_yaml(TokenizerConfig()).encode()))
-@fuzz(100)
+@fuzz(80)
 def test_a_config_is_read_or_refused(tmp_path_factory, content):
-    folder = tmp_path_factory.getbasetemp()
-    (folder / "config.yaml").write_bytes(content)
-    file = folder / "config.yaml"
+    file = tmp_path_factory.getbasetemp() / "config.yaml"
+    file.write_bytes(content)
     found = read_or_refused(lambda: read_yaml_file(file, what="a config"), file, error=RecordError)
     assert found is None or json.loads(json.dumps(found, sort_keys=True)) is not None
     read_or_refused(lambda: from_yaml(TokenizerConfig, content.decode(errors="replace")), "")

@@ -12,24 +12,18 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from roformer.config import schema
-from roformer.config.build import build, plain
-from roformer.config.position import Rotary
+from roformer.config.schema import TokenizerConfig
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.errors import InputError
-from roformer.inference.load import TrainedModel, load_model
+from roformer.inference.load import load_model
 from roformer.inference.start import find_start
-from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
 from tests.data.glue_tasks import TOKENIZER
 from tests.property.hostile import read_or_refused
+from tests.trained import config_of, run_of
 
-CONFIG = build(
-    schema.EncoderConfig,
-    {"name": "roformer", "size": "test", "layers": 1, "hidden_size": 8, "heads": 2}
-    | {"intermediate_size": 8, "position": plain(Rotary()), "attention": {"kind": "softmax"}},
-)
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 class Payload:
@@ -51,78 +45,52 @@ def marker(tmp_path):
 
 def pickles(marker):
     """Yield the payload in each form in which weights and arrays are pickled."""
-    yield pickle.dumps(Payload(marker))
-    yield pickle.dumps({"weights": Payload(marker)}, protocol=2)
+    yield pickle.dumps({"weights": Payload(marker)})
     file = marker.parent / "saved.bin"
     for zipped in (True, False):
         torch.save({"w": Payload(marker)}, file, _use_new_zipfile_serialization=zipped)
         yield file.read_bytes()
-    array = np.array([Payload(marker)], dtype=object)
-    np.save(marker.parent / "saved.npy", array, allow_pickle=True)
-    yield (marker.parent / "saved.npy").read_bytes()
+    with file.open("wb") as array:
+        np.save(array, np.array([Payload(marker)], dtype=object), allow_pickle=True)
+    yield file.read_bytes()
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Return a run folder with one checkpoint of a pre-training."""
-    folder = tmp_path / "run"
-    TrainedModel(MaskedLM(CONFIG, TOKENIZER.size), TOKENIZER, {}).save(folder)
-    return folder
+def start(path):
+    return find_start(str(path), None, config_of(), None, "runs", list)
 
 
-def complete_again(folder):
-    """Make a changed checkpoint agree with what it says of its files."""
-    (folder / checkpoint.COMPLETE).unlink()
-    checkpoint.complete(folder)
-
-
-def start(path, run):
-    return find_start(str(path), None, CONFIG, None, str(run.parent), list)
-
-
-# --- pickles -------------------------------------------------------------------------------------
-
-
-def test_weights_that_are_a_pickle_are_not_opened(run, marker):
-    folder = run / "checkpoints" / "step_00000000"
-    assert load_model(run).tokenizer.size == start(run, run).vocab_size
+def test_weights_that_are_a_pickle_are_not_opened(tmp_path, marker):
+    run = run_of(tmp_path / "run")
+    folder = run / "checkpoints" / "step_00000008"
+    assert load_model(run).tokenizer.size == start(run).vocab_size
     for content in pickles(marker):
         (folder / checkpoint.MODEL).write_bytes(content)
-        complete_again(folder)
-        for opened in (lambda: load_model(run), lambda: start(run, run)):
-            assert read_or_refused(opened, folder, run) is None
-        assert not marker.exists()
+        (folder / checkpoint.COMPLETE).unlink()
+        checkpoint.complete(
+            folder
+        )  # a changed checkpoint that agrees with what it says of its files
+        for opened in (load_model, start):
+            assert read_or_refused(lambda f=opened: f(run), folder, run) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "model.safetensors", "tf_model.h5", "model.pt", "tokenizer.pkl"]
-)
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "tokenizer.pkl"])
 def test_a_hugging_face_folder_of_pickles_is_refused(tmp_path, marker, name):
     folder = tmp_path / "hub"
-    BertConfig(
-        vocab_size=TOKENIZER.size,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-    ).save_pretrained(folder)
+    BertConfig(vocab_size=TOKENIZER.size, intermediate_size=8, **SIZES).save_pretrained(folder)
     TOKENIZER.save(folder)
     for content in pickles(marker):
         (folder / name).write_bytes(content)
-        assert read_or_refused(lambda: start(folder, folder), f"init_from={folder}", folder) is None
-        assert not marker.exists()
+        assert read_or_refused(lambda: start(folder), f"init_from={folder}") is None
 
 
 def test_code_beside_a_hugging_face_model_is_not_run(tmp_path, marker):
     (folder := tmp_path / "hub").mkdir()
     (folder / "evil.py").write_text(f"import os\nos.mkdir({os.fspath(marker)!r})\n")
+    code = {"AutoConfig": "evil.E", "AutoModel": "evil.E"}
     for model_type in ("bert", "evil"):
-        content = {
-            "model_type": model_type,
-            "auto_map": {"AutoConfig": "evil.E", "AutoModel": "evil.E"},
-        }
+        content = {"model_type": model_type, "auto_map": code}
         (folder / "config.json").write_text(json.dumps(content))
-        assert read_or_refused(lambda: start(folder, folder), f"init_from={folder}", folder) is None
+        assert read_or_refused(lambda: start(folder), f"init_from={folder}") is None
 
 
 def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
@@ -134,17 +102,13 @@ def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
             (folder / name).write_bytes(content)
             reader = Bpe if name == "bpe.json" else WordPiece
             assert read_or_refused(lambda r=reader, f=folder: r.load(f), folder) is None
-        config = schema.TokenizerConfig(source=str(tmp_path / "vocab" / "vocab.txt"))
+        config = TokenizerConfig(source=str(tmp_path / "vocab" / "vocab.txt"))
         assert read_or_refused(lambda c=config: load_wordpiece(c), tmp_path) is None
 
 
-# --- sizes ---------------------------------------------------------------------------------------
-
-
 def test_a_hugging_face_model_that_its_weights_do_not_fill_is_not_built(tmp_path):
-    folder = tmp_path / "hub"
-    TOKENIZER.save(folder)
-    BertConfig(vocab_size=10**12, hidden_size=8, num_attention_heads=2).save_pretrained(folder)
-    (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    TOKENIZER.save(tmp_path)
+    BertConfig(vocab_size=10**12, **SIZES).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
     with pytest.raises(InputError, match="which is more than its weights have bytes"):
-        start(folder, folder)
+        start(tmp_path)

@@ -17,9 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import roformer
-from roformer.config.position import Rotary
 from tests.conftest import REPOSITORY
-from tests.interop.test_layout import run_of
+from tests.trained import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -99,7 +98,7 @@ assert len(trained.fill_mask("a [MASK]")[0]) == 5
 
 def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
     """With the modules of all extras out of reach, a run is opened and fills a mask."""
-    run = run_of(tmp_path / "run", Rotary())
+    run = run_of(tmp_path / "run")
     extras = ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]])
     # torch imports sympy and networkx itself.
     others = set(extras) - set(ranges(PROJECT["dependencies"])) - {"sympy", "networkx"}

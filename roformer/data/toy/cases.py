@@ -23,22 +23,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from roformer.data.toy import case_sentences as words
+from roformer.data.toy import table
 from roformer.data.toy.draw import Draw
 from roformer.errors import InputError
 
 GRAMMAR = 1
 """Version of the templates and the draw: another number, other cases."""
-
 GROUP = 4
 """Triplets of a group."""
 SPLITS = ("train", "validation", "test")
-
 LATE = 560
 """Characters of a long case before its late finding: above 254 words, which is what each case of a
 pair keeps where a pair is cut to 512."""
 LONG = 600
 """Characters of a long case at which its procedure ends."""
+
+_TABLE = table("cases")
+POINTS: dict[str, dict[str, list[str]]] = {
+    name: {part: text.split() for part, text in parts.items()}
+    for name, parts in _TABLE.pop("points").items()
+}
+"""What a case can turn on: two terms of law, four holdings and the pleas."""
+SENTENCES: dict[str, list[str]] = {name: text.split() for name, text in _TABLE.items()}
 
 Place = Literal["early", "late"]
 
@@ -52,27 +58,12 @@ class Kind(NamedTuple):
 
 DIGEST = Kind("early", "digest")
 MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
-EARLY, LATE_ONE = Kind("early", "long"), Kind("late", "long")
-HELD_OUT = (EARLY, LATE_ONE)
+HELD_OUT = Kind("early", "long"), Kind("late", "long")
+EARLY, LATE_ONE = HELD_OUT
 TRAIN = (DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST, DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST)
-KINDS: dict[str, tuple[Kind, ...]] = {"train": TRAIN, "validation": HELD_OUT, "test": HELD_OUT}
-"""Kinds of consecutive groups of a split, again and again. Digests, which are a finding and little
-else, and cases of any length up to long are for training alone: from digests a small model learns
-what to compare, in a few hundred steps of short pairs, from the others where to find it."""
-
-
-class Case(NamedTuple):
-    """One case but for its finding, which stands between the two texts."""
-
-    before: str
-    after: str
-    variants: tuple[int, ...]
-    """Which holdings of a point it has."""
-
-    def text(self, point: str) -> str:
-        """Return the case, turning on a point."""
-        holdings = words.POINTS[point].holdings
-        return self.before + "".join(holdings[i] for i in self.variants) + self.after
+"""Kinds of consecutive groups, again and again. Digests, which are a finding and little else, and cases
+of any length up to long are for training alone: from digests a small model learns what to compare, in
+a few hundred steps of short pairs, from the others where to find it."""
 
 
 class Triplet(NamedTuple):
@@ -90,16 +81,12 @@ def case_documents(count: int, seed: int) -> Iterator[str]:
     """Yield `count` long cases, each on any point, none of a triplet; fewer are the first of more."""
     for number in range(count):
         draw = Draw(f"documents/{seed}/{GRAMMAR}", number)
-        kind = (EARLY, LATE_ONE)[draw.below(2)]
-        yield _case(draw, kind, draw.one(POINTS)).text(draw.one(POINTS))
+        kind = HELD_OUT[draw.below(2)]
+        yield _case(draw, kind, draw.one(tuple(POINTS)))(draw.one(tuple(POINTS)))
 
 
 def case_triplets(split: str, count: int) -> list[Triplet]:
-    """Draw the triplets of a split, always the same ones, group by group.
-
-    Args:
-        split: one of `SPLITS`.
-        count: how many; rounded down to whole groups.
+    """Return the triplets of a split, always the same ones, `count` rounded down to whole groups.
 
     Raises:
         InputError: less than a group asked for.
@@ -112,67 +99,71 @@ def case_triplets(split: str, count: int) -> list[Triplet]:
 def triplet_group(split: str, number: int) -> list[Triplet]:
     """Return the four triplets of a group, in random order."""
     draw = Draw(f"triplets/{split}/{GRAMMAR}", number)
-    kind = KINDS[split][number % len(KINDS[split])]
-    one, other = draw.some(POINTS, 2)
+    kinds = TRAIN if split == "train" else HELD_OUT
+    kind = kinds[number % len(kinds)]
+    one, other = draw.some(tuple(POINTS), 2)
     # What is argued: by A and B or by A and C the same.
-    common, rare = draw.some(POINTS, 2)
+    common, rare = draw.some(tuple(POINTS), 2)
     argued = [common, common, rare] if draw.below(2) else [common, rare, common]
     a, b, c = (_case(draw, kind, point) for point in argued)
-    group: list[Triplet] = []
+    group = []
     for own in (one, other):
-        for first, second in ((one, other), (other, one)):
-            label: Literal["B", "C"] = "B" if first == own else "C"
-            texts = a.text(own), b.text(first), c.text(second)
-            group.append(Triplet(*texts, label, kind.place))
-    return [group[i] for i in draw.order(GROUP)]
+        group.append(Triplet(a(own), b(one), c(other), "B" if own == one else "C", kind.place))
+        group.append(Triplet(a(own), b(other), c(one), "B" if own == other else "C", kind.place))
+    return draw.shuffled(group)
 
 
 # --- one case ------------------------------------------------------------------------------------
 
-POINTS: tuple[str, ...] = tuple(words.POINTS)
 
-
-def _case(draw: Draw, kind: Kind, argued: str) -> Case:
-    """Return a case in which `argued` is pleaded."""
+def _case(draw: Draw, kind: Kind, argued: str) -> Callable[[str], str]:
+    """Return a case in which `argued` is pleaded: the function of the point that its finding is on."""
     fill = _slots(draw)
-    variants = tuple(draw.order(4)[:2])
-    finding = draw.one(words.FINDING)
+    variants = draw.shuffled(range(4))[:2]
+    finding = draw.one(SENTENCES["finding"])
+
+    def case(before: str, after: str) -> Callable[[str], str]:
+        def text(point: str) -> str:
+            holdings = POINTS[point]["holdings"]
+            return before + finding + "".join(holdings[i] for i in variants) + after
+
+        return text
+
     if kind.length == "digest":
-        return Case(fill(draw.one(words.DIGESTS)) + finding, "", variants)
-    opening = fill(draw.one(words.OPENINGS))
-    pleas = "".join(draw.some(words.POINTS[argued].pleas, 4))
-    body = fill(draw.one(words.CLAIMS)) + draw.one(words.PLEADING) + pleas
-    procedure = [fill(sentence) for sentence in draw.some(words.PROCEDURE, len(words.PROCEDURE))]
-    length = len(opening) + len(body)
+        return case(fill(draw.one(SENTENCES["digests"])), "")
+    opening = fill(draw.one(SENTENCES["openings"]))
+    pleas = "".join(draw.some(POINTS[argued]["pleas"], 4))
+    body = fill(draw.one(SENTENCES["claims"])) + draw.one(SENTENCES["pleading"]) + pleas
+    sentences = SENTENCES["procedure"]
+    procedure = [fill(sentence) for sentence in draw.some(sentences, len(sentences))]
     longest = draw.below(LONG) if kind.length == "middle" else LONG
     for sentence in procedure:
-        if length >= longest:
-            break
-        body, length = body + sentence, length + len(sentence)
-    reasons = "本院认为，" + "".join(draw.some(words.REASONS, 2))
-    judgment = fill(draw.one(words.JUDGMENTS))
+        if len(opening) + len(body) < longest:
+            body += sentence
+    body += "本院认为，" + "".join(draw.some(SENTENCES["reasons"], 2))
+    judgment = fill(draw.one(SENTENCES["judgments"]))
     if kind.place == "early":
-        return Case(opening + finding, body + reasons + judgment, variants)
-    return Case(opening + body + reasons + finding, judgment, variants)
+        return case(opening, body + judgment)
+    return case(opening + body, judgment)
 
 
 def _slots(draw: Draw) -> Callable[[str], str]:
     """Return what fills in the names, places, dates and amounts of a sentence."""
-    plaintiff, defendant = draw.some(words.SURNAMES, 2)
-    sexes, home = ("男", "女"), draw.one(words.PLACES)
+    plaintiff, defendant = draw.some(SENTENCES["surnames"], 2)
+    home = draw.one(SENTENCES["places"])
 
     def fill(sentence: str) -> str:
         year = 2009 + draw.below(9)
         return sentence.format(
             p=plaintiff + "某",
             q=defendant + "某",
-            x=draw.one(words.SURNAMES) + "某某",
-            s=draw.one(sexes),
-            t=draw.one(sexes),
+            x=draw.one(SENTENCES["surnames"]) + "某某",
+            s=draw.one("男女"),
+            t=draw.one("男女"),
             y=1950 + draw.below(50),
             z=1950 + draw.below(50),
-            w=draw.one(words.WORK),
-            v=draw.one(words.WORK),
+            w=draw.one(SENTENCES["work"]),
+            v=draw.one(SENTENCES["work"]),
             l=home,
             d=f"{year}年{1 + draw.below(12)}月{1 + draw.below(28)}日",
             n=(1 + draw.below(99)) * 1000,

@@ -21,14 +21,14 @@ import hashlib
 import multiprocessing
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
 from roformer.errors import InputError
 
-DISTRIBUTIONS: Mapping[str, str] = {
+DISTRIBUTIONS = {
     name: {"scikit-learn": "sklearn"}.get(name, name)
     for name in (
         *("numpy", "scipy", "scikit-learn", "pandas", "sympy", "networkx"),
@@ -36,25 +36,22 @@ DISTRIBUTIONS: Mapping[str, str] = {
     )
 }
 """Distribution -> its package folder, in the order of the corpus; they come with the extra `train`."""
-
-SKIPPED_FOLDERS = frozenset(
+SKIPPED = {
     # Tests say little in English; vendored code is another package's.
-    {"tests", "test", "testing", "externals", "_vendor", "vendored_templates"}
-    # numpy ships it for Python 3.11 and not for 3.12.
-    | {"distutils"}
-)
-SKIPPED_FILES = frozenset({"version.py", "_version.py", "__config__.py"})
-"""Written by the build."""
-
+    *("tests", "test", "testing", "externals", "_vendor", "vendored_templates"),
+    "distutils",  # numpy ships it for Python 3.11 and not for 3.12
+    *("version.py", "_version.py", "__config__.py"),  # written by the build
+}
+"""Folders and files that are left out."""
 MIN_WORDS = 5
 MIN_TEXT_SHARE = 0.6
 """Letters and spaces over all characters; below it is a table or a drawing (0.2 % of all)."""
 
 
 def docstring_packages(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
-    """Name the version of each listed distribution that is installed.
+    """Return the version of each distribution that is installed, without its local part.
 
-    The local part (`+cpu`, `+cu130`) names the build, not the text, and is left out.
+    That (`+cpu`, `+cu130`) names the build, not the text.
 
     Raises:
         InputError: none of them is installed.
@@ -95,15 +92,12 @@ def docstring_documents(
     if shuffled:
         files.sort(key=lambda file: hashlib.sha256(file[0].encode()).digest())
     seen: set[bytes] = set()
-    for (name, _), docstrings in zip(
-        files, _parse([path for _, path in files], workers), strict=True
-    ):
-        if docstrings is None:
-            if skipped is not None:
-                skipped.append(name)
-            continue
+    parsed = _parse([path for _, path in files], workers)
+    for (name, _), docstrings in zip(files, parsed, strict=True):
+        if docstrings is None and skipped is not None:
+            skipped.append(name)
         new = []
-        for docstring in docstrings:
+        for docstring in docstrings or ():
             digest = hashlib.blake2b(" ".join(docstring.split()).encode(), digest_size=16).digest()
             if digest not in seen:
                 seen.add(digest)
@@ -116,30 +110,24 @@ def _source_files(name: str) -> list[tuple[str, str]]:
     """List a distribution's modules as (name inside site-packages, path), sorted by name."""
     distribution, package = metadata.distribution(name), DISTRIBUTIONS[name]
     root = Path(str(distribution.locate_file("")))
+    listed: Iterable[Path] = map(Path, distribution.files or ())
     if distribution.files is None:  # installed without a RECORD (some system packages)
-        listed = [path.relative_to(root) for path in (root / package).rglob("*.py")]
-    else:
-        listed = [Path(file) for file in distribution.files if file.suffix == ".py"]
-    kept = sorted(
-        path.as_posix()
-        for path in listed
-        if path.parts[0] == package
-        and path.name not in SKIPPED_FILES
-        and not SKIPPED_FOLDERS.intersection(path.parts)
-    )
-    return [(name, str(root / name)) for name in kept]
+        listed = (path.relative_to(root) for path in (root / package).rglob("*.py"))
+    kept = (path for path in listed if path.suffix == ".py" and path.parts[0] == package)
+    names = sorted(path.as_posix() for path in kept if SKIPPED.isdisjoint(path.parts))
+    return [(name, str(root / name)) for name in names]
 
 
 def _parse(paths: list[str], workers: int | None) -> Iterator[list[str] | None]:
-    """Read the docstrings of each file, in the order given."""
+    """Yield the docstrings of each file, in the order given."""
     workers = workers or os.cpu_count() or 1
     if workers == 1:
         yield from map(module_docstrings, paths)
         return
     # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
-    pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=gc.disable
-    )  # A syntax tree has no cycles worth collecting: looking for them costs a quarter of the time.
+    spawn = multiprocessing.get_context("spawn")
+    # A syntax tree has no cycles worth collecting: looking for them costs a quarter of the time.
+    pool = ProcessPoolExecutor(workers, spawn, initializer=gc.disable)
     try:
         yield from pool.map(module_docstrings, paths, chunksize=32)
     finally:
@@ -147,24 +135,19 @@ def _parse(paths: list[str], workers: int | None) -> Iterator[list[str] | None]:
 
 
 def module_docstrings(path: str) -> list[str] | None:
-    """Read the docstrings of one file that are text, dedented, in source order.
-
-    Returns None for a file that cannot be read, decoded or parsed.
-    """
+    """Return the docstrings of a file that are text, in source order; None if it cannot be parsed."""
     try:
-        source = Path(path).read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            module = ast.parse(source)
+            module = ast.parse(Path(path).read_bytes())
         return [docstring for docstring in _docstrings(module) if _is_text(docstring)]
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-        docstring := ast.get_docstring(node)
-    ):
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
         yield docstring
     for child in ast.iter_child_nodes(node):
         # Definitions stand in statements; going down into expressions would double the time.
@@ -173,11 +156,9 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
 
 
 def _is_text(docstring: str) -> bool:
-    if len(docstring.split()) < MIN_WORDS:
-        return False
     try:
         docstring.encode()
     except UnicodeEncodeError:  # half of a surrogate pair: an escape that no file can hold
         return False
     text = sum(character.isalpha() or character.isspace() for character in docstring)
-    return text >= MIN_TEXT_SHARE * len(docstring)
+    return len(docstring.split()) >= MIN_WORDS and text >= MIN_TEXT_SHARE * len(docstring)

@@ -17,16 +17,15 @@ class Draw:
     def __init__(self, name: str, number: int = 0):
         digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
         key = np.frombuffer(digest, dtype="<u8")
-        stream = np.random.Philox(key=key, counter=[0, 0, 0, number])
-        self._generator = np.random.Generator(stream)
+        self._stream = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, number]))
 
     def below(self, limit: int) -> int:
         """Return an integer from 0 to limit - 1."""
-        return int(self._generator.integers(limit))
+        return int(self._stream.integers(limit))
 
     def chance(self, probability: float) -> bool:
         """Return true with the given probability."""
-        return bool(self._generator.random() < probability)
+        return bool(self._stream.random() < probability)
 
     def one(self, among: Sequence[T]) -> T:
         """Return one of a sequence."""
@@ -34,8 +33,8 @@ class Draw:
 
     def some(self, among: Sequence[T], count: int) -> list[T]:
         """Return `count` different ones, in random order."""
-        return [among[i] for i in self._generator.choice(len(among), count, replace=False)]
+        return [among[i] for i in self._stream.choice(len(among), count, replace=False)]
 
-    def order(self, count: int) -> list[int]:
-        """Return a random permutation of 0 to count - 1."""
-        return [int(i) for i in self._generator.permutation(count)]
+    def shuffled(self, among: Sequence[T]) -> list[T]:
+        """Return all of a sequence, in random order."""
+        return [among[i] for i in self._stream.permutation(len(among))]

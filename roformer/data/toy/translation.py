@@ -285,7 +285,7 @@ def groups() -> Iterator[list[tuple[str, str]]]:
         key = bag(group[0][0])
         if key not in seen:
             seen.add(key)
-            yield [group[i] for i in draw.order(len(group))]
+            yield draw.shuffled(group)
 
 
 def builtin_pairs(split: str, count: int) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,8 @@ const byId = (id) => document.getElementById(id);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 // Each stands out from both themes' backgrounds by 3 at least.
 const COLOURS = ["#2a7fc1", "#cf5c10", "#18916b", "#bb5f97", "#94760f", "#7a6bd1", "#77797e", "#c8494b"];
+const TITLES = ["Select", "Run", "Study", "Pipeline", "Model", "Position", "Recipe", "Seed", "Status", "Headline",
+  "Steps", "Tokens", "Seconds", "Tokens/s", "Parameters", "Folder", "Task", "Label", "Reason"]; // of runs
 const EVENTS = "select deselect draw"; // of the table, after which curves are drawn again
 const slots = new Map(); // configuration → number of its colour, as long as some that it was drawn with are
 let data, table, wished = "valid/mlm_loss"; // what page.py made; the DataTable of runs; the metric to draw
@@ -18,13 +20,19 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+function fillTable(id, header, rows) {
+  const head = element("tr", {}, ...header.map((text) => element("th", { scope: "col" }, text)));
+  byId(id).replaceChildren(byId(id).caption, element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
 /** Give a select options, [[value, text], …], and choose one. */
 function setOptions(select, options, chosen) {
-  select.replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
   select.value = chosen;
 }
 
 const measured = (value) => value?.toLocaleString("en-US", { maximumSignificantDigits: 5 }) ?? "NaN";
+const selected = () => table.rows({ selected: true }).data().toArray();
 const counted = (value) => value?.toLocaleString("en-US", { maximumFractionDigits: 0 }) ?? "–";
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
@@ -54,8 +62,8 @@ function number(key, format = counted) {
   return { data: key, type: "measured", className: "number", render: { display } };
 }
 
-const nameCell = (id, _, run) =>
-  element("div", {}, element("code", {}, id), element("span", { class: "reason" }, run.reason));
+const nameCell = (id, _, { reason }) =>
+  element("div", {}, element("code", {}, id), element("span", { class: "reason" }, reason));
 
 function scoreCell(score, _, run) {
   const title = Object.entries(run.scores).map(([metric, value]) => `${metric} = ${value ?? "NaN"}`).join("\n");
@@ -66,12 +74,13 @@ function scoreCell(score, _, run) {
 function startTable() {
   const order = (sign) => (a, b) => (a === null || b === null ? (a === null) - (b === null) : sign * (a - b));
   DataTable.type("measured", { order: { asc: order(1), desc: order(-1) } });
+  fillTable("runs-table", TITLES, []);
   table = new DataTable("#runs-table", {
     data: data.runs,
     createdRow: (row, run) => { row.dataset.run = run.folder; },
     columns: [
       { data: null, orderable: false, render: DataTable.render.select() },
-      text("run", nameCell),
+      { ...text("run", nameCell), className: "name" },
       ...["study", "pipeline", "model", "position", "recipe"].map(category),
       number("seed", (value) => value ?? "–"),
       { ...category("status"), createdCell: (cell, value) => { cell.className = `status ${value}`; } },
@@ -92,8 +101,6 @@ function startTable() {
   Object.assign(byId("runs-table").parentNode, { tabIndex: 0, role: "region", ariaLabel: "Table of runs" });
 }
 
-const selected = () => table.rows({ selected: true }).data().toArray();
-
 /** Draw the metric of the chosen runs: colours tell configurations apart, dashes their seeds. */
 function renderCurves() {
   const { runs, why } = chosenRuns();
@@ -101,12 +108,11 @@ function renderCurves() {
   const metric = [wished, ...runs.map((run) => run.headline), ...metrics].find((one) => metrics.includes(one)) ?? "";
   setOptions(byId("metric"), metrics.map((one) => [one, one]), metric);
   const drawn = runs.filter((run) => Object.hasOwn(run.curves, metric));
-  const axis = byId("axis").value;
-  const log = byId("log").checked;
+  const [axis, log] = [byId("axis").value, byId("log").checked];
   if (!drawn.some((run) => slots.has(run.configuration))) slots.clear();
   const traces = tracesOf(drawn, metric, axis);
   const without = runs.length - drawn.length;
-  byId("curves-note").textContent = why + (without ? ` ${without} of them without ${metric}.` : "");
+  byId("curves-note").textContent = without ? `${why} ${without} of them without ${metric}.` : why;
   byId("plot").setAttribute("aria-label", `${metric || "No metric"} over ${axis} of ${drawn.length} runs`);
   const narrow = window.matchMedia("(max-width: 60rem)").matches;
   const below = narrow || traces.some(({ name }) => name?.length > 48);
@@ -155,22 +161,19 @@ function tracesOf(runs, metric, axis) {
 }
 
 /** Mean and sample standard deviation of several curves at the steps that they share. */
-function meanAndStd([first, ...others]) {
+function meanAndStd(curves) {
   const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const maps = others.map((points) => new Map(points.map((point) => [point.step, point])));
-  return first.flatMap((point) => {
-    const points = [point, ...maps.map((map) => map.get(point.step))];
-    if (!points.every((one) => Number.isFinite(one?.y))) return [];
+  const shared = (points) => points.length === curves.length && points.every(({ y }) => Number.isFinite(y));
+  return [...Map.groupBy(curves.flat(), ({ step }) => step).values()].filter(shared).map((points) => {
     const mean = average(points.map(({ y }) => y));
     const variance = average(points.map(({ y }) => (y - mean) ** 2)) * points.length / (points.length - 1);
-    return [{ x: average(points.map(({ x }) => x)), y: mean, std: Math.sqrt(variance) }];
+    return { x: average(points.map(({ x }) => x)), y: mean, std: Math.sqrt(variance) };
   });
 }
 
 /** A run's points on an axis; those that do not say how much was read until then are left out. */
 function pointsOf(run, metric, axis) {
-  const [at, values] = run.curves[metric];
-  const { steps, [axis]: amounts } = run.axes[at];
+  const { steps, [axis]: amounts, values } = run.curves[metric];
   return values.map((y, i) => ({ step: steps[i], x: amounts[i], y })).filter(({ x }) => x !== null);
 }
 
@@ -191,12 +194,12 @@ function nameOf(run, runs) {
 
 /** The drawn curves as a table: points, first, last, lowest and highest value. */
 function renderDrawn(runs, metric) {
-  byId("drawn").tBodies[0].replaceChildren(...runs.map((run) => {
-    const values = run.curves[metric][1];
+  fillTable("drawn", ["Run", "Points", "First", "Last", "Lowest", "Highest"], runs.map((run) => {
+    const { values } = run.curves[metric];
     const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
     const cells = [values.length, ...[values[0], values.at(-1), sorted[0], sorted.at(-1)].map(measured)];
-    return element("tr", {}, element("th", { scope: "row" }, nameOf(run, runs)),
-      ...cells.map((text) => element("td", {}, text)));
+    const name = element("th", { scope: "row" }, nameOf(run, runs));
+    return element("tr", {}, name, ...cells.map((text) => element("td", {}, text)));
   }));
 }
 
@@ -210,24 +213,22 @@ function renderChoices() {
 }
 
 function renderCompare() {
-  const [one, another] = ["one", "another"].map((id) => data.runs.find((run) => run.folder === byId(id).value));
-  byId("compare-note").textContent = one && another ? "" : "No run has a config yet.";
-  byId("compare-one").textContent = one?.run ?? "";
-  byId("compare-another").textContent = another?.run ?? "";
-  const body = byId("compare-table").tBodies[0];
-  body.replaceChildren();
-  for (const part of one && another ? ["config", "environment"] : []) {
-    const keys = [...new Set([...Object.keys(one[part]), ...Object.keys(another[part])])].sort();
-    const differing = keys.filter((key) => one[part][key] !== another[part][key]);
+  const pair = ["one", "another"].map((id) => data.runs.find((run) => run.folder === byId(id).value)).filter(Boolean);
+  byId("compare-note").textContent = pair.length ? "" : "No run has a config yet.";
+  const rows = (pair.length ? ["config", "environment"] : []).flatMap((part) => {
+    const [one, another] = pair.map((run) => run[part]);
+    const keys = Object.keys({ ...one, ...another }).sort();
+    const differing = keys.filter((key) => one[key] !== another[key]);
     byId("compare-note").append(`Of the ${part}, ${differing.length} of ${keys.length} keys differ. `);
-    body.append(element("tr", {}, element("th", { colspan: 3, scope: "colgroup" }, element("b", {}, part))));
-    for (const key of byId("all-keys").checked ? keys : differing) {
-      const cells = [one, another].map((run) => Object.hasOwn(run[part], key)
-        ? element("td", {}, element("code", {}, run[part][key])) : element("td", { class: "muted" }, "not there"));
+    const title = element("tr", {}, element("th", { colspan: 3, scope: "colgroup" }, element("b", {}, part)));
+    return [title, ...(byId("all-keys").checked ? keys : differing).map((key) => {
+      const cells = [one, another].map((texts) => Object.hasOwn(texts, key)
+        ? element("td", {}, element("code", {}, texts[key])) : element("td", { class: "muted" }, "not there"));
       const name = element("th", { scope: "row" }, differing.includes(key) ? "≠ " : "", element("code", {}, key));
-      body.append(element("tr", { "data-part": part, "data-key": key }, name, ...cells));
-    }
-  }
+      return element("tr", { "data-part": part, "data-key": key }, name, ...cells);
+    })];
+  });
+  fillTable("compare-table", ["Key", ...pair.map((run) => run.run)], rows);
 }
 
 async function unpack(packed) {
@@ -284,7 +285,6 @@ async function start() {
   take(JSON.parse(await unpack(byId("data"))));
   byId("curves").addEventListener("change", () => { wished = byId("metric").value; renderCurves(); });
   byId("compare").addEventListener("change", renderCompare);
-  byId("clear-curves").addEventListener("click", () => table.rows().deselect());
   document.addEventListener("click", copy);
   if (Number(byId("live").dataset.poll) === 0) return;
   setInterval(poll, byId("live").dataset.poll * 1000);

@@ -41,10 +41,11 @@ SHOWN = (
 )
 """Columns of the frame that the page has as they are."""
 FIRST = "valid/mlm_loss"
-"""Metrics by the order in which one is chosen for the first plot."""
+"""The metric of the first plot where none of the runs is yours."""
 AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
 FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
 """Config keys that names of runs leave out."""
+VERDICT = re.compile(r"\(?(yes|no|unclear)\)?$|(within|off) ")
 VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "bad"}
 """First word of a cell → its class in the style sheet."""
 Sections = Mapping[str, Sequence[Table]]
@@ -85,7 +86,7 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
         "first": YOURS if YOURS in set(runs.metrics["study"]) else next(iter(losses.mode()), ""),
         "runs": [
             _run(run)
-            | curves.get((run["study"], run["run"]), {"axes": [], "curves": {}})
+            | {"curves": curves.get((run["study"], run["run"]), {})}
             | {"name": names[run["study"], run["configuration"]]}
             for run in frame.to_dict("records")
         ],
@@ -145,19 +146,18 @@ def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def _curves(metrics: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return of each run the values of its metrics, and which of its axes they stand on."""
+    """Return of each run the values of its metrics, and how much was read until each."""
     values = metrics["value"].to_numpy(dtype=float)
     columns = {axis: metrics[name].to_numpy() for axis, name in AXES.items()}
     found: dict[tuple[str, str], dict[str, Any]] = {}
     groups = metrics.groupby(["study", "run", "metric"], sort=False).indices
     for (study, run, metric), points in groups.items():
         kept = points[thinned(values[points])]
-        axes = {axis: [_plain(value) for value in column[kept]] for axis, column in columns.items()}
-        entry = found.setdefault((study, run), {"axes": [], "curves": {}})
-        if axes not in entry["axes"]:
-            entry["axes"].append(axes)
-        drawn = [_plain(float(f"{value:.7g}")) for value in values[kept]]  # more than a plot shows
-        entry["curves"][metric] = [entry["axes"].index(axes), drawn]
+        curve = {
+            axis: [_plain(value) for value in column[kept]] for axis, column in columns.items()
+        }
+        curve["values"] = [_plain(float(f"{value:.7g}")) for value in values[kept]]
+        found.setdefault((study, run), {})[metric] = curve
     return found
 
 
@@ -175,25 +175,20 @@ def _counts(frame: pd.DataFrame) -> str:
 def _results(rows: Sequence[Row]) -> str:
     """Return your runs beside the record and the paper, one line a comparison."""
     header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
-    header += ["Spread", "Scale"]
-    lines, notes, seen = [header], [], set()
+    lines, notes = [[*header, "Spread", "Scale"]], dict[str, str]()
     for row in rows:
-        where, scale = "", ""
-        if row.experiment not in seen:
-            seen.add(row.experiment)
-            scales = {"here": row.here_scale, "record": row.record_scale, "paper": row.paper_scale}
-            where = f"{row.where}, {row.models}"
-            scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
-            notes.append(
-                f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
-            )
-        cells = (row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread)
-        lines.append([where, *cells, scale])
-    about = "".join(f'<p class="note">{_text(note)}</p>' for note in notes)
+        scales = {"here": row.here_scale, "record": row.record_scale, "paper": row.paper_scale}
+        scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
+        cells = [row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread]
+        first = row.experiment not in notes
+        lines.append([f"{row.where}, {row.models}" * first, *cells, scale * first])
+        told = f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
+        notes.setdefault(row.experiment, f'<p class="note">{_text(told)}</p>')
     title = f"Pairs: the model / its baseline. {LEGEND}"
     return (
         f"{_table(Table(title, lines, text_columns=2))}<details data-heading='claims'>"
-        f"<summary>The claims, the scales, and where the spreads are from</summary>{about}</details>"
+        "<summary>The claims, the scales, and where the spreads are from</summary>"
+        f"{''.join(notes.values())}</details>"
     )
 
 
@@ -206,23 +201,27 @@ def _section(number: int, heading: str, tables: Sequence[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    header, *lines = ([one_line(cell) for cell in line] for line in table.lines)
-    with pd.option_context("display.max_colwidth", None):
-        markup = pd.DataFrame(lines, columns=header).to_html(
-            index=False, border=0, classes=f"dataTable compact text-{table.text_columns}"
-        )
-    head, _, body = markup.partition("<tbody>")
-    head = head.replace("<th>", '<th scope="col">')
-    head = head.replace("<thead>", f"<caption>{_text(table.title)}</caption><thead>")
-    body = re.sub(r"<tr>\s*<td>(.*?)</td>", r'<tr><th scope="row">\1</th>', body)
-    verdict = r"<td>(?=\(?(?:(yes|no|unclear)\)?<|(within|off) ))"
-    body = re.sub(verdict, lambda cell: f'<td class="{VERDICTS[cell[1] or cell[2]]}">', body)
-    notes = [f'<p class="note">{_text(note)}</p>' for note in table.notes]
+    title, (header, *lines) = _text(table.title), table.lines
+    heads = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in header)
+    body = "".join(
+        f'<tr><th scope="row">{_text(first)}</th>{"".join(map(_cell, cells))}</tr>'
+        for first, *cells in lines
+    )
+    below = [f'<p class="note">{_text(note)}</p>' for note in table.notes]
     if table.command:
         code = f'<code tabindex="0">{_text(table.command)}</code>'
-        notes.append(f'<div class="command">{code}<button type="button">Copy</button></div>')
-    region = f'class="region" tabindex="0" role="region" aria-label="{_text(table.title)}"'
-    return f'<div class="report"><div {region}>{head}<tbody>{body}</div>{"".join(notes)}</div>'
+        below.append(f'<div class="command">{code}<button type="button">Copy</button></div>')
+    return (
+        f'<div class="report"><div class="region" tabindex="0" role="region" aria-label="{title}">'
+        f'<table class="dataTable compact text-{table.text_columns}"><caption>{title}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>{''.join(below)}</div>"
+    )
+
+
+def _cell(text: str) -> str:
+    verdict = VERDICT.match(text)
+    style = f' class="{VERDICTS[verdict[1] or verdict[2]]}"' if verdict else ""
+    return f"<td{style}>{_text(text)}</td>"
 
 
 def _text(text: str) -> str:

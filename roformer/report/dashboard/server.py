@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -28,7 +27,7 @@ class DashboardServer(ThreadingHTTPServer):
     """Answers `/` with the page and `/records.json` with its data, and nothing else.
 
     Args:
-        port: the first to try; 0 takes any free one.
+        port: the first to try.
         page: makes the page.
         data: makes its data.
 
@@ -43,15 +42,14 @@ class DashboardServer(ThreadingHTTPServer):
             "/": ("text/html; charset=utf-8", page),
             "/records.json": ("application/json", data),
         }
-        for candidate in range(port, min(port + PORTS, 2**16)):
+        last = min(port + PORTS, 2**16) - 1
+        for candidate in range(port, last + 1):
             try:
                 super().__init__((ADDRESS, candidate), Handler)
                 break
             except OSError as error:
-                if error.errno != errno.EADDRINUSE:
+                if error.errno != errno.EADDRINUSE or candidate == last:
                     raise
-        else:
-            raise OSError(errno.EADDRINUSE, f"ports {port} to {candidate} are all in use")
         self.address = f"http://{ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -64,21 +62,18 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     server: DashboardServer
-    server_version = "dashboard"
-    sys_version = ""
+    server_version, sys_version = "dashboard", ""
     timeout = 30
 
     def do_GET(self) -> None:
         """Answer with the page or its data; a HEAD with the headers alone."""
         hosts = [[f"{name}:{self.server.server_port}"] for name in (ADDRESS, "localhost")]
-        answer = self.server.answers.get(self.path)
+        status, (kind, make) = 404, ("text/plain", lambda: "not here\n")
         if self.headers.get_all("Host", []) not in hosts:
-            status, kind, text = HTTPStatus.FORBIDDEN, "text/plain", "another host\n"
-        elif answer is None:
-            status, kind, text = HTTPStatus.NOT_FOUND, "text/plain", "not here\n"
-        else:
-            status, kind, text = HTTPStatus.OK, answer[0], answer[1]()
-        content = text.encode()
+            status, make = 403, lambda: "another host\n"
+        elif self.path in self.server.answers:
+            status, (kind, make) = 200, self.server.answers[self.path]
+        content = make().encode()
         self.send_response(status)
         for name, value in {**HEADERS, "Content-Type": kind}.items():
             self.send_header(name, value)

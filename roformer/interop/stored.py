@@ -1,0 +1,71 @@
+"""A trained model as it is stored, of this package or of Hugging Face: what opening one finds."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roformer.errors import InputError
+from roformer.models.description import Kind, build_model
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The weights of a trained model and what is needed to use them."""
+
+    name: str
+    """For the record: a run id, a folder, a Hub id, or `scratch`."""
+    kind: Kind
+    model: Any
+    """Its configuration."""
+    description: dict[str, Any]
+    """See `roformer.models.description`."""
+    weights: dict[str, Tensor]
+    """By the names of `models`; those of an encoder without a head begin with `encoder.` too."""
+    tokenizer: Any
+    """`WordPiece`, `Bpe` or `ByteVocabulary`, or a sentence why there is none."""
+    digest: str | None = None
+    """SHA-256 of the weights where a checkpoint knows it."""
+    revision: str | None = None
+    """Commit that the revision of a Hub id stands for."""
+    architecture: str | None = None
+    """Of a model of Hugging Face: see `roformer.interop.mapping.NAMES`."""
+    unused: tuple[str, ...] = ()
+    """Names in `transformers` of weights that no model here has."""
+    flaw: str | None = None
+    """Sentence why its head cannot be computed here."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embeddings."""
+        return int(self.description["vocab_size"])
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 that is equal where the weights are."""
+        if self.digest is not None:
+            return self.digest
+        digest = hashlib.sha256()
+        for name in sorted(self.weights):
+            digest.update(name.encode())
+            digest.update(self.weights[name].numpy().tobytes())
+        return digest.hexdigest()
+
+    def build(self) -> nn.Module:
+        """Return the model with its weights, on the CPU, in fp32, in evaluation mode.
+
+        Raises:
+            InputError: its head is incomplete, or one that cannot be computed here.
+        """
+        if self.flaw is not None:
+            raise InputError(f"{self.name}: {self.flaw}")
+        with torch.device("meta"):  # no weights are drawn only to be replaced
+            model = build_model(self.description, self.model)
+        prefix = "encoder." if self.kind == "encoder" else ""
+        own = {name: self.weights[prefix + name] for name in model.state_dict()}
+        model.to_empty(device="cpu").load_state_dict(own)
+        return model.eval()

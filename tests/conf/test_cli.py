@@ -1,0 +1,156 @@
+"""What a script makes of flags and mistakes, before it imports anything heavy."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from roformer import cli
+from roformer.cli import CONF
+from roformer.pipelines.registry import pipelines
+from tests.conftest import REPOSITORY
+
+HEAVY = ("torch", "transformers", "accelerate", "datasets", "pandas", "pyarrow", "wandb", "plotly")
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys):
+    """Return a function that calls a script: (exit code, standard output, standard error)."""
+
+    def call(name, *words):
+        path = REPOSITORY / "scripts" / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *words])
+        code = 0
+        try:
+            cli.main(name) if name in pipelines() else cli.main_of(name)
+        except SystemExit as left:
+            code = left.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+MISTAKES = [
+    ("--cfg job model=nope", "model=nope: pretrain has no such option; choose one of"),
+    ("-m seed=1 model/position=none,nope", "model/position=nope: pretrain has no such"),
+    ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
+    ("--info defaults modle/position=alibi", "it has model/position, "),
+    ("--cfg job task=mrpc", "task=mrpc: pretrain has no config group task; it has"),
+    ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
+    ("--frobnicate", "unrecognized arguments: --frobnicate"),
+    ("--cfg nope", "invalid choice: 'nope'"),
+    ("--cfg job -m", "--multirun and --cfg do not go together"),
+    ("-cd nowhere", "--config-dir=nowhere is no folder"),
+    ("--cfg job --package modle", "--package=modle: there is nothing"),
+    ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
+    (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
+    ("training", "training: what is set is written key=value or group=option"),
+    ("recipe=multi30k", "has no such option; choose one of mini, paper, paper_tuned, paper_w"),
+    ("model.size.layers=0", "model.size: Input should be a valid string, not {'layers': 0}"),
+    ("optimizer=sgd", "optimizer=sgd is no section: set its keys, optimizer."),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=lambda value: value[:40])
+def test_a_mistake_is_one_line_whatever_flag_stands_beside_it(answer, words, message):
+    code, output, error = answer("pretrain", *words.split())
+    assert (code, output) == (2, "") and error.count("\n") == 1 and message in error
+
+
+def test_several_mistakes_are_told_at_once(answer):
+    words = ["training.step=5", "traning.foo=1", "training.steps=-5", "seed=-1"]
+    _, _, error = answer("pretrain", *words)
+    assert "training.step: unknown key" in error and "and 1 more" in error
+
+
+ANSWERED = [["training.step=5"], ["--help"], ["--cfg", "job"], ["-sc", "install=bash"]]
+IMPORTS = """
+import contextlib, io, runpy, sys
+for path in {paths!r}:
+    for words in {words!r}:
+        sys.argv = [path, *words]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            with contextlib.suppress(SystemExit):
+                runpy.run_path(path, run_name="__main__")
+        heavy = {{*{heavy!r}}} & {{*sys.modules}}
+        assert "hydra" in sys.modules and not heavy, (path, words, heavy)
+"""
+
+
+def test_nothing_heavy_is_imported_to_answer():
+    names = [*pipelines(), "prepare", "plan"]
+    paths = [str(REPOSITORY / "scripts" / f"{name}.py") for name in names]
+    source = IMPORTS.format(paths=paths, words=ANSWERED, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_cfg_job_shows_all_keys_and_reads_back(answer):
+    _, shown, _ = answer("pretrain", "--cfg", "job", "model/size=tiny")
+    shown = yaml.safe_load(shown)
+    assert shown["model"]["layers"] == 2 and shown["model"]["init_std"] == 0.02
+    assert shown["training"]["first_epoch"] == 0 and shown["schedule"]["total_steps"] is None
+    _, part, _ = answer("pretrain", "--cfg", "job", "--package", "model.position")
+    assert part.startswith("# @package model.position\nkind: rotary\n")
+    whole = yaml.safe_load(answer("pretrain", "--cfg", "all")[1])
+    assert "hydra" in whole and whole["training"]["first_epoch"] == 0
+    assert [*yaml.safe_load(answer("pretrain", "--cfg", "hydra")[1])] == ["hydra"]
+
+
+def test_tab_completion_is_hydra_s_with_the_pipeline_s_recipes_alone(answer, monkeypatch):
+    assert "hydra_bash_completion" in answer("pretrain", "-sc", "install=bash")[1]
+    monkeypatch.setenv("COMP_LINE", "python scripts/scm.py recipe=")
+    asked = answer("scm", "-sc", "query=bash")[1].split()
+    assert asked == ["recipe=mini", "recipe=paper", "recipe=real", "recipe=smoke"]
+
+
+def test_own_options_are_found_in_a_folder_of_the_user_s(answer, tmp_path):
+    text = (CONF / "pipelines" / "pretrain" / "recipe" / "smoke.yaml").read_text()
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "own.yaml").write_text(text.replace("recipe: smoke", "recipe: own"))
+    _, shown, error = answer("pretrain", "-cd", str(tmp_path), "recipe=own", "--cfg", "job")
+    assert yaml.safe_load(shown)["recipe"] == "own", error
+
+
+def test_help_has_the_pipeline_s_own_options_and_every_key(answer):
+    _, shown, _ = answer("scm", "--help")
+    assert shown.startswith("Is A closer to B or to C?")
+    recipes = next(line for line in shown.splitlines() if line.startswith("  recipe  "))
+    assert recipes.split()[1:] == ["*mini,", "paper,", "real,", "smoke"]
+    assert "accelerate" not in shown and "multi30k" not in shown and "powered by" not in shown
+    assert "  training.batch_size  integer > 0 = " in shown and "Examples:" in shown
+    assert "\n      Pinned revision of a Hub id.\n" in shown  # the docstring below the field
+
+
+def test_plans_and_preparations_name_a_pipeline_that_has_them(answer):
+    code, _, error = answer("prepare", "pipeline=glue")
+    assert code == 2 and "pipeline=glue has no prepare: choose of pretrain, stages" in error
+    assert "of one config" in answer("plan", "-m", "devices=1,2")[2]
+
+
+def test_gpus_that_are_not_there_are_refused(capsys):
+    cli.require_gpus(2, 2)
+    with pytest.raises(SystemExit) as left:
+        cli.require_gpus(8, 0)
+    error = capsys.readouterr().err
+    assert left.value.code == 2 != cli.DIVERGED and error.count("\n") == 1
+    assert "8 GPUs are asked for and torch finds 0" in error
+
+
+def test_accelerate_without_gpus_is_refused(tmp_path):
+    launched = {"ACCELERATE_MIXED_PRECISION": "no", "LOCAL_WORLD_SIZE": "64", "LOCAL_RANK": "0"}
+    command = [sys.executable, str(REPOSITORY / "scripts" / "pretrain.py")]
+    settings = {"cwd": tmp_path, "env": os.environ | launched}
+    done = subprocess.run(command, capture_output=True, text=True, **settings)
+    assert done.returncode == 2 and "64 GPUs are asked for" in done.stderr
+
+
+def test_make_looks_for_gpus_before_it_launches():
+    def shown(number):
+        command = ["make", "-n", "pretrain", number]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
+
+    assert 0 <= shown("GPUS=64").find("require_gpus(64") < shown("GPUS=64").find("accelerate la")
+    assert "require_gpus" not in shown("PROCESSES=2") and "torchrun" in shown("PROCESSES=2")

@@ -1,0 +1,150 @@
+"""The YAML of every pipeline composes into its config class, and a run's id names what it should."""
+
+import pytest
+import yaml
+
+from roformer.cli import CONF
+from roformer.config.build import build, free_keys, from_yaml, plain, run_id, to_yaml
+from roformer.config.composing import Composer, compose
+from roformer.config.glue import FinetuneConfig
+from roformer.config.runs import RUNS
+from roformer.pipelines.glue import cells_of
+from roformer.pipelines.registry import pipelines
+from tests.conf.composed import FILLED, RECIPES, config
+
+SCALING = "model.position.scaling"
+YARN = f"{SCALING}.kind=yarn {SCALING}.factor=4 {SCALING}.trained_length=128"
+
+
+@pytest.mark.parametrize(("pipeline", "recipe"), RECIPES)
+def test_every_recipe_composes_and_reads_back(pipeline, recipe):
+    built = config(f"recipe={recipe} {FILLED.get((pipeline, recipe), '')}", pipeline)
+    assert built.recipe == recipe and from_yaml(type(built), to_yaml(built)) == built
+    assert (
+        f"\nrecipe: {recipe}\n"
+        in (CONF / "pipelines" / pipeline / "recipe" / f"{recipe}.yaml").read_text()
+    )
+
+
+@pytest.mark.parametrize("pipeline", pipelines())
+def test_a_pipeline_s_recipes_are_its_own_and_one_takes_minutes(pipeline):
+    own = {path.stem for path in (CONF / "pipelines" / pipeline / "recipe").glob("*.yaml")}
+    assert own == {*Composer(pipeline).options("recipe")} and {"smoke", "mini"} <= own
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain", "wmt", "clm"])
+def test_every_model_and_position_composes(pipeline):
+    composer = Composer(pipeline)
+    for group in ("model", "model/position", "model/size"):
+        for option in composer.options(group):
+            model = config(f"{group}={option} model/attention=softmax", pipeline).model
+            assert option in (model.name, model.position.kind, model.size)
+
+
+@pytest.mark.parametrize("pipeline", pipelines())
+def test_every_option_of_the_other_groups_composes(pipeline):
+    composer = Composer(pipeline)
+    others = {"data", "masking", "runtime", "tracker", "preset"} & composer.groups().keys()
+    for group in sorted(others):
+        for option in composer.options(group):
+            path = "data.path=x" if (group, option) == ("data", "files") else ""
+            assert config(f"{group}={option} {path}", pipeline)
+
+
+def test_a_task_is_a_short_yaml():
+    for task in Composer("glue").options("task"):
+        assert [*config(f"task={task}", "glue").task] == [task]
+        assert len((CONF / "task" / f"{task}.yaml").read_text().splitlines()) <= 8
+
+
+@pytest.mark.parametrize(("pipeline", "first"), [("pretrain", ""), ("scm", "preset=wobert_512")])
+def test_the_command_line_beats_recipe_and_preset(pipeline, first):
+    given = "model/size=tiny optimizer.learning_rate=3e-4 model/position=alibi"
+    built = config(f"{first} {given}", pipeline)
+    found = (built.model.layers, built.optimizer.learning_rate, built.model.position.kind)
+    assert found == (2, 3e-4, "alibi")
+
+
+def test_keys_with_a_default_need_no_plus():
+    assert config("data=files data.path=x data.max_bad_rows=7").data.max_bad_rows == 7
+
+
+def test_a_composed_config_is_not_changed_by_those_composed_after_it():
+    """Though a file is read once: Hydra merges into what it has read."""
+    first = compose("clm", ["recipe=small"])
+    compose("clm", ["recipe=base"])  # its file begins with that of small
+    assert compose("clm", ["recipe=small"]) == first
+
+
+def test_clm_reads_what_pre_training_reads():
+    """Key for key, so that both find the same prepared data."""
+    for data in ("builtin", "files data.path=x", "hub"):
+        given = f"data={data} recipe=mini"
+        assert plain(config(given, "clm"))["data"] == plain(config(given))["data"]
+
+
+# --- run ids -------------------------------------------------------------------------------------
+
+FREE = [
+    *("runtime=gpu", "runtime.micro_batch_size=8", "runtime.gradient_checkpointing=true"),
+    *("tracker=none", "tracker=tensorboard", "resume=true", "runtime.runs_dir=elsewhere"),
+]
+INTERVALS = [f"training.{name}_every=7" for name in ("log", "evaluate", "checkpoint")]
+SAME = {
+    "pretrain": [*FREE, *INTERVALS, "data.tokenizer.words=none", f"{SCALING}.kind=none"],
+    "wmt": INTERVALS[:2],
+    "clm": INTERVALS,
+    "scm": [],
+    "glue": ["jobs=3", "keep_weights=all"],
+}
+START, STAGE = "init_from=runs/x", "schedule.total_steps=900"
+CHANGES = {
+    "pretrain": [
+        *("training.steps=599", "masking.whole_word=true", "data.valid_fraction=0.1"),
+        *("model.norm=pre", "data.tokenizer.words=jieba", START, STAGE, "training.first_epoch=1"),
+        *(f"{START} keep_moments=true", f"{STAGE} schedule.first_update=300"),
+        *(f"{SCALING}.kind=ntk {SCALING}.factor=4", YARN, f"{YARN} {SCALING}.factor=8"),
+    ],
+    "wmt": ["search.beam=5", "training.checkpoint_every=7"],
+    "clm": ["training.longer=[2]"],
+    "scm": ["pair.pooling=cls", "training.loss=bce", "data.train_triplets=8"],
+    "glue": ["training.epochs=9", "init_from=scratch", "data.max_train_examples=7"],
+}
+
+
+@pytest.mark.parametrize("pipeline", CHANGES)
+def test_run_id_names_what_changes_the_result_and_nothing_else(pipeline):
+    def first(words=""):
+        built = config(words, pipeline)
+        return run_id(next(cells_of(built)) if pipeline == "glue" else built)
+
+    assert {first(word) for word in SAME[pipeline]} <= {first()}
+    others = {first(words) for words in CHANGES[pipeline]} - {first()}
+    assert len(others) == len(CHANGES[pipeline])
+    assert first("seed=3") == first().removesuffix("s0") + "s3"
+
+
+def test_a_run_id_begins_with_model_position_and_recipe():
+    assert run_id(config()).startswith("roformer-rotary-mini-")
+    assert "-performer-" in run_id(config(pipeline="charlm"))
+
+
+@pytest.mark.parametrize("cls", RUNS.values())
+def test_every_run_has_keys_that_change_no_id(cls):
+    assert free_keys(cls) >= {("runtime",), ("tracker",), ("resume",)}
+    assert not {("seed",), ("model",), ("data",), ("optimizer",)} & free_keys(cls)
+
+
+def test_cells_of_a_grid_are_the_product_and_have_ids_of_their_own():
+    cells = list(cells_of(config("optimizer.learning_rate=[1e-4,3e-4] seed=[0,1,2]", "glue")))
+    ids = {run_id(cell) for cell in cells}
+    assert len(ids) == len(cells) == 6 * 2 * 3
+    one = config("task=mrpc optimizer.learning_rate=3e-4 seed=2", "glue")
+    (alone,) = cells_of(one)
+    assert run_id(alone) in ids and run_id(alone).startswith("mrpc-")
+    assert from_yaml(FinetuneConfig, to_yaml(alone)) == alone
+
+
+def test_a_written_config_is_yaml_that_reads_back_equal():
+    built = config(f"{YARN} data=hub")
+    assert build(type(built), yaml.safe_load(to_yaml(built))) == built

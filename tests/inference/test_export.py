@@ -1,0 +1,456 @@
+"""An exported run opens in `transformers` without our code and says what it says here, or in ours."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from sacremoses import MosesDetokenizer
+from safetensors import SafetensorError
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+import roformer
+from roformer.config.attention import PerformerAttention
+from roformer.config.build import plain
+from roformer.config.position import Alibi, Learned, NoPosition, Rotary, Shaw, Sinusoidal, T5Bias
+from roformer.config.wmt import SearchConfig
+from roformer.data.bpe import split_words
+from roformer.data.tokenizers import ByteVocabulary
+from roformer.errors import InputError
+from roformer.evaluation.sampling import Sampling
+from roformer.inference import export as exporting
+from roformer.inference.export import export
+from roformer.training.averaging import save_average
+from scripts.export import main
+from tests.data.parallel_texts import ENGLISH, trained
+from tests.trained import CASED, CHINESE, relative, run_of, stored
+
+GREEDY = Sampling(temperature=0.0)
+SEARCH = SearchConfig(beam=3, alpha=0.8, max_length_extra=20)
+NASTY = [
+    "The cat sat on the mat.",
+    "CAFÉ café Cafe\u0301 ÀÉÎõü",
+    "the 中文 cat中sat 今天天气非常好。ＣＡＴ",
+    "cat 🐈 on 👩‍👩‍👧 mat!",
+    "the\x00 cat\ufffd\u200b sat\u00a0on\tthe\r\nmat\u2028.",
+    "",
+    "   ",
+    "a" * 101,
+    "the cat sat on the mat . " * 40,
+    "the [MASK] sat [SEP] [CLS] [PAD] [UNK] [mask]",
+    "don't ##e [ ] l'été ПРИВЕТ 12345 x@y",
+]
+LABELS = {"labels": ["zebra", "apple", "middle"]}
+PAIRS = {"labels": ["zebra", "apple"], "texts": ["a", "b"]}
+REGRESSION = {"labels": None, "texts": ["a", "b"]}
+MASKED = {
+    "rotary": ("roformer", {}),
+    "sinusoidal": ("bert", {"position": Sinusoidal()}),
+    "cased, another base": (
+        "jina_embeddings_v3",
+        {"position": Rotary(base=500.0), "tokenizer": CASED},
+    ),
+    "words": ("roformer", {"tokenizer": CHINESE}),
+    "words, learned": ("bert", {"position": Learned(max_positions=300), "tokenizer": CHINESE}),
+}
+CLASSIFIERS = {
+    "three classes": ("jina_embeddings_v3", {"described": LABELS}),
+    "pairs": ("bert", {"position": Learned(max_positions=24), "described": PAIRS}),
+    "regression": ("bert", {"position": NoPosition(), "described": REGRESSION}),
+}
+CAUSAL = {
+    "causal": ("gpt_neox", {}),
+    "causal, cased": (
+        "gpt2",
+        {"position": Learned(max_positions=64), "tokenizer": CASED},
+    ),
+    "bytes": ("gpt_neox", {"tokenizer": ByteVocabulary()}),
+}
+TRANSLATION = {"post": "marian", "pre": "pegasus"}
+
+
+def averaged(run):
+    save_average(sorted(run.glob("checkpoints/step_*")), run / "checkpoints" / "averaged")
+    return run
+
+
+def taught_to_end(made, steps=150):
+    """Teach an encoder-decoder to write about as many of a few letters as it reads, and to end."""
+    model, bpe = made.build(), made.tokenizer
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    letters = torch.tensor(bpe.encode_batch(list("abcdef"), bpe.source_language)).flatten()
+    end = torch.full((16, 1), bpe.end_id)
+    for _ in range(steps):
+        source = letters[torch.randint(len(letters), (16, int(torch.randint(2, 10, ()))))]
+        wanted = torch.cat([source, end], 1)
+        logits = model(wanted, torch.cat([end, source], 1))
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    made.weights.update({name: t.detach() for name, t in model.state_dict().items()})
+    return made
+
+
+def translation(**options):
+    return stored("translation", **{"position": Sinusoidal(), **options})
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return name → (run, exported folder), made when it is asked for."""
+    made = {}
+
+    def model(name):
+        if name in made:
+            return made[name]
+        folder = tmp_path_factory.mktemp("runs") / "pipeline" / "run"
+        kinds = {"mlm": MASKED, "classifier": CLASSIFIERS, "causal": CAUSAL}
+        if name in TRANSLATION:
+            described = {"search": plain(SEARCH)}
+            bpe = trained("bytes", merges=40)
+            untaught = translation(norm=name, tokenizer=bpe, described=described)
+            run, kind = run_of(folder, taught_to_end(untaught), steps=(4, 8)), TRANSLATION[name]
+            run = averaged(run)
+        else:
+            own = next(kind for kind, names in kinds.items() if name in names)
+            kind, options = kinds[own][name]
+            run = run_of(folder, stored(own, **options))
+        written = export(run)
+        assert written.kind == kind
+        assert written.checkpoint == ("averaged" if name in TRANSLATION else "step_00000008")
+        made[name] = run, written.folder
+        return made[name]
+
+    return model
+
+
+def texts_for(name):
+    """Return the nasty texts, in pairs where the task wants pairs."""
+    pairs = name != "three classes"
+    return list(zip(NASTY, NASTY[3:] + NASTY[:3], strict=True)) if pairs else NASTY
+
+
+def random_ids(size, *shape):
+    return torch.randint(5, size, shape, generator=torch.Generator().manual_seed(0))
+
+
+# --- logits, ids and texts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_language_models_have_our_logits_and_ids(models, name):
+    """A [MASK] in a text is the mask there, which fill-mask needs; all else is as here."""
+    run, folder = models(name)
+    config = json.loads((folder / "config.json").read_text())
+    assert "auto_map" not in config and config["max_position_embeddings"] >= 290
+    ours, model = roformer.load_model(run), AutoModelForMaskedLM.from_pretrained(folder).eval()
+    ids = random_ids(config["vocab_size"], 3, 290)
+    mask = torch.arange(290) < torch.tensor([290, 31, 4])[:, None]
+    with torch.no_grad():
+        expected = ours.model(ids, attention_mask=mask, token_type_ids=ids % 2)[mask]
+        found = model(ids, attention_mask=mask.long(), token_type_ids=ids % 2).logits[mask]
+    assert relative(found, expected) <= 1e-5
+
+    words, theirs = ours.tokenizer, AutoTokenizer.from_pretrained(folder)
+    for text in NASTY:
+        wanted = [words.cls_id, *words.encode(text), words.sep_id]
+        assert theirs(text, split_special_tokens=True)["input_ids"] == wanted, text
+        if "[" not in text:
+            assert theirs(text)["input_ids"] == wanted, text
+    assert words.mask_id in theirs("the [MASK] sat")["input_ids"]
+    assert theirs.mask_token_id == words.mask_id and theirs.pad_token_id == words.pad_id
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_have_our_ids_and_logits(models, name):
+    """Pairs, truncation, accents and spelt-out special tokens, through their tokenizer alone."""
+    run, folder = models(name)
+    ours, tokenizer = roformer.load_model(run), AutoTokenizer.from_pretrained(folder)
+    theirs, texts = (
+        AutoModelForSequenceClassification.from_pretrained(folder).eval(),
+        texts_for(name),
+    )
+    inputs = ours.inputs(texts)
+    columns = [texts] if ours.texts == 1 else map(list, zip(*texts, strict=True))
+    batch = tokenizer(*columns, truncation=True, padding=True, return_tensors="pt")
+    for key, expected in inputs[range(len(texts))].items():
+        assert torch.equal(batch[key].to(expected.dtype), expected)
+    with torch.no_grad():
+        assert relative(theirs(**batch).logits, ours.outputs(inputs)) <= 1e-5
+    kind = "single_label_classification" if ours.labels else "regression"
+    assert theirs.config.problem_type == kind
+    for number, label in enumerate(ours.labels or []):
+        assert theirs.config.id2label[number] == label
+        assert theirs.config.label2id[label] == number
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_models_have_our_logits_ids_and_greedy_texts(models, name):
+    """Through their cache, which counts positions by itself, and their decoder."""
+    run, folder = models(name)
+    generator = roformer.load_generator(run)
+    ours, codec = generator.model, generator.codec
+    theirs, loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values()), loading
+    ids = random_ids(ours.tokens.num_embeddings, 3, 40)
+    with torch.no_grad():
+        assert relative(theirs(input_ids=ids).logits, ours(ids)) <= 1e-5
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for text in NASTY:
+        if text or name != "bytes":  # of nothing our bytes make a line end, to begin with
+            assert tokenizer(text)["input_ids"] == codec.encode(text), text
+    inputs = tokenizer("the cat sat", return_tensors="pt")
+    assert list(inputs) == ["input_ids", "attention_mask"]
+    ids = theirs.generate(**inputs, max_new_tokens=20, do_sample=False)[0]
+    text = tokenizer.decode(ids, skip_special_tokens=True).removeprefix(" ")
+    assert text == "the cat sat" + "".join(generator.generate("the cat sat", GREEDY, max_tokens=20))
+
+
+@pytest.mark.parametrize("norm", TRANSLATION)
+def test_translation_models_have_our_ids_and_texts(models, norm):
+    """Beam and length penalty of the run's search, on translations that end by themselves."""
+    run, folder = models(norm)
+    translator, tokenizer = roformer.load_translator(run), AutoTokenizer.from_pretrained(folder)
+    theirs, bpe = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), translator.tokenizer
+    lines = [*NASTY, "</s> a <pad> <unk>", *ENGLISH]  # cut sources and spelt-out special tokens too
+    for line, ids in zip(lines, bpe.encode_batch(lines, bpe.source_language), strict=True):
+        cut = [*ids[: translator.max_length], bpe.end_id]
+        assert tokenizer(line, truncation=True)["input_ids"] == cut, line
+        text = bpe.decode_batch([[*cut, bpe.pad_id]], bpe.target_language)[0]
+        assert tokenizer.decode([*cut, bpe.pad_id], skip_special_tokens=True) == text
+
+    lines = ["abc", "fadec", "aa", "bcdefabc", "f", "deadbeef", "cafe", "bad", "dad ace", "facade"]
+    ended = []
+    for line, (best,) in zip(lines, translator.translate(lines), strict=True):
+        batch = tokenizer(line, truncation=True, return_tensors="pt")
+        limit = batch["input_ids"].shape[1] + SEARCH.max_length_extra
+        found = theirs.generate(**batch, max_new_tokens=limit)[0].tolist()
+        if len(found) < limit:
+            ended.append(best.text)
+            assert tokenizer.decode(found, skip_special_tokens=True) == best.text, line
+    assert len(ended) >= 5 and len(set(ended)) >= 4
+
+
+ELSEWHERE = """
+import json, sys
+sys.modules["roformer"] = None  # any import of it fails
+from transformers import pipeline
+options = {"fill-mask": {"top_k": 3}, "text-classification": {"truncation": True}}
+options["text-generation"] = {"max_new_tokens": 9, "do_sample": False}
+answers = {}
+for task, folder, texts in json.load(sys.stdin):
+    pipe = pipeline(task, model=folder)
+    texts = [{"text": t[0], "text_pair": t[1]} if isinstance(t, list) else t for t in texts]
+    answers[folder] = [pipe(text, **options[task]) for text in texts]
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.slow
+def test_pipelines_need_no_code_of_ours(models):
+    """Top predictions, labels, scores and continuations are ours, whatever the order of labels."""
+    mask = "the cat sat on the Café [MASK]"
+    asked = {name: ("fill-mask", [mask]) for name in ("rotary", "cased, another base")}
+    asked |= {name: ("text-generation", ["the cat"]) for name in CAUSAL}
+    asked |= {name: ("text-classification", texts_for(name)) for name in CLASSIFIERS}
+    given = [(task, str(models(name)[1]), texts) for name, (task, texts) in asked.items()]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", ELSEWHERE],
+        input=json.dumps(given),
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0 and "newly initialized" not in done.stderr, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    for name, (task, texts) in asked.items():
+        run, folder = models(name)
+        found = answers[str(folder)]
+        if task == "text-generation":
+            continuation = roformer.load_generator(run).generate("the cat", GREEDY, max_tokens=9)
+            assert found[0][0]["generated_text"] == "the cat" + "".join(continuation)
+        elif task == "fill-mask":
+            ours = roformer.load_model(run)
+            tokens = [ours.tokenizer.vocabulary[each["token"]] for each in found[0]]
+            scores = [pytest.approx(each["score"], rel=1e-4) for each in found[0]]
+            assert ours.fill_mask(mask, top=3) == [list(zip(tokens, scores, strict=True))]
+        else:
+            predictions = roformer.load_model(run).predict(texts)
+            for text, wanted, one in zip(texts, predictions, found, strict=True):
+                (one,) = one if isinstance(one, list) else [one]
+                if text[1:] != ("",):  # their pipeline, not their tokenizer, takes it for no text
+                    assert one["score"] == pytest.approx(wanted.score, rel=1e-4, abs=1e-5)
+                    assert one["label"] == (wanted.label or "score")
+
+
+# --- the card ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rotary", "pairs", "causal", "bytes", "post"])
+def test_the_card_is_the_record(models, name):
+    """Its metrics, in the front matter and in the text, are those that summary.json has."""
+    run, folder = models(name)
+    metrics = json.loads((run / "summary.json").read_text())["metrics"]
+    if name in TRANSLATION:  # the mean of the last checkpoints: what the test set says of it
+        metrics = {"test/sacrebleu": metrics["test/sacrebleu"]}
+    card = ModelCard.load(folder / "README.md")
+    results = {each.metric_type: each.metric_value for each in card.data.eval_results}
+    assert results == {key: value for key, value in metrics.items() if value is not None}
+    for key, value in metrics.items():
+        shown = "undefined" if value is None else json.dumps(value)
+        assert f"| {key} | {shown} |" in card.text
+    assert card.data.library_name == "transformers"
+    for fact in ("fingerprint-of-the-data", "0123abc, changed", "python scripts/pretrain.py"):
+        assert fact in card.text
+    if name in CAUSAL:
+        assert card.data.pipeline_tag == "text-generation"
+        assert 'pipeline("text-generation"' in card.text
+
+
+def test_a_checkpoint_that_was_not_measured_says_so(tmp_path):
+    run = run_of(tmp_path / "run")
+    (run / "summary.json").unlink()
+    (run / "metrics.jsonl").write_text('{"step": 4, "valid/mlm_loss": 9.0}\n')
+    card = (export(run, tmp_path / "out").folder / "README.md").read_text()
+    assert "Nothing was measured of `step_00000008`" in card and "9.0" not in card
+
+
+def test_moses_tokens_take_two_steps_and_a_length_penalty_that_generate_lacks_is_told(tmp_path):
+    """The tokenizer is exact on Moses tokens, and the card says how to make them."""
+    bpe, search = trained("moses"), plain(SearchConfig(length_penalty="gnmt"))
+    run = run_of(tmp_path / "run", translation(tokenizer=bpe, described={"search": search}))
+    written = export(run, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(written.folder)
+    lines = [*ENGLISH, "Don't   touch </s> well-known   <unk> &amp; it, café!", ""]
+    for words, ids in zip(
+        split_words(lines, "moses", "en"), bpe.encode_batch(lines, "en"), strict=True
+    ):
+        assert tokenizer(words)["input_ids"] == [*ids, bpe.end_id]
+        text = tokenizer.decode([*ids, bpe.end_id], skip_special_tokens=True)
+        detokenized = MosesDetokenizer("en").detokenize(text.split(), unescape=False)
+        assert detokenized == bpe.decode_batch([ids], "en")[0]
+    card = (written.folder / "README.md").read_text()
+    assert "aggressive_dash_splits=True, escape=False" in card
+    assert any("Moses tokens" in note for note in written.notes)
+    assert any("no length penalty ((5 + L) / 6)^0.6" in note for note in written.notes)
+
+
+# --- what transformers has not -------------------------------------------------------------------
+
+PERFORMER = {"attention": PerformerAttention(features=8), "attention_dropout": 0.0}
+HOMELESS = {
+    "shaw": ("mlm", {"position": Shaw()}, "shaw positions"),
+    "t5": ("mlm", {"position": T5Bias()}, "t5 positions"),
+    "partial": ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
+    "pre-norm": ("mlm", {"norm": "pre"}, "norms stand before"),
+    "alibi": ("causal", {"position": Alibi()}, "alibi positions"),
+    "post-norm": ("causal", {"norm": "post"}, "norms stand after"),
+    "performer": ("causal", {"tokenizer": ByteVocabulary(), **PERFORMER}, "performer attention"),
+    "words": ("causal", {"tokenizer": CHINESE}, "cuts Chinese into words"),
+    "rotary": ("translation", {"position": Rotary()}, "rotary positions"),
+    "base": ("translation", {"position": Sinusoidal(base=500.0)}, "base=500"),
+    "eps": ("translation", {"position": Sinusoidal(), "layer_norm_eps": 1e-6}, "layer_norm_eps"),
+}
+
+
+@pytest.mark.parametrize("name", HOMELESS)
+def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
+    """It says why, holds no more than it needs, and opens as the run does."""
+    kind, options, why = HOMELESS[name]
+    if kind == "translation":
+        options = {"tokenizer": trained("bytes", merges=40), **options}
+    run = run_of(tmp_path / "pipeline" / "run", stored(kind, **options), steps=(4, 8))
+    if kind == "translation":
+        averaged(run)
+    written = export(run, tmp_path / "out")
+    assert written.kind is None and why in written.notes[0]
+    assert not list(written.folder.glob("**/optimizer.safetensors"))
+
+    def says(folder):
+        if kind == "mlm":
+            with torch.no_grad():
+                return roformer.load_model(folder).model(torch.arange(5, 25)[None]).tolist()
+        if kind == "causal":
+            generator = roformer.load_generator(folder)
+            return list(generator.generate("the cat", GREEDY, max_tokens=9))
+        return roformer.load_translator(folder).translate(ENGLISH[:2])
+
+    assert says(written.folder) == says(run)
+    card = (written.folder / "README.md").read_text()
+    opener = {"mlm": "load_model", "causal": "load_generator", "translation": "load_translator"}
+    assert why in card and f'roformer.{opener[kind]}("FOLDER")' in card
+    assert written.checkpoint == ("averaged" if kind == "translation" else "step_00000008")
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_bad_input_is_told_in_one_line(tmp_path):
+    run = run_of(tmp_path / "pretrain" / "run")
+    for name in ("empty", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("kept")
+    cases = [
+        ((tmp_path / "nothing",), "no such run"),
+        ((tmp_path / "empty",), "not a run's folder, it has no checkpoints"),
+        ((run / "checkpoints" / "last",), "is not a run's folder"),
+        ((run, None, "averaged"), "no checkpoint averaged: choose one of best, last, step_0000"),
+        ((run, tmp_path / "full"), f"{tmp_path / 'full'} is there already and not empty"),
+        ((run_of(tmp_path / "scm", stored("scorer")),), "scores pairs of documents"),
+        ((run,), "no complete checkpoint"),
+    ]
+    for arguments, message in cases:
+        if message == "no complete checkpoint":
+            (run / "checkpoints" / "step_00000008" / "model.safetensors").write_bytes(b"cut")
+        with pytest.raises(InputError) as error:
+            export(*arguments)
+        assert "\n" not in str(error.value) and message in str(error.value)
+    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("model_card", OSError(28, "No space left on device")),
+        ("save_tokenizer", SafetensorError("I/O error: No space left (os error 28)")),
+    ],
+)
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, step, error):
+    run = run_of(tmp_path / "pretrain" / "run")
+
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr(exporting, step, full)
+    with pytest.raises(OSError, match="No space left") as told:
+        export(run)
+    assert told.value.errno == 28
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch, capsys):
+    """An empty folder is filled; a full one is refused."""
+    run = run_of(tmp_path / "run", stored(position=Alibi()))
+    (tmp_path / "out").mkdir()
+    arguments = ["export.py", str(run), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--checkpoint", "step_00000008"])
+    main()
+    printed = capsys.readouterr().out
+    assert f"{tmp_path / 'out'}: step_00000008 as a folder of roformer\n" in printed
+    assert "transformers has no such model: bert and roformer have no alibi positions" in printed
+    assert "`step_00000008`" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")

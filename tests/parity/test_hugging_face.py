@@ -1,0 +1,500 @@
+"""What `transformers` saved, now or years ago, loads as ours or is refused in one line."""
+
+import json
+import re
+import warnings
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+    RoFormerForMaskedLM,
+    RoFormerForSequenceClassification,
+    RoFormerModel,
+    RoFormerTokenizer,
+)
+
+import roformer
+from roformer.data.tokenizers import WordPiece
+from roformer.errors import InputError
+from roformer.inference.start import find_start, load_start
+from roformer.models.classifier import Classifier
+from roformer.models.encoder import Encoder, MaskedLM
+from roformer.nn.rotary import rotary_table
+from tests.data.glue_tasks import COMMIT, TOKENIZER
+from tests.trained import config_of
+
+HIDDEN, HEADS, LONGEST = 64, 4, 96
+TOLERANCE = 1e-5
+POOLER = {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+HOMES = {
+    BertModel: (Encoder, POOLER),
+    BertForMaskedLM: (MaskedLM, set()),
+    BertForPreTraining: (
+        MaskedLM,
+        POOLER | {"cls.seq_relationship.weight", "cls.seq_relationship.bias"},
+    ),
+    BertForSequenceClassification: (Classifier, set()),
+    BertForQuestionAnswering: (Encoder, {"qa_outputs.weight", "qa_outputs.bias"}),
+    RoFormerModel: (Encoder, set()),
+    RoFormerForMaskedLM: (MaskedLM, set()),
+    RoFormerForSequenceClassification: (Classifier, set()),
+}
+"""Their class → ours, and what is not used of it."""
+
+
+def saved(model_class, folder, **changes):
+    """Save a random model with no weight at its initial 0 or 1, and return it."""
+    torch.manual_seed(0)
+    config = {
+        "vocab_size": TOKENIZER.size,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 2 * HIDDEN,
+        "max_position_embeddings": LONGEST,
+        "attn_implementation": "eager",
+    }
+    model = model_class(model_class.config_class(**{**config, **changes})).eval()
+    for name, parameter in model.named_parameters():
+        if "embed_positions" not in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    TOKENIZER.save(folder)
+    return model
+
+
+def rewrite(folder, change):
+    """Replace the stored weights by what `change` makes of them."""
+    state = change(load_file(folder / "model.safetensors"))
+    save_file({n: t.clone().contiguous() for n, t in state.items()}, folder / "model.safetensors")
+
+
+def configure(folder, name="config.json", **changes):
+    """Change keys of a JSON file; None removes one."""
+    content = json.loads((folder / name).read_text()) | changes
+    content = {key: value for key, value in content.items() if value is not None}
+    (folder / name).write_text(json.dumps(content))
+
+
+def load(source, **more):
+    """Load a model of which everything is used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return roformer.load_model(source, **more)
+
+
+def refusal(source, **more):
+    with pytest.raises(InputError) as refused:
+        roformer.load_model(source, **more)
+    assert "\n" not in str(refused.value) and str(refused.value).startswith(str(source))
+    return str(refused.value)
+
+
+def start(source):
+    return find_start(str(source), None, config_of(), None, "runs", list)
+
+
+# --- what is equal -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model_class", HOMES, ids=lambda c: c.__name__)
+def test_every_class_computes_the_same_and_can_be_started_from(model_class, tmp_path):
+    """What is not used of it is named once, in one line; a pooler is used by a fine-tuning of BERT."""
+    theirs = saved(model_class, tmp_path)
+    home, unused = HOMES[model_class]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trained = roformer.load_model(tmp_path)
+    assert type(trained.model) is home and not trained.model.training
+    assert set(trained.unused) == unused
+    told = [str(w.message) for w in told if str(w.message).startswith("not used")]
+    assert len(told) == bool(unused) and all(name in told[0] for name in unused)
+
+    ids, types = torch.randint(5, TOKENIZER.size, (3, 70)), torch.randint(2, (3, 70))
+    mask = torch.arange(70) < torch.tensor([70, 41, 3])[:, None]
+    inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask.long()}
+    with torch.no_grad():
+        outputs = theirs.base_model(**inputs) if home is Encoder else theirs(**inputs)
+        logits = trained.model(ids, token_type_ids=types, attention_mask=mask)
+    names = ("last_hidden_state", "prediction_logits", "logits")
+    expected = next(outputs[name] for name in names if name in outputs)
+    if logits.ndim == 3:
+        logits, expected = logits[mask], expected[mask]
+    assert (logits - expected).abs().max() <= TOLERANCE
+
+    found = start(tmp_path)
+    model = Classifier(found.model, found.vocab_size, 2, dropout=0.0)
+    left_out = load_start(found, model).partition("not used: ")[2]
+    assert all(name in left_out for name in unused - POOLER)
+    expected = trained.model if home is Encoder else trained.model.encoder
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(model.state_dict()[f"encoder.{name}"], tensor), name
+    # A pooler of gelu is not the pooler of a fine-tuning; BERT's is.
+    has_pooler = model_class in (BertModel, BertForPreTraining, BertForSequenceClassification)
+    assert ("pooler.weight" in found.weights) == has_pooler
+    if model_class is RoFormerForSequenceClassification:
+        assert "classifier.dense.weight" in left_out
+
+
+def test_a_classifier_predicts_labels_of_texts_and_of_pairs(tmp_path):
+    names = {0: "bad", 1: "fair", 2: "good"}
+    theirs = saved(RoFormerForSequenceClassification, tmp_path, id2label=names)
+    trained = load(tmp_path)
+    assert trained.labels == list(names.values()) and trained.max_length == LONGEST
+    ids = torch.tensor([[TOKENIZER.cls_id, *TOKENIZER.encode("a b c"), TOKENIZER.sep_id]])
+    with torch.no_grad():
+        expected = theirs(ids).logits.softmax(-1)[0]
+    single = trained.predict("a b c")
+    assert single.label == names[int(expected.argmax())]
+    assert single.score == pytest.approx(float(expected.max()), abs=1e-5)
+    assert trained.predict(("a b", "c")).score != single.score
+    saved(BertForSequenceClassification, tmp_path / "score", id2label={0: "score"})
+    assert load(tmp_path / "score").labels is None
+
+
+def test_masks_are_filled_with_what_the_model_finds_most_probable(tmp_path):
+    """Entries by probability for each [MASK] in order; never a row that only pads the embeddings."""
+    theirs = saved(BertForMaskedLM, tmp_path, vocab_size=TOKENIZER.size + 5)
+    name = "cls.predictions.bias"
+    spare = torch.arange(TOKENIZER.size, TOKENIZER.size + 5)
+    rewrite(tmp_path, lambda state: state | {name: state[name].index_fill(0, spare, 50.0)})
+    trained = load(tmp_path)
+    first, second = trained.fill_mask("ab [MASK] c[MASK].", top=3)
+    words = [TOKENIZER.encode(text) for text in ("ab", "c", ".")]
+    mask = [TOKENIZER.mask_id]
+    ids = [TOKENIZER.cls_id, *words[0], *mask, *words[1], *mask, *words[2], TOKENIZER.sep_id]
+    with torch.no_grad():
+        logits = theirs(torch.tensor([ids])).logits[0, :, : TOKENIZER.size]
+    for fillings, place in ((first, 3), (second, 5)):
+        best = logits[place].softmax(-1).topk(3)
+        assert [f.token for f in fillings] == [TOKENIZER.vocabulary[i] for i in best.indices]
+        assert [f.probability for f in fillings] == pytest.approx(best.values.tolist(), abs=1e-5)
+    for text, top, message in [
+        ("no mask", 5, "no \\[MASK\\]"),
+        ("[MASK]", 0, "top=0"),
+        ("a " * LONGEST + "[MASK]", 5, f"has {LONGEST + 3} tokens, and the model reads {LONGEST}"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            trained.fill_mask(text, top)
+
+
+# --- older files ---------------------------------------------------------------------------------
+
+
+def old_names(state):
+    """Return the weights under the names of the first versions, which had no prefix either."""
+    short = {name.removeprefix("bert.").removeprefix("roformer."): t for name, t in state.items()}
+    greek = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    pattern = re.compile("|".join(greek))
+    return {pattern.sub(lambda m: greek[m[0]], name): tensor for name, tensor in short.items()}
+
+
+def prefix_of(state):
+    return "bert." if any(name.startswith("bert.") for name in state) else "roformer."
+
+
+def with_buffers(state):
+    """Add what an older model saved besides: ids and the table of sines and cosines."""
+    prefix, ids = prefix_of(state), torch.arange(LONGEST)[None]
+    made = rotary_table(torch.arange(LONGEST), HIDDEN // HEADS)
+    added = {"embeddings.position_ids": ids, "embeddings.token_type_ids": 0 * ids}
+    if prefix != "bert.":
+        added["encoder.embed_positions.weight"] = torch.cat((made.sin, made.cos), dim=1)
+    return state | {f"{prefix}{name}": tensor for name, tensor in added.items()}
+
+
+def with_copies(state):
+    embeddings = f"{prefix_of(state)}embeddings.word_embeddings.weight"
+    return state | {
+        "cls.predictions.decoder.weight": state[embeddings],
+        "cls.predictions.decoder.bias": state["cls.predictions.bias"],
+    }
+
+
+def copies_alone(state):
+    """Keep of tied weights the other copy than today's."""
+    originals = (f"{prefix_of(state)}embeddings.word_embeddings.weight", "cls.predictions.bias")
+    return {name: t for name, t in with_copies(state).items() if name not in originals}
+
+
+def as_pickle(folder):
+    """Store the weights as a pickle alone."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def in_shards(folder):
+    """Cut the weights into three files and an index."""
+    state, places = load_file(folder / "model.safetensors"), {}
+    (folder / "model.safetensors").unlink()
+    for shard in range(3):
+        file = f"model-{shard + 1:05d}-of-00003.safetensors"
+        part = {key: state[key] for key in sorted(state)[shard::3]}
+        save_file(part, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(part, file)
+    index = {"metadata": {"total_size": 0}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+OLDER = {
+    "old names": lambda f: rewrite(f, old_names),
+    "table and ids": lambda f: rewrite(f, with_buffers),
+    "copies": lambda f: rewrite(f, with_copies),
+    "copies alone": lambda f: rewrite(f, copies_alone),
+    "everything": lambda f: rewrite(f, lambda s: old_names(with_buffers(with_copies(s)))),
+    "half precision": lambda f: rewrite(f, lambda s: {n: t.bfloat16() for n, t in s.items()}),
+    "shards": in_shards,
+}
+
+
+@pytest.mark.parametrize("model_class", [BertForMaskedLM, RoFormerForMaskedLM])
+@pytest.mark.parametrize("change", OLDER)
+def test_older_and_other_files_give_the_same_weights(model_class, change, tmp_path):
+    saved(model_class, tmp_path)
+    expected = load(tmp_path).model.state_dict()
+    if change == "half precision":
+        expected = {name: tensor.bfloat16().float() for name, tensor in expected.items()}
+    OLDER[change](tmp_path)
+    loaded = load(tmp_path).model.state_dict()
+    assert loaded.keys() == expected.keys()
+    for name, tensor in loaded.items():
+        assert tensor.dtype == torch.float32 and torch.equal(tensor, expected[name])
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def dropped(*ends):
+    return lambda state: {n: t for n, t in state.items() if not n.endswith(ends)}
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def lost_shard(folder):
+    in_shards(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+
+
+LAYER = "roformer.encoder.layer"
+WEIGHTS = {
+    "missing in the encoder": (
+        dropped("0.attention.self.key.bias", "1.output.dense.weight"),
+        f"missing are {LAYER}.0.attention.self.key.bias, {LAYER}.1.output.dense.weight;",
+    ),
+    "without biases and norms": (
+        lambda s: {n: t for n, t in s.items() if not n.endswith(".bias") and "Norm" not in n},
+        "missing are roformer.embeddings.LayerNorm.bias",
+    ),
+    "a layer more": (
+        lambda s: s | {n.replace("layer.1.", "layer.2."): t for n, t in s.items()},
+        "not known are roformer.encoder.layer.2.attention.output.LayerNorm.bias",
+    ),
+    "missing in the head": (
+        dropped("transform.dense.bias"),
+        ": lacks weights of its head: cls.predictions.transform.dense.bias$",
+    ),
+    "another shape": (
+        lambda s: s | {f"{LAYER}.0.output.dense.weight": torch.ones(3, 3)},
+        r"layer.0.output.dense.weight is \(3, 3\), but \(64, 128\)",
+    ),
+    "another table": (
+        lambda s: s | {"roformer.encoder.embed_positions.weight": torch.randn(LONGEST, 16)},
+        "embed_positions.weight is not RoFormer's table",
+    ),
+    "not tied": (
+        lambda s: s | {"cls.predictions.decoder.weight": torch.ones(TOKENIZER.size, HIDDEN)},
+        "decoder.weight is not tied to roformer.embeddings.word_embeddings.weight",
+    ),
+}
+SETTINGS = {
+    "model_type": ("gpt2", "of type gpt2 cannot be read: choose one of type bert or roformer"),
+    "norm_type": ("rms_norm", r"norm_type=rms_norm \(this is RoFormerV2\) cannot be read"),
+    "quantization_config": ({"quant_method": "bitsandbytes"}, "quantization_config=.*cannot be"),
+    "hidden_act": ("relu", "hidden_act=relu cannot be read"),
+    "embedding_size": (32, "embedding_size=32 cannot be read: this encoder has 64"),
+    "rotary_value": (True, "rotary_value=True cannot be"),
+    "is_decoder": (True, "is_decoder=True cannot be read"),
+    "num_attention_heads": (5, "not divisible by heads=5"),
+    "hidden_size": ("wide", "config.json is not sound"),
+}
+FOLDERS = {
+    "no config": (lambda f: (f / "config.json").unlink(), "has weights but no config.json"),
+    "config cut": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+    "weights cut": (lambda f: cut(f / "model.safetensors"), "is damaged or incomplete"),
+    "shard lost": (lost_shard, "damaged or incomplete .*model-00002-of-00003.safetensors"),
+    "pickle": (as_pickle, r"no model.safetensors, .*\(there is pytorch_model.bin\)"),
+    "other vocabulary": (
+        lambda f: (f / "vocab.txt").write_text(
+            (f / "vocab.txt").read_text() + "".join(f"more{i}\n" for i in range(9))
+        ),
+        "tokenizer has 68 entries, its embeddings 59: they are not of one model",
+    ),
+}
+
+
+REFUSED = {name: (lambda f, c=c: rewrite(f, c), told) for name, (c, told) in WEIGHTS.items()}
+for key, (value, told) in SETTINGS.items():
+    REFUSED[key] = (lambda f, changed={key: value}: configure(f, **changed), told)
+REFUSED |= FOLDERS
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_is_told_in_one_line(name, tmp_path):
+    """And of a start alike, but for its head, which it does not need."""
+    change, message = REFUSED[name]
+    saved(RoFormerForMaskedLM, folder := tmp_path / "model")
+    change(folder)
+    assert re.search(message, refusal(folder))
+    if name in ("missing in the head", "not tied"):
+        assert start(folder).weights
+    else:
+        with pytest.raises(InputError, match=r"^init_from="):
+            start(folder)
+
+
+def test_paths_that_are_no_model_are_told(tmp_path):
+    assert "has neither checkpoints/ nor config.json" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert "names no model_type" in refusal(tmp_path)
+    saved(BertForSequenceClassification, tmp_path, problem_type="multi_label_classification")
+    assert "labels do not exclude each other" in refusal(tmp_path)
+    assert "is a file: give the folder" in refusal(tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="not of a folder: leave it out"):
+        roformer.load_model(tmp_path, revision="main")
+
+
+# --- tokenizers ----------------------------------------------------------------------------------
+
+
+def settings(folder, **stated):
+    (folder / "tokenizer_config.json").write_text(json.dumps(stated))
+    (folder / "tokenizer.json").unlink(missing_ok=True)
+
+
+def chinese_words(folder):
+    """Leave the class unsaid, with a vocabulary that holds a word of two characters."""
+    settings(folder)
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    lines[-1] = "\u5929\u6c14"
+    (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+BERT = {"tokenizer_class": "BertTokenizer"}
+OTHER_TOKENIZERS = {
+    "words, cut into characters": (
+        lambda f: (chinese_words(f), configure(f, **BERT)),
+        "BertTokenizer, which cuts Chinese into characters, but its vocabulary has words",
+    ),
+    "another class": (
+        lambda f: settings(f, tokenizer_class="BertJapaneseTokenizer"),
+        "its tokenizer is BertJapaneseTokenizer",
+    ),
+    "accents": (lambda f: settings(f, **BERT, strip_accents=False), "with strip_accents=False"),
+    "characters": (
+        lambda f: settings(f, **BERT, tokenize_chinese_chars=False),
+        "tokenize_chinese_chars=false",
+    ),
+    "added": (
+        lambda f: (f / "added_tokens.json").write_text(json.dumps({"[NEW]": 59})),
+        r"added tokens \(\[NEW\]\)",
+    ),
+    "none": (
+        lambda f: [(f / name).unlink() for name in ("vocab.txt", "tokenizer.json")],
+        "comes without a tokenizer",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), OTHER_TOKENIZERS.values(), ids=OTHER_TOKENIZERS)
+def test_texts_are_never_cut_by_another_tokenizer(change, message, tmp_path):
+    """The model loads and computes; what needs texts names the tokenizer that is not here."""
+    theirs = saved(RoFormerForMaskedLM, tmp_path)
+    change(tmp_path)
+    trained = load(tmp_path)
+    ids = torch.randint(5, TOKENIZER.size, (1, 9))
+    with torch.no_grad():
+        assert (trained.model(ids) - theirs(ids).logits).abs().max() <= TOLERANCE
+    with pytest.raises(InputError, match=message):
+        trained.fill_mask("[MASK]")
+    with pytest.raises(InputError, match=f"cannot be fine-tuned on texts: .*{message}"):
+        start(tmp_path)
+
+
+WORDS = {
+    "in its settings": lambda f: settings(f, tokenizer_class="RoFormerTokenizer"),
+    "in config.json": lambda f: configure(f, tokenizer_class="RoFormerTokenizerFast"),
+    "unsaid": lambda f: None,
+    "as transformers saves it": lambda f: RoFormerTokenizer(
+        vocab={entry: i for i, entry in enumerate(WordPiece.load(f).vocabulary)}
+    ).save_pretrained(f),
+}
+
+
+@pytest.mark.parametrize("named", WORDS)
+def test_models_of_words_read_texts(named, tmp_path):
+    """WoBERT and RoFormer: a word of the vocabulary is one token, wherever the class is named."""
+    saved(BertForMaskedLM, tmp_path)
+    assert load(tmp_path).tokenizer.fingerprint == TOKENIZER.fingerprint
+    chinese_words(tmp_path)
+    WORDS[named](tmp_path)
+    trained = load(tmp_path)
+    assert trained.tokenizer.words == start(tmp_path).tokenizer.words == "jieba"
+    word, letter = TOKENIZER.size - 1, TOKENIZER.encode("a")[0]
+    assert trained.tokenizer.encode("\u5929\u6c14a") == [word, letter]
+    assert trained.fill_mask("\u5929\u6c14[MASK]")
+
+
+# --- the Hub -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["junnyu/roformer_chinese_char_small", "bert-base-uncased"])
+def test_a_hub_id_is_read_at_its_revision_and_pickles_never(name, tmp_path, monkeypatch):
+    asked, snapshot = [], tmp_path / COMMIT
+
+    def download(repository, *, revision=None, allow_patterns=None):
+        asked.append((repository, revision))
+        assert not any(".bin" in pattern for pattern in allow_patterns)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    saved(BertForMaskedLM, snapshot)
+    assert isinstance(load(name, revision="v1").model, MaskedLM) and asked == [(name, "v1")]
+    assert (start(name).name, start(name).revision) == (name, COMMIT)
+    as_pickle(snapshot)
+    assert "no model.safetensors" in refusal(name) and "refs/pr/1" in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("RepositoryNotFoundError", "the Hub has no such model"),
+        ("RevisionNotFoundError", "not this revision"),
+        ("LocalEntryNotFoundError", "cannot be reached, and the cache does not have it"),
+        ("ConnectionError", "ConnectionError, no route"),
+    ],
+)
+def test_a_hub_that_fails_is_told_in_one_line(error, message, monkeypatch):
+    def download(repository, **_):
+        raise type(error, (Exception,), {})("no route\nto the Hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    found = refusal("owner/name", revision="v1")
+    assert "at revision v1" in found and message in found and "HF_HUB_OFFLINE=1" in found
+    with pytest.raises(InputError, match="init_from=owner/name cannot be read"):
+        start("owner/name")
+
+
+def test_an_offline_machine_without_the_model_says_so(monkeypatch, tmp_path):
+    """Through the library itself, with nothing in its cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert "cannot be read as a Hugging Face model: no such folder here" in refusal("owner/name")

@@ -1,0 +1,165 @@
+"""Every architecture computes what its equivalent in `transformers` does: logits, gradients, training."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from roformer.config.position import Learned, NoPosition, Rotary, Sinusoidal
+from roformer.config.schema import OptimizerConfig
+from roformer.data.tokenizers import ByteVocabulary
+from roformer.interop.equivalents import equivalent
+from roformer.interop.mapping import from_transformers, to_transformers
+from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.training.optim import build_optimizer
+from tests.data.parallel_texts import trained as trained_bpe
+from tests.trained import relative, stored
+
+TOLERANCE = 1e-5
+BYTES = {"kind": "causal", "tokenizer": ByteVocabulary()}
+LABELS = ["zebra", "apple", "middle"]
+PARTIAL = Rotary(layout="half", fraction=0.5)
+MODELS = {
+    "roformer": ("roformer", {"position": Rotary()}),
+    "roformer, half-split": ("roformer", {"position": Rotary(layout="half")}),
+    "jina": ("jina_embeddings_v3", {"position": Rotary(base=500.0)}),
+    "bert": ("bert", {"position": Learned(max_positions=300)}),
+    "bert, sinusoidal": ("bert", {"position": Sinusoidal()}),
+    "bert, none": ("bert", {"position": NoPosition()}),
+    "jina classifier": (
+        "jina_embeddings_v3",
+        {"kind": "classifier", "described": {"labels": LABELS}},
+    ),
+    "bert classifier": ("bert", {"kind": "classifier", "position": Learned(max_positions=300)}),
+    "bert regression": (
+        "bert",
+        {"kind": "classifier", "position": Sinusoidal(), "described": {"labels": None}},
+    ),
+    "gpt_neox": ("gpt_neox", {"position": Rotary(), "heads": 4, **BYTES}),
+    "gpt_neox, partial": ("gpt_neox", {"position": PARTIAL, **BYTES}),
+    "gpt_neox, base": ("gpt_neox", {"position": Rotary(base=500.0), "kind": "causal"}),
+    "gpt2": ("gpt2", {"position": Learned(max_positions=300), **BYTES}),
+    "gpt2, sinusoidal": ("gpt2", {"position": Sinusoidal(scale=0.7), **BYTES}),
+    "marian": ("marian", {"norm": "post", "decoder_layers": 3}),
+    "pegasus": ("pegasus", {"norm": "pre", "activation": "relu"}),
+}
+"""Name → `model_type` of the equivalent, and ours."""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Return our model and theirs, of a name."""
+    bpe = trained_bpe("bytes", merges=40)
+
+    def made(name):
+        kind, options = MODELS[name]
+        if kind in ("marian", "pegasus"):
+            options = {"kind": "translation", "position": Sinusoidal(), "tokenizer": bpe, **options}
+        ours = stored(**{"hidden_dropout": 0.0, "attention_dropout": 0.0, **options})
+        theirs = equivalent(ours, 300).model
+        theirs.set_attn_implementation("eager")
+        assert theirs.config.model_type == kind
+        return ours.kind, ours.build(), theirs
+
+    return made
+
+
+def batch(kind, length, padding="right"):
+    """Return our inputs and theirs, and which logits count; no token is one that ends or pads."""
+    ids = torch.randint(5, 60, (3, length))
+    mask = torch.ones(3, length, dtype=torch.bool)
+    shorter, padded = slice(1, None), length // 3
+    mask[shorter, :padded] = padding != "left"
+    mask[shorter, length - padded :] &= padding != "right"
+    if kind == "causal":
+        return (ids,), {}, {"input_ids": ids}, torch.ones_like(mask)
+    theirs = {"input_ids": ids, "attention_mask": mask.long()}
+    if kind == "translation":
+        target = torch.randint(5, 60, (3, 11))
+        every = torch.ones_like(target, dtype=torch.bool)
+        return (
+            (ids, target),
+            {"attention_mask": mask},
+            theirs | {"decoder_input_ids": target},
+            every,
+        )
+    types = torch.randint(2, (3, length))
+    keep = torch.tensor([True] * 3) if kind == "classifier" else mask
+    given = {"attention_mask": mask, "token_type_ids": types}
+    return (ids,), given, theirs | {"token_type_ids": types}, keep
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_theirs(pair, name):
+    """At one token, below and beyond the length where our kernel changes, with padding on either side.
+
+    Catches query and key out of order, the wrong rotary layout, rotated values, a lost bias, another
+    eps or GELU, norms in another place, an unscaled embedding, an acausal decoder.
+    """
+    kind, ours, theirs = pair(name)
+    for length, padding in ((1, "none"), (7, "left"), (128, "right"), (300, "right")):
+        given, named, inputs, keep = batch(kind, length, padding)
+        if padding == "left" and kind == "classifier":  # [CLS] is the first token
+            continue
+        with torch.no_grad():
+            wanted, found = theirs(**inputs).logits[keep], ours(*given, **named)[keep]
+        assert wanted.std() > 0.1
+        # Angles at position 300 are exact to fewer digits.
+        assert relative(found, wanted) <= TOLERANCE * max(1, length / 100), length
+
+
+@pytest.mark.parametrize("name", ["roformer", "bert"])
+def test_gradients_of_every_weight_are_theirs(pair, name):
+    kind, ours, theirs = pair(name)
+    (ids,), named, inputs, keep = batch(kind, 40)
+    weights = torch.randn(3, 40, ours.bias.shape[0])
+    for logits in (theirs(**inputs).logits, ours(ids, **named)):
+        (logits * weights)[keep].sum().backward()
+    gradients = {n: p.grad for n, p in theirs.named_parameters() if p.grad is not None}
+    compared = from_transformers(gradients, name)
+    assert len(compared) > 20
+    for parameter, gradient in compared.items():
+        assert relative(ours.get_parameter(parameter).grad, gradient) <= TOLERANCE, parameter
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox, partial", "marian", "pegasus"])
+def test_five_steps_have_their_losses(pair, name):
+    """Catches a gradient that is lost on the way; of translation smoothing and normaliser too."""
+    kind, ours, theirs = pair(name)
+    given, named, inputs, _ = batch(kind, 9)
+    labels, smoothing = given[-1].roll(-1, 1).flatten(), 0.1 if kind == "translation" else 0.0
+    theirs.train()
+    config = OptimizerConfig(learning_rate=1e-3, weight_decay=0.0, clip_norm=None)
+    optimizers = [build_optimizer(config, each) for each in (ours, theirs)]
+    losses = []
+    for _ in range(5):
+        found = ours(*given, **named).flatten(0, 1)
+        wanted = theirs(**inputs).logits.flatten(0, 1)
+        pairs = (
+            smoothed_cross_entropy(found, labels, smoothing) / len(labels),
+            functional.cross_entropy(wanted, labels, label_smoothing=smoothing),
+        )
+        for loss, optimizer in zip(pairs, optimizers, strict=True):
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert pairs[0].item() == pytest.approx(pairs[1].item(), rel=1e-4)
+        losses.append(pairs[1].item())
+    assert losses[-1] < 0.97 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["roformer", "bert"])
+def test_weights_there_and_back_are_bit_equal(pair, name):
+    _, ours, theirs = pair(name)
+    there = to_transformers(ours.state_dict(), name)
+    assert there.keys() <= theirs.state_dict().keys()
+    back = from_transformers(there, name)
+    assert back.keys() == ours.state_dict().keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in ours.state_dict().items())
+
+
+def test_a_head_on_chosen_positions_equals_the_whole_head():
+    ours = stored().build()
+    ids, predict = torch.randint(50, (2, 9)), torch.tensor([[0, 3, 8], [1, 1, 2]])
+    everywhere = ours(ids)
+    chosen = everywhere.gather(1, predict[..., None].expand(-1, -1, everywhere.shape[-1]))
+    torch.testing.assert_close(ours(ids, predict=predict), chosen)
