@@ -85,7 +85,7 @@ def test_the_real_corpus_opens(real_data):
     ("row", "problem"),
     [
         ("{'text': 'x'}", "not JSON"),
-        ('["x"]', "a JSON list, no object"),
+        ('["x"]', "a JSON list, not an object"),
         ('{"body": "x"}', r"no 'text' among its keys ['body'] (data.text_field)"),
         ('{"text": null}', "'text' is null, not text"),
         ('{"text": " "}', "'text' is empty"),

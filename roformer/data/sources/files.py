@@ -77,10 +77,7 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
     if path.is_file():
         root, found = path.parent, [path]
     elif path.is_dir():
-        root = path
-        found = [
-            file for file in path.rglob("*") if "/." not in f"/{file.relative_to(path).as_posix()}"
-        ]
+        root, found = path, [file for file in path.rglob("*") if not _hidden(file, path)]
     elif glob.has_magic(given):
         root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
         found = [Path(file) for file in glob.glob(str(path), recursive=True)]
@@ -90,6 +87,10 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
     if not files:
         raise InputError(f"data.path={given} gives no file of {', '.join(suffixes)}: convert it")
     return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:
@@ -139,13 +140,10 @@ def _json_lines(file: Path) -> Numbered:
     for number, line in _lines(file):
         try:
             row = json.loads(line)
+            kind = type(row).__name__
+            yield number, row if isinstance(row, dict) else f"a JSON {kind}, not an object"
         except (ValueError, RecursionError) as error:
             yield number, f"not JSON, {error}"
-        else:
-            yield (
-                number,
-                row if isinstance(row, dict) else f"a JSON {type(row).__name__}, no object",
-            )
 
 
 def _tab_separated(file: Path, columns: Columns) -> Numbered:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -61,9 +63,8 @@ class ByteFiles(Files[bytes]):
         path = Path(config.path)
         # Of a folder, files without a suffix are as likely a licence as a text.
         bare = path.expanduser().is_file() and not path.suffix
-        root, found = find_files(
-            config.path, ("",) if bare else (".txt", ".gz", ".zip", *JSON_LINES)
-        )
+        suffixes = ("",) if bare else (".txt", ".gz", ".zip", *JSON_LINES)
+        root, found = find_files(config.path, suffixes)
         super().__init__(root, config.max_bad_rows)
         self.config = config
         self.found = [file for file in found if not file.name.endswith(ARCHIVES)]
@@ -100,20 +101,21 @@ def _read(stream: IO[bytes]) -> Iterator[bytes]:
 
 def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
     """Yield the bytes of a .zip's `member`; None: of the only one."""
-    try:
-        with readable(file), zipfile.ZipFile(file) as archive:
-            names = [info.filename for info in archive.infolist() if not info.is_dir()]
-            chosen = [name for name in names if member in (None, name)]
-            if len(chosen) != 1:
-                listed = ", ".join(names[:10]) or "nothing"
-                raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
-            with archive.open(chosen[0]) as stream:
-                yield from _read(stream)
-    # RuntimeError: encrypted, or packed in a way that Python cannot undo.
-    except (zipfile.BadZipFile, RuntimeError) as error:
-        raise InputError(
-            f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
-        ) from error
+    with readable(file):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+                chosen = [name for name in names if member in (None, name)]
+                if len(chosen) != 1:
+                    listed = ", ".join(names[:10]) or "nothing"
+                    raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
+                with archive.open(chosen[0]) as stream:
+                    yield from _read(stream)
+        # RuntimeError: encrypted, or packed in a way that Python cannot undo.
+        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+            raise InputError(
+                f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
+            ) from error
 
 
 class Download(Source[bytes]):
@@ -133,9 +135,12 @@ class Download(Source[bytes]):
         from torch.hub import download_url_to_file
 
         url, digest = self.config.url, self.config.sha256
+        if self.progress:
+            print(f"downloading {url}", flush=True)
+        bar = self.progress and sys.stderr.isatty()
         try:
             # The schema allows http and https alone.
-            download_url_to_file(url, str(file), hash_prefix=digest, progress=self.progress)
+            download_url_to_file(url, str(file), hash_prefix=digest, progress=bar)
         except Exception as error:  # urllib, http.client and ssl share no base class
             raise InputError(
                 f"{url} cannot be had: {type(error).__name__}, {first_line(error)}; fetch it where "

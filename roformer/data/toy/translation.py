@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from roformer.data.toy import translation_words as words
 from roformer.data.toy.draw import Draw
-from roformer.data.toy.translation_words import Determiner, Noun, Verb, table, with_s
+from roformer.data.toy.translation_words import Determiner, Noun, Verb, entries, with_s
 from roformer.errors import InputError
 
 TRANSLATION_GRAMMAR = 2
@@ -30,33 +30,10 @@ TRANSLATION_GRAMMAR = 2
 SPLITS = {"train": range(6), "valid": range(6, 7), "test": range(7, 8)}
 """Which of the eight values of the hash belong to a split."""
 
-FORMS = [
-    (tenses, verbs, english, german)
-    for share, tenses, verbs, english, german in table("""
-12; any; ; {0:says}.; {0:second}.
-3; any; ; {0:asks}?; {0:first}?
-1; any; ; Why {0:asks}?; Warum {0:first}?
-1; any; ; When {0:asks}?; Wann {0:first}?
-2; any; ; {0:says} and {1:says}.; {0:second} und {1:second}.
-2; any; ; {0:says}, but {1:says}.; {0:second}, aber {1:second}.
-3; any; saying; {0:says} that {1:says}.; {0:second}, dass {1:last}.
-2; any; asking; {0:says} whether {1:says}.; {0:second}, ob {1:last}.
-1; any; asking; {0:says} why {1:says}.; {0:second}, warum {1:last}.
-2; any; ; {0:says} because {1:says}.; {0:second}, weil {1:last}.
-2; any; ; Because {1:says}, {0:says}.; Weil {1:last}, {0:first}.
-2; any; ; {0:says} although {1:says}.; {0:second}, obwohl {1:last}.
-1; any; ; Although {1:says}, {0:says}.; Obwohl {1:last}, {0:first}.
-1; present; ; {0:says} when {1:says}.; {0:second}, wenn {1:last}.
-1; present; ; When {1:says}, {0:says}.; Wenn {1:last}, {0:first}.
-1; present; ; {0:says} if {1:says}.; {0:second}, falls {1:last}.
-1; past; ; {0:says} when {1:says}.; {0:second}, als {1:last}.
-1; past; ; When {1:says}, {0:says}.; Als {1:last}, {0:first}.
-1; past; ; While {1:says}, {0:says}.; Während {1:last}, {0:first}.
-1; past; ; {0:says} before {1:says}.; {0:second}, bevor {1:last}.
-""")
-    for _ in range(int(share))
-]
+FORMS = [tuple(form) for share, *form in words.FORMS for _ in range(int(share))]
 """Tenses, verbs of the first clause, and sentences of clauses; see `Clause.__format__`."""
+PRESENT = ("present", "present", "perfect", "future", "can", "should")
+PAST = ("past", "past", "pluperfect")
 KINDS = (*(words.DEEDS,) * 3, *(words.GIVING,) * 2, words.USING, words.DOING)
 """Verbs by what they take, some more often than others."""
 
@@ -91,10 +68,10 @@ class Phrase(NamedTuple):
         return _join(*parts, noun)
 
 
-NONE = Determiner("", "", "", ("   ",) * 3, words.STRONG, True)
+NONE = Determiner("", "", "", words.ENDINGS["none"], words.ENDINGS["strong"], True)
 PRONOUNS = [
     Phrase(NONE, (), Noun(word, word, german, german, "m"), word in ("we", "they"))
-    for word, german in table("he; er | she; sie | we; wir | they; sie")
+    for word, german in entries("he; er | she; sie | we; wir | they; sie")
 ]
 """Subjects alone."""
 
@@ -240,7 +217,7 @@ def _clause(
 def _group(draw: Draw) -> list[tuple[str, str]]:
     """Draw (English, German) pairs of the same English words."""
     tenses, saying, english, german = draw.one(FORMS)
-    group = draw.one((words.PRESENT, words.PAST))
+    group = draw.one((PRESENT, PAST))
     beings, clauses = draw.some(words.BEINGS, 4), []
     for i in range(german.count("{")):
         verbs = {"saying": words.SAYING, "asking": words.ASKING}.get(saying) if i == 0 else None
