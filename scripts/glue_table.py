@@ -1,11 +1,9 @@
 """Print GLUE tables of finished runs: `python scripts/glue_table.py runs/glue/*`."""
 
-import sys
 from pathlib import Path
 
-from roformer.report.pages import run_tables
-from roformer.report.runs import RecordError, read_runs
-from roformer.report.tables import markdown_of
+from roformer.report.pages import tables_text
+from roformer.report.runs import read_runs
 from roformer.script import Arguments, script
 
 
@@ -13,12 +11,7 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
-    runs = read_runs(parser.parse_args().runs)
-    for folder in runs.runs.folder[runs.runs.status == "running"]:
-        print(f"left out: {folder} has no summary.json", file=sys.stderr)
-    if not (tables := run_tables(runs)):
-        raise RecordError("none of these runs is finished: give folders like runs/glue/*")
-    print(markdown_of(tables))
+    print(tables_text(read_runs(parser.parse_args().runs)))
 
 
 if __name__ == "__main__":

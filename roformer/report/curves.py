@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roformer.errors import one_line
 from roformer.pipelines.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
-from roformer.report.scores import paired_table, pipeline_of
+from roformer.report.scores import Scored, paired_table, pipeline_of
 from roformer.report.statistics import Interval, bootstrap_interval, bootstrap_limit
 from roformer.report.tables import (
     Table,
@@ -170,7 +170,9 @@ def _tables(
             shared = "Not the model alone differs, so text, order and masks may as well. "
         quarters = at[at.step.isin(_quarters(common))]
         title = f"{metric}: paired differences from {base}{about}"
-        tables.append(paired_table(quarters, base, "step", title, 3, note=shared))
+        tables.append(
+            paired_table(quarters, base, "step", title, Scored("", digits=3), note=shared)
+        )
     if any(word in metric for word in FALLING) and each_run:
         tables.append(_all_steps_to(curves, f"Steps to {metric} of the others' ends{about}"))
     elif any(word in metric for word in FALLING):

@@ -351,15 +351,9 @@ def _scores(
     reference: str = "",
     intervals: Mapping[str, Any] | None = None,
 ) -> str:
-    """Draw scores; return the caption.
+    """Draw scores, with group and level, and return the caption, which begins with the text.
 
-    Args:
-        output: the figure.
-        frame: of `scores`, with group and level; see `draw_scores`.
-        text: the beginning of the caption.
-        ylabel: of the axis.
-        reference: of the legend.
-        intervals: name → ends of the error bar; none: a standard deviation to each side of the mean.
+    Error bars are of `intervals`, by name, where there are some; else of the standard deviation.
     """
     if frame.empty:
         raise RecordError("none of these runs has scores: give folders of finished ones")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -124,6 +125,19 @@ def study_tables(study: Study) -> list[Table]:
     tables = run_tables(read_runs([study.folder]), study.baseline)
     again = f"python scripts/sweep.py experiments/{study.folder.name}"
     return [table._replace(command=table.command or again) for table in tables]
+
+
+def tables_text(runs: Runs) -> str:
+    """Return `run_tables` as Markdown; name the runs that did not end on stderr.
+
+    Raises:
+        RecordError: see `run_tables`; or there is no table.
+    """
+    for folder in runs.runs.folder[runs.runs.status == "running"]:
+        print(f"left out: {folder} has no summary.json", file=sys.stderr)
+    if not (tables := run_tables(runs)):
+        raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+    return markdown_of(tables)
 
 
 def _claims(experiments: Path) -> list[Table]:

@@ -39,8 +39,6 @@ NOT_RUN = "not run"
 LEGEND = "claim: yes if ahead by more than the spread; (…) not claimed by the paper; * copied, another split"
 WIDTHS = (18, 13, 14, 14, 10, 28)
 """Widths of the columns on a terminal."""
-Numbers = Sequence[dict[str, Any] | None]
-"""Numbers of the paper's, of the model and of the baseline."""
 
 
 class Side(BaseModel):
@@ -206,7 +204,7 @@ def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
         _measure(one, side, runs[runs.study == YOURS], like.config)
         for side, like in zip(one.sides, record, strict=True)
     ]
-    numbers = [_number(about, one, side) for side in one.sides]
+    numbers, paper = _paper(about, one)
     names = [one.names[0], "others" if one.label != one.metric else one.names[1]]
     settings = about["settings"]
     return Row(
@@ -216,7 +214,7 @@ def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
         claim=about["claim"],
         models=" / ".join(names),
         metric=one.label,
-        paper=_paper_text(about, one, numbers),
+        paper=paper,
         record=_pair(record, one.digits),
         here=_pair(here, one.digits),
         spread=" / ".join(f"±{value:.{one.digits}f}" for value in one.spread),
@@ -285,23 +283,24 @@ def _scale(run: Mapping[str, Any], tokens: Mapping[str, int | None]) -> str:
     return ", ".join(filter(None, (amount, size, data)))
 
 
-def _number(about: Mapping[str, Any], one: Comparison, side: Side) -> dict[str, Any] | None:
-    """Return the paper's number of a side; None where it has none."""
-    wanted = (side.paper, one.metric)
-    for value in about["numbers"]:
-        found = (f"{value['model']} ({value['position']})", value["metric"])
-        if found == wanted and one.split in ("", value["split"]):
-            return dict(value)
-    return None
+def _paper(about: Mapping[str, Any], one: Comparison) -> tuple[list[float], str]:
+    """Return the paper's numbers of the two, none where it has not both, and their text."""
+    found = [
+        next((number for number in about["numbers"] if _is_of(number, side, one)), None)
+        for side in one.sides
+    ]
+    numbers = [number for number in found if number]
+    if len(numbers) < 2:
+        return [], "curves" if "curves" in about else "–"
+    texts = [f"{number['value']:.{about['metrics'][one.metric]}f}" for number in numbers]
+    other = "*" if len({number["split"] for number in numbers}) > 1 else ""
+    return [number["value"] for number in numbers], f"{' / '.join(texts)}{other}"
 
 
-def _paper_text(about: Mapping[str, Any], one: Comparison, numbers: Numbers) -> str:
-    first, second = numbers
-    if first is None or second is None:
-        return "curves" if "curves" in about else "–"
-    digits = about["metrics"][one.metric]
-    other = "*" if first["split"] != second["split"] else ""
-    return f"{first['value']:.{digits}f} / {second['value']:.{digits}f}{other}"
+def _is_of(number: Mapping[str, Any], side: Side, one: Comparison) -> bool:
+    name = f"{number['model']} ({number['position']})"
+    here = one.split in ("", number["split"])
+    return here and (name, number["metric"]) == (side.paper, one.metric)
 
 
 def _pair(sides: Sequence[Measured], digits: int) -> str:
@@ -309,7 +308,7 @@ def _pair(sides: Sequence[Measured], digits: int) -> str:
     return "–" if all(side.state == NOT_RUN for side in sides) else " / ".join(texts)
 
 
-def _holds(one: Comparison, here: Sequence[Measured], numbers: Numbers) -> str:
+def _holds(one: Comparison, here: Sequence[Measured], numbers: Sequence[float]) -> str:
     """Return whether the model is better here, as the paper claims: yes, no or unclear.
 
     Unclear is a lead within the larger spread. In brackets where the paper's own numbers have the
@@ -323,10 +322,7 @@ def _holds(one: Comparison, here: Sequence[Measured], numbers: Numbers) -> str:
     if math.isnan(lead):
         return "–"
     answer = "unclear" if abs(lead) <= max(one.spread) else "yes" if lead > 0 else "no"
-    first, second = numbers
-    if first and second and one.lead(first["value"], second["value"]) <= 0:
-        return f"({answer})"
-    return answer
+    return f"({answer})" if numbers and one.lead(*numbers) <= 0 else answer
 
 
 def _verdict(one: Comparison, record: Sequence[Measured], here: Sequence[Measured]) -> str:

@@ -189,7 +189,8 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
-        matched = [one for one in _read(place, study, _state(place)) if _is(one[0], pattern)]
+        every = _read(place, study, _state(place))
+        matched = [one for one in every if fnmatchcase(one[0]["run"], pattern)]
         if pattern != "*" and not matched:
             raise RecordError(f"no run is {place / 'runs' / pattern}")
         for row, metrics in matched:
@@ -223,10 +224,6 @@ def flattened(content: Any, key: str = "") -> dict[str, Any]:
     return {name: value for part in below for name, value in part.items()}
 
 
-def _is(run: Mapping[str, Any], pattern: str) -> bool:
-    return fnmatchcase(run["run"], pattern)
-
-
 def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, str]]:
     """Yield (folder, study, pattern of ids) of each study and each run."""
     for place in places:
@@ -238,7 +235,8 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
             yield place, YOURS, "*"
         else:
             studies = [file.parent for file in sorted(place.glob(f"*/{RUNS}"))]
-            own = [one for one in sorted(place.glob("*/*")) if _is_run(one) and _counts(one)]
+            own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]
+            own = [one for one in own if ".before-" not in one.name]
             yield from ((study, one_line(study.name), "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
             if strict and not studies and not own:  # said to be a run: one that has not begun
@@ -247,12 +245,6 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
 
 def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in FILES)
-
-
-def _counts(folder: Path) -> bool:
-    """Tell whether a folder below a root is neither hidden nor set aside."""
-    hidden = any(name.startswith(".") for name in (folder.name, folder.parent.name))
-    return not hidden and ".before-" not in folder.name
 
 
 def _state(place: Path) -> tuple[tuple[str, int, int, int], ...]:

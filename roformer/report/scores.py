@@ -187,16 +187,13 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     means = (
         frame[frame.headline]
         .groupby(["group", "name", "task", "rate"])
-        .value.agg(_mean)
+        .value.agg(fmean)
         .fillna(-math.inf)
     )
     best = set(means.groupby(["group", "name", "task"]).idxmax())
     keys = zip(frame.group, frame.name, frame.task, frame.rate, strict=True)
-    frame = frame.assign(chosen=[key in best for key in keys])
-    frame = frame.assign(place=frame.task.map(place_of)).sort_values(
-        ["place", "rate"], kind="stable"
-    )
-    return frame.drop(columns="place")
+    frame = frame.assign(chosen=[key in best for key in keys], place=frame.task.map(place_of))
+    return frame.sort_values(["place", "rate"], kind="stable").drop(columns="place")
 
 
 def place_of(task: str) -> tuple[int, str]:
@@ -206,14 +203,14 @@ def place_of(task: str) -> tuple[int, str]:
 
 def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     """Return sentences on the runs that have no scores, and on those that count though degenerate."""
-    scoreless = runs[~runs.folder.isin(set(frame.folder))]
-    odd = runs[runs.folder.isin(set(frame.folder)) & (runs.status != "done")]
-    notes = [f"Left out, without scores: {run} is {status}." for run, status in _told(scoreless)]
-    return notes + [f"Counted, though {status}: {run}." for run, status in _told(odd)]
-
-
-def _told(runs: pd.DataFrame) -> zip[tuple[str, str]]:
-    return zip(runs.run, runs.status, strict=True)
+    without = runs[~runs.folder.isin(set(frame.folder))]
+    notes = [
+        f"Left out, without scores: {run} is {status}."
+        for run, status in zip(without.run, without.status, strict=True)
+    ]
+    if flat := [*frame[frame.status == "degenerate"].run.unique()]:
+        notes.append(f"Counted, though degenerate: {', '.join(flat)}.")
+    return notes
 
 
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
@@ -225,7 +222,8 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
             raise RecordError(f"{run['folder']} has no summary.json: it did not end, or is no run")
         prefixes = tuple(f"{key}." for key in about.no_setting)
         config = {k: v for k, v in run["config"].items() if not f"{k}.".startswith(prefixes)}
-        run |= {"config": config, "label": about.label.format_map(run["summary"] | run)}
+        facts = {"max_length": "?"} | run["summary"] | run
+        run |= {"config": config, "label": about.label.format_map(facts)}
         if prefixes:
             run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
         same = [run["summary"].get(key) for key in about.same]
@@ -253,10 +251,6 @@ def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
             part_of_it = metric.partition("_")[0] == run["headline"].partition("_")[0]
             found.append(told | {"shown": part_of_it or metric in about.metrics})
     return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values)  # a NaN stays one
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -304,8 +298,7 @@ def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFr
         )
     if frame.name.nunique() > 1:
         title = f"{about.title}: paired differences from {base}"
-        how = (about.digits, about.adjusted, about.family)
-        tables.append(paired_table(headline, base, "metric", title, *how, over=over))
+        tables.append(paired_table(headline, base, "metric", title, about, over=over))
     if about.no_setting:
         tables.append(_rates(frame, rows, about.digits))
     if pipeline == "wmt":
@@ -337,10 +330,8 @@ def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
             rows[(rows.name == name) & (rows.task == task) & (rows.rate == rate)].status == "failed"
         )
         values = [*part.value]
-        found = [
-            _text(value, digits) for value in (median(values), max(values), _mean([*part.best]))
-        ]
-        if math.isnan(_mean(values)):
+        found = [_text(value, digits) for value in (median(values), max(values), fmean(part.best))]
+        if math.isnan(fmean(values)):
             found[:2] = ["NaN", "NaN"]
         lines.append(
             [
@@ -367,9 +358,7 @@ def paired_table(
     base: str,
     by: str,
     title: str,
-    digits: int,
-    adjusted: str = "t_p",
-    family: str = "configurations",
+    about: Scored,
     *,
     over: Mapping[str, Callable[[str, str], str]] | None = None,
     note: str = "",
@@ -381,9 +370,7 @@ def paired_table(
         base: name of the baseline.
         by: the column whose values are compared one by one, such as metric or step.
         title: of the table.
-        digits: of the numbers.
-        adjusted: the p-value that Holm's adjusts, a field of `Paired`.
-        family: what is tested together: `configurations` at a value of `by`, or the reverse.
+        about: the digits, the p-value that Holm's adjusts, and what is tested together.
         over: further columns: header → text of a configuration and a value of `by`.
         note: a sentence before the others.
     """
@@ -404,25 +391,25 @@ def paired_table(
             if missing := sorted(ours.keys() ^ theirs.keys()):
                 alone.setdefault((name, ", ".join(map(str, missing))), []).append(str(key))
     adjusted_p: dict[tuple[Any, str], float | None] = {}
-    part = 0 if family == "configurations" else 1
+    part = 0 if about.family == "configurations" else 1
     for group in dict.fromkeys(place[part] for place in found):
         places = [place for place in found if place[part] == group]
-        ps = holm([getattr(found[place], adjusted) for place in places])
+        ps = holm([getattr(found[place], about.adjusted) for place in places])
         adjusted_p |= dict(zip(places, ps, strict=True))
     over = over or {}
     numbers = ["difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n", *over]
     lines = [["configuration", by, *numbers]]
     for (key, name), one in found.items():
-        difference = difference_text(one, digits) if one.n else "–"
+        difference = difference_text(one, about.digits) if one.n else "–"
         tests = map(p_text, (one.t_p, adjusted_p[key, name], one.permutation_p))
-        cells = [difference, interval_text(one.interval, digits), *tests, str(one.n)]
+        cells = [difference, interval_text(one.interval, about.digits), *tests, str(one.n)]
         shown = f"{key:,}" if by == "step" else str(key)
         lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
     called = {"t_p": "t test", "permutation_p": "sign-flip test"}
     together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
-        f"two-sided; Holm's is of the {called[adjusted]}, for all {together}. The t interval and test "
+        f"two-sided; Holm's is of the {called[about.adjusted]}, for all {together}. The t interval and test "
         "assume normal differences, which few seeds cannot show.",
         sign_flip_limit(max((one.n for one in found.values()), default=0)),
     ]
