@@ -43,6 +43,9 @@ DRAWN = 2
 """Raised when the drawing itself changes, so that files of unchanged data are drawn again."""
 DIGEST = "Data-SHA256"
 """Key of the PNG text that holds the fingerprint of what is drawn."""
+POINT = ("panel", "name", "seed", "x", "y")
+SCORE = ("group", "name", "value", "level", "low", "high")
+"""Columns of a frame that are drawn, and so are in the fingerprint."""
 STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "axes.titlesize": 10.0,
@@ -143,7 +146,7 @@ def draw_curves(
             samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
         legend_below(figure, samples)
 
-    draw(output, [frame.to_dict("list"), panels, style, reference, markers], size, paint)
+    draw(output, [frame[[*POINT]].to_dict("list"), panels, style, reference, markers], size, paint)
 
 
 def _finish(axes: Any, panel: Panel) -> None:
@@ -222,7 +225,7 @@ def draw_scores(
         legend_below(figure, samples)
 
     size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
-    draw(output, [frame.to_dict("list"), style, ylabel, reference], size, paint)
+    draw(output, [frame[[*SCORE]].to_dict("list"), style, ylabel, reference], size, paint)
 
 
 def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figure], None]) -> bool:
