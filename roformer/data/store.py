@@ -272,8 +272,7 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.tmp")
     with _locked(folder, progress):
-        for abandoned in folder.parent.glob("*.tmp"):  # of processes that were killed
-            shutil.rmtree(abandoned, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         if folder.exists():  # made by the process that was waited for
             return
         try:
@@ -291,8 +290,8 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
 
 @contextmanager
 def _locked(folder: Path, progress: bool) -> Iterator[None]:
-    """Hold the lock of all folders beside this one; it ends with the process, however that ends."""
-    file = folder.parent / ".lock"
+    """Hold the lock of a folder; it ends with the process, however that ends."""
+    file = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(file)
     try:
         held = lock.acquire(blocking=False)

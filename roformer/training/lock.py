@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from filelock import SoftFileLease
 
 LEASE_SECONDS = 60.0
-BEAT_SECONDS = 5.0
+BEAT_SECONDS = 1.0
+"""Seconds between touches, in which a second process learns that the run has a holder."""
 
 
 class Lock:

@@ -213,10 +213,10 @@ publish(Path(sys.argv[1]), make, False)
 
 
 def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp_path, capsys):
-    """What the holder had begun goes, also where it was to be something else."""
-    held, folder = tmp_path / "held", tmp_path / "made"
+    """What the holder had begun goes."""
+    folder = tmp_path / "made"
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(held)], cwd=REPOSITORY, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD, str(folder)], cwd=REPOSITORY, stdout=subprocess.PIPE
     )
     other = threading.Thread(
         target=publish, args=(folder, lambda made: (made / "whole").touch(), True)
@@ -229,8 +229,8 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
             said = capsys.readouterr().err
             time.sleep(0.01)
         where = f"process {holder.pid} on {socket.gethostname()}"
-        assert said == f"waiting: {where} is making {held}\n"
-        assert names(tmp_path) == [".lock", "held.tmp"]
+        assert said == f"waiting: {where} is making {folder}\n"
+        assert names(tmp_path) == [".made.lock", "made.tmp"]
     finally:
         holder.kill()
         holder.wait()
