@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from roformer.cli import let_threads_sleep
 from roformer.training import process
 from roformer.training.process import SLACK, KeptMemory
 
@@ -20,15 +19,20 @@ run("pretrain", PretrainConfig, lambda config: __import__("torch"))
 
 
 @pytest.mark.parametrize(
-    ("tuned", "turns"), [("true", range(1000, 1001)), ("false", range(1001, 10**12))]
+    ("tuned", "given", "turns"),
+    [
+        ("true", {}, range(1000, 1001)),
+        ("true", {"GOMP_SPINCOUNT": "77"}, range(77, 78)),
+        ("false", {}, range(1001, 10**12)),
+    ],
 )
-def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned, turns):
+def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned, given, turns):
     """As libgomp tells it when torch loads it: it reads its settings only then."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, "recipe=smoke", f"runtime.tune_process={tuned}"],
-        env={**environment, "OMP_DISPLAY_ENV": "verbose"},
+        env={**environment, **given, "OMP_DISPLAY_ENV": "verbose"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -39,20 +43,6 @@ def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned,
     if "GOMP_SPINCOUNT" not in told:
         pytest.skip("torch brings another OpenMP runtime")
     assert int(told["GOMP_SPINCOUNT"]) in turns
-
-
-@pytest.mark.parametrize(
-    ("given", "spins"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, None)],
-)
-def test_what_the_environment_says_of_waiting_threads_is_kept(monkeypatch, given, spins):
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    let_threads_sleep()
-    assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
 def given_back(monkeypatch, sizes):
