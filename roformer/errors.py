@@ -13,7 +13,7 @@ LONGEST = 2000
 """Characters of a message: a damaged file may quote itself at any length."""
 DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
-PEER_LOST = 4
+PROCESS_LOST = 4
 """Exit code of a process that another one of its run left alone."""
 ROOM, ALLOW = "make room", "allow it or choose another folder"
 REMEDIES = {
@@ -40,7 +40,7 @@ class Diverged(RuntimeError):
     """The loss or its gradient became infinite or NaN; the message names the step."""
 
 
-class PeerLost(RuntimeError):
+class ProcessLost(RuntimeError):
     """Another process of the run ended, so this one cannot go on; nothing written is lost."""
 
 
@@ -53,9 +53,9 @@ def one_line_errors() -> Iterator[None]:
         _leave(f"error: {error}", 2)
     except Diverged as error:
         _leave(f"error: {error}", DIVERGED)
-    except PeerLost as error:
+    except ProcessLost as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(PEER_LOST)  # what is left of the process group would be waited for
+        os._exit(PROCESS_LOST)  # what is left of the process group would be waited for
     except KeyboardInterrupt:
         _leave("stopped by Ctrl-C: start the same command again to go on", 128 + signal.SIGINT)
     except OSError as error:

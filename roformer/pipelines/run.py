@@ -12,7 +12,7 @@ import torch
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
-from roformer.errors import InputError, PeerLost
+from roformer.errors import InputError, ProcessLost
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.distributed import first_process, lost_process, open_accelerator, say
@@ -57,7 +57,7 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
     Raises:
         InputError: a mistake in the input; see `Run`.
         Diverged: recorded as `failed` in the summary first.
-        PeerLost: another process of the run ended.
+        ProcessLost: another process of the run ended.
     """
     config = with_pretraining(resolve(config))
     run = Run(pipeline, registry.load(registry.get(pipeline).task)(config))
@@ -168,7 +168,7 @@ class Run:
         Raises:
             InputError: a checkpoint of another model, or another process is writing this run.
             Diverged: recorded as `failed` in the summary first.
-            PeerLost: another process of the run ended.
+            ProcessLost: another process of the run ended.
         """
         task = self.opened.build()
         facts = task.facts()
@@ -232,13 +232,13 @@ class Run:
                 # Before the summary: a kill in between leaves a run that the same command ends.
                 drop_moments(folder.path / "checkpoints")
             status = "degenerate" if task.degenerate(metrics) else "done"
-        except (SystemExit, KeyboardInterrupt, PeerLost):
+        except (SystemExit, KeyboardInterrupt, ProcessLost):
             status = "stopped"
             raise
         except RuntimeError as error:
             if accelerator.num_processes > 1 and lost_process(error):
                 status = "stopped"
-                raise PeerLost(
+                raise ProcessLost(
                     "another process of this run ended (what it printed says why): start the same "
                     "command again, it goes on from the last checkpoint"
                 ) from error
