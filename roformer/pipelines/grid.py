@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
 from pathlib import Path
@@ -140,7 +140,8 @@ def run_jobs(
             for place in range(places):
                 if waiting and place not in running:
                     starts(job := waiting.pop(0))
-                    running[place] = Started(job, job.start(place), time.monotonic())
+                    with _signals_wait():  # until the job is known, and so can be stopped
+                        running[place] = Started(job, job.start(place), time.monotonic())
             time.sleep(POLL)
             for place, one in list(running.items()):
                 if (code := one.process.poll()) is not None:
@@ -158,6 +159,21 @@ def run_jobs(
     finally:
         for bar in (*lines, total):
             bar.close()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Handle SIGTERM and Ctrl-C that come meanwhile only at the end."""
+    came: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.signal(number, lambda n, frame: came.append(n)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def clock(seconds: float) -> str:

@@ -55,6 +55,19 @@ def test_ctrl_c_starts_no_more_and_lets_the_running_save(tmp_path):
     assert (tmp_path / "saved").exists() and not (tmp_path / "late").exists()
 
 
+def test_a_job_that_is_just_being_started_is_stopped_too(tmp_path):
+    (job,), begun = shell(tmp_path, "sleep 60"), []
+
+    def start(place):
+        begun.append(job.start(place))
+        os.kill(os.getpid(), signal.SIGINT)
+        return begun[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([job._replace(start=start)], 1, lambda one: None)
+    assert begun[0].poll() == -signal.SIGTERM
+
+
 def test_the_last_lines_of_a_log_are_shown_on_a_terminal(tmp_path, monkeypatch, capsys):
     (tmp_path / "0.log").write_text("a\n\n bar 1%\r bar 2%\n\n")
     (job,) = shell(tmp_path, "echo step 1; sleep 0.5; echo step 2; sleep 0.5")
