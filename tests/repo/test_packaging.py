@@ -96,6 +96,7 @@ assert len(trained.fill_mask("a [MASK]")[0]) == 5
 """
 
 
+@pytest.mark.slow
 def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
     """With the modules of all extras out of reach, a run is opened and fills a mask."""
     run = run_of(tmp_path / "run")

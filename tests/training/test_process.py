@@ -18,6 +18,7 @@ run("pretrain", PretrainConfig, lambda config: __import__("torch"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tuned", "given", "turns"),
     [
