@@ -139,7 +139,7 @@ bench: $(STAMP)  ## speed against transformers, as ratios from one run: make ben
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # A file's tests run in one process and make its fixtures once; the long files come first.
-test: $(STAMP)  ## the tests, about 5 minutes on two cores
+test: $(STAMP)  ## the tests, about 3 minutes on two cores
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
