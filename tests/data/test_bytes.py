@@ -36,7 +36,7 @@ def packed(path, kind):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("inside/text", TEXT)
     else:
-        path.write_bytes(gzip.compress(TEXT) if kind == "gz" else TEXT)
+        path.write_bytes(gzip.compress(TEXT, mtime=0) if kind == "gz" else TEXT)
     return path
 
 
@@ -99,8 +99,8 @@ def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("a.parquet", b"PAR1", "gives no file of .txt, .gz, .zip, .jsonl"),
-        ("a.tar.gz", gzip.compress(TEXT), "is an archive"),
-        ("torn.gz", gzip.compress(TEXT)[:-20], "torn.gz is not a complete gzip file"),
+        ("a.tar.gz", gzip.compress(TEXT, mtime=0), "is an archive"),
+        ("torn.gz", gzip.compress(TEXT, mtime=0)[:-20], "torn.gz is not a complete gzip file"),
         ("none.zip", b"no zip at all", "none.zip is not a .zip that can be unpacked"),
         ("empty.txt", b"", "empty.txt is empty"),
         ("short.txt", b"abc", "the text has 3 bytes, which would be 3 train, 0 valid, 0 test"),

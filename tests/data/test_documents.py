@@ -112,7 +112,7 @@ def truncated_parquet(file):
     file.write_bytes(file.read_bytes()[:-10])
 
 
-PACKED = gzip.compress(b"some text that is long enough" * 50)
+PACKED = gzip.compress(b"some text that is long enough" * 50, mtime=0)
 FLIPPED = PACKED[:-6] + bytes([PACKED[-6] ^ 0xFF]) + PACKED[-5:]
 
 
