@@ -44,8 +44,10 @@ def main(name: str) -> None:
 
     def train(config: Any) -> None:
         done = registry.train(pipeline, config)
-        if pipeline.tell and os.environ.get("RANK", "0") == "0":
-            print(registry.load(pipeline.tell)(done))
+        if pipeline.train and os.environ.get("RANK", "0") == "0":
+            from roformer.report.pages import tables_text
+
+            print(tables_text(done))
 
     run(name, registry.load(pipeline.config), train)
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from roformer.report.pages import tables_text
-from roformer.report.runs import read_runs
 from roformer.script import Arguments, script
 
 
@@ -11,7 +10,7 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
-    print(tables_text(read_runs(parser.parse_args().runs)))
+    print(tables_text(parser.parse_args().runs))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ class Purpose(IntEnum):
     EXAMPLE_ORDER = 4
     EXAMPLE_SUBSET = 5  # data.max_train_examples
     BUCKET_ORDER = 6  # of sentence pairs and their buckets
-    TOY_PAIRS = 7  # the built-in parallel text
     PAPER_SPLIT = 8  # data.split=paper622
     TRIPLET_SUBSET = 9  # data.max_train_triplets and data.max_held_out_triplets
 

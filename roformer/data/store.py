@@ -297,8 +297,11 @@ def _locked(folder: Path, progress: bool) -> Iterator[None]:
         held = lock.acquire(blocking=False)
     except Timeout:
         if progress:
-            holder = file.read_text(encoding="utf-8") or "another process is at work"
-            print(f"waiting: {holder}", file=sys.stderr, flush=True)
+            holder = ""
+            with suppress(OSError):  # it may have been released meanwhile
+                holder = file.read_text(encoding="utf-8")
+            told = f"waiting: {holder or 'another process is at work'}"
+            print(told, file=sys.stderr, flush=True)
         held = lock.acquire()
     with held:
         try:

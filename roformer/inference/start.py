@@ -20,7 +20,6 @@ from roformer.interop.stored import StoredModel
 from roformer.models.description import Kind
 
 SCRATCH = "scratch"
-Start = StoredModel
 STARTS: tuple[Kind, ...] = ("mlm", "classifier", "encoder", "scorer")
 """Kinds of models that have an encoder."""
 HEAD = ("pooler.", "classifier.")
@@ -34,7 +33,7 @@ def find_start(
     tokenizer: schema.TokenizerConfig | None,
     runs_dir: str,
     texts: Callable[[], Iterable[str]],
-) -> Start:
+) -> StoredModel:
     """Open the model that `init_from` names.
 
     Args:
@@ -53,7 +52,9 @@ def find_start(
         trains = chosen.source == "train"
         words = train_tokenizer(list(texts()), chosen) if trains else load_wordpiece(chosen)
         description = {"vocab_size": words.size}
-        return Start(SCRATCH, "encoder", model, description, {}, words, digest=words.fingerprint)
+        return StoredModel(
+            SCRATCH, "encoder", model, description, {}, words, digest=words.fingerprint
+        )
     start = _trained(init_from, revision, runs_dir)
     if tokenizer is not None:
         given = load_wordpiece(tokenizer) if tokenizer.source != "train" else None
@@ -66,7 +67,7 @@ def find_start(
     return replace(start, model=build(schema.EncoderConfig, plain(start.model) | dropout))
 
 
-def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
+def _trained(init_from: str, revision: str | None, runs_dir: str) -> StoredModel:
     path = find(init_from, runs_dir)
     of_hub, exists = is_hugging_face(path), Path(path).expanduser().exists()
     if not exists and not of_hub:
@@ -93,7 +94,7 @@ def _trained(init_from: str, revision: str | None, runs_dir: str) -> Start:
     return replace(start, name=run.name) if Path(path).resolve() == run.resolve() else start
 
 
-def load_start(start: Start, model: nn.Module) -> str:
+def load_start(start: StoredModel, model: nn.Module) -> str:
     """Load the weights of a start into `model`; return a line on what was new and what was not used.
 
     Raises:

@@ -91,12 +91,10 @@ class Pipeline:
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
     train: str = ""
-    """Function of the config where one command makes several runs; returns what `tell` takes."""
+    """Function of the config where one command makes several runs; returns their folders."""
     folders: str = ""
     """Function of the config: the run folders that `train` will fill, where not one of its own id."""
     plan: Plan | None = None
-    tell: str = ""
-    """Function of what `train` returned: the text that is printed at the end."""
     run_config: str = ""
     """Config class of its runs, where one command makes several."""
     runs: str = ""
@@ -207,7 +205,6 @@ register(
         task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:StagesPlan", "roformer.analysis.plan:plan_stages"),
         folders="roformer.pipelines.stages:folders_of",
-        tell="roformer.report.paper:stages_text",
         run_config="roformer.config.schema:PretrainConfig",
         runs="pretrain",
         groups=("text",),
@@ -223,7 +220,6 @@ register(
         headline=None,
         task="roformer.tasks.classification:open_finetuning",
         folders="roformer.pipelines.glue:folders_of",
-        tell="roformer.report.scores:tables_text",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
         stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),

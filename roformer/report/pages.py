@@ -127,12 +127,13 @@ def study_tables(study: Study) -> list[Table]:
     return [table._replace(command=table.command or again) for table in tables]
 
 
-def tables_text(runs: Runs) -> str:
-    """Return `run_tables` as Markdown; name the runs that did not end on stderr.
+def tables_text(places: Iterable[Path]) -> str:
+    """Return the tables of the runs of some places as Markdown; name those that did not end on stderr.
 
     Raises:
-        RecordError: see `run_tables`; or there is no table.
+        RecordError: see `read_runs` and `run_tables`; or there is no table.
     """
+    runs = read_runs(places)
     for folder in runs.runs.folder[runs.runs.status == "running"]:
         print(f"left out: {folder} has no summary.json", file=sys.stderr)
     if not (tables := run_tables(runs)):

@@ -285,11 +285,6 @@ def _setting(seeds: pd.DataFrame, amounts: Mapping[str, int | None], data: str) 
 # --- stages of a pre-training beside Table 4 -----------------------------------------------------
 
 
-def stages_text(folders: Iterable[Path]) -> str:
-    """Return Table 4 with the stages of these run folders, in their order, below it, as Markdown."""
-    return stages_table(read_paper(), read_runs(folders).runs).markdown()
-
-
 def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
     """Return Table 4 with the runs of stages below it, those of a model and seed in their order."""
     place = [config.get("training.first_epoch", 0) for config in runs.config]

@@ -113,12 +113,6 @@ class Runs(NamedTuple):
     metrics: pd.DataFrame
     """One row a logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
 
-    def where(self, chosen: Any) -> Runs:
-        """Return the runs that a mask chooses, with their metrics."""
-        runs = self.runs.loc[chosen]
-        keys = pd.MultiIndex.from_frame(self.metrics[["study", "run"]])
-        return Runs(runs, self.metrics[keys.isin(runs.index)])
-
 
 class _Summary(TypedDict):
     """The keys of a summary.json that tables use."""

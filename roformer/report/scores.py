@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ import pandas as pd
 
 from roformer.pipelines import registry
 from roformer.report.resampling import bleu_table, over_triplets, scored_on
-from roformer.report.runs import ENDED, LOSSES, RecordError, read_runs, settings_of
+from roformer.report.runs import ENDED, LOSSES, RecordError, settings_of
 from roformer.report.statistics import (
     Paired,
     difference_text,
@@ -41,7 +40,6 @@ from roformer.report.tables import (
     Table,
     check_seeds,
     find_baseline,
-    markdown_of,
     mean_lines,
     named,
 )
@@ -271,17 +269,12 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
     told = left_out(runs, every)
     if every.empty:
         raise RecordError(f"none of these runs has scores: {' '.join(told)}")
-    tables = []
+    tables, rows = [], _rows(runs)
     for _, frame in every.groupby("group", sort=False):
         base = find_baseline(frame.name, baseline)
         first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-        tables += _tables(first, base, told, _rows(runs))
+        tables += _tables(first, base, told, rows)
     return tables
-
-
-def tables_text(folders: Iterable[Path]) -> str:
-    """Return `score_tables` of run folders as Markdown."""
-    return markdown_of(score_tables(read_runs(folders).runs))
 
 
 def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFrame) -> list[Table]:

@@ -42,7 +42,8 @@ from roformer.data.examples import (
 from roformer.data.sources.examples import LABELS, PLACES
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
-from roformer.inference.start import SCRATCH, Start, find_start, load_start
+from roformer.inference.start import SCRATCH, find_start, load_start
+from roformer.interop.stored import StoredModel
 from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
@@ -117,7 +118,7 @@ class ExamplesTask(Task):
     told_columns: tuple[str, ...]
     """Names of `prediction_columns`."""
 
-    def __init__(self, config: Any, data: PreparedExamples, start: Start):
+    def __init__(self, config: Any, data: PreparedExamples, start: StoredModel):
         self.config, self.data, self.tokenizer = config, data, start.tokenizer
         training = config.training
         train = data.split("train")
@@ -263,7 +264,7 @@ class ClassificationTask(ExamplesTask):
     told_columns = ("label", "prediction")
     config: FinetuneConfig
 
-    def __init__(self, config: FinetuneConfig, data: PreparedExamples, start: Start):
+    def __init__(self, config: FinetuneConfig, data: PreparedExamples, start: StoredModel):
         self.name, self.task = config.task_name, config.task[config.task_name]
         self.columns = tuple(self.task.labels or ("score",))
         super().__init__(config, data, start)
@@ -407,7 +408,7 @@ class TripletTask(ExamplesTask):
     told_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
 
-    def __init__(self, config: ScmConfig, data: PreparedExamples, start: Start):
+    def __init__(self, config: ScmConfig, data: PreparedExamples, start: StoredModel):
         super().__init__(config, data, start)
         parts = {part.name: part for part in self.held_out}
         self.valid, self.test = parts["validation"], parts.get("test")
@@ -516,7 +517,7 @@ class TripletTask(ExamplesTask):
 # --- opening -------------------------------------------------------------------------------------
 
 
-def start_of(config: FinetuneConfig | ScmConfig) -> Start:
+def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
     """Load the weights that a run begins with.
 
     Raises:
@@ -592,6 +593,6 @@ def open_triplets(config: ScmConfig) -> Opened:
     )
 
 
-def begun_on(data: PreparedExamples, start: Start) -> str:
+def begun_on(data: PreparedExamples, start: StoredModel) -> str:
     """Return the fingerprint of what a result depends on besides its config."""
     return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()

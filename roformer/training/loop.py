@@ -192,9 +192,8 @@ class Loop:
         before = self.window_loss.clone()
         self.model.train()
         passes = len(window)
-        if (
-            self.sharded
-        ):  # all ranks make equally many; a rank with fewer repeats its last for nothing
+        if self.sharded:
+            # All ranks make equally many passes: one with fewer repeats its last for nothing.
             ranks = range(self.world_size)
             passes = max(len(task.keys(step, rank, self.world_size)) for rank in ranks)
         for index in range(passes):

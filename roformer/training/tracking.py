@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -50,7 +51,7 @@ class NoTracker:
         """Mirror the summary and close."""
 
 
-class Mirror(NoTracker):
+class Mirror(NoTracker, ABC):
     """One of accelerate's trackers, dropped with one line at its first failure.
 
     A tracker may do its work in another process. When that is gone calls raise, and when it hangs
@@ -70,9 +71,9 @@ class Mirror(NoTracker):
         PartialState()  # accelerate's trackers refuse to work without; a training has it already
         self.tracker = self._begin(run_id)
 
+    @abstractmethod
     def _begin(self, run_id: str | None) -> Any:
         """Return accelerate's tracker, started."""
-        raise NotImplementedError
 
     def _log(self, values: dict[str, Any], step: int) -> None:
         self.tracker.log(values, step=step)
@@ -222,7 +223,11 @@ class TrackioTracker(Mirror):
         self.tracker.tracker.log(values, step=step)  # accelerate's own leaves the step out
 
 
-TRACKERS = {"wandb": WandbTracker, "tensorboard": TensorboardTracker, "trackio": TrackioTracker}
+TRACKERS: dict[str, Callable[..., Mirror]] = {
+    "wandb": WandbTracker,
+    "tensorboard": TensorboardTracker,
+    "trackio": TrackioTracker,
+}
 
 
 def open_tracker(

@@ -13,9 +13,9 @@ from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.data.examples import prepare_task
-from roformer.inference.start import Start
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers
+from roformer.interop.stored import StoredModel
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import Run
 from roformer.tasks.classification import ClassificationTask
@@ -72,7 +72,7 @@ def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, task):
     theirs = bert(1 if task == "stsb" else 2)
     model, weights = encoder_config(theirs.config), theirs.state_dict()
     description = {"vocab_size": TOKENIZER.size}
-    start = Start(
+    start = StoredModel(
         "theirs", "mlm", model, description, from_transformers(weights, "bert"), TOKENIZER
     )
     ours = ClassificationTask(replace(config, model=model), data, start)

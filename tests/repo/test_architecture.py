@@ -27,7 +27,7 @@ ALLOWED = {
         *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
     },
     "report": {"config", "errors", "json_files", "script"},
-    "cli": {"config", "training", "script"},
+    "cli": {"config", "training", "report", "script"},
     "errors": set(),
     "json_files": set(),
     "script": {"training"},

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import zipfile
 import zlib
@@ -34,6 +35,8 @@ ARCHIVES = (".tar.gz", ".parquet.gz")
 """Kinds of .gz that hold no text."""
 PIECE = 2**20
 """Bytes that are read at once."""
+SILENCE = 30.0
+"""Seconds without an answer after which a server is given up."""
 
 
 def open_bytes(
@@ -138,6 +141,8 @@ class Download(Source[bytes]):
         if self.progress:
             print(f"downloading {url}", flush=True)
         bar = self.progress and sys.stderr.isatty()
+        usual = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(SILENCE)  # torch.hub would wait for a silent server for ever
         try:
             # The schema allows http and https alone.
             download_url_to_file(url, str(file), hash_prefix=digest, progress=bar)
@@ -146,3 +151,5 @@ class Download(Source[bytes]):
                 f"{url} cannot be had: {type(error).__name__}, {first_line(error)}; fetch it where "
                 "there is a network and give data=files data.path=enwik8.zip"
             ) from error
+        finally:
+            socket.setdefaulttimeout(usual)
