@@ -18,7 +18,10 @@ ALLOWED = {
     "evaluation": {"config"},
     "interop": {"config", "nn", "models", "data", "training"},
     "inference": {"config", "models", "data", "training", "evaluation", "interop"},
-    "tasks": {"config", "nn", "models", "data", "training", "evaluation", "inference"},
+    "tasks": {
+        *{"config", "nn", "models", "data", "training", "evaluation", "interop"},
+        "inference",
+    },
     "pipelines": {
         *{"config", "nn", "models", "data", "training", "evaluation", "inference"},
         "tasks",
