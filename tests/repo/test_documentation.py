@@ -24,7 +24,7 @@ from tests.recorded_runs import all_recorded, recorded
 EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = {
     str(path.relative_to(REPOSITORY)): path.read_text()
-    for pattern in ("README.md", "docs/*.md", "experiments/**/*.md")
+    for pattern in ("*.md", "docs/*.md", "experiments/**/*.md")
     for path in sorted(REPOSITORY.glob(pattern))
 }
 README, INDEX = PAGES["README.md"], PAGES["experiments/README.md"]
