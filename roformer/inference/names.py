@@ -48,10 +48,10 @@ def _at_step(run: Path, step: int) -> str:
         raise InputError(f"{run}@{step}: no such run {run}: give the folder or id of one")
     if (chosen := folder / f"step_{step:08d}").is_dir():
         return str(chosen)
-    there = sorted(int(path.name[5:]) for path in folder.glob("step_[0-9]*") if path.is_dir())
+    there = [path.name[5:].lstrip("0") for path in sorted(folder.glob("step_[0-9]*"))]
     raise InputError(
         f"{run}@{step}: the run has no checkpoint of step {step}: choose one of "
-        f"{', '.join(map(str, there)) or 'none'}, or train it with training.keep_at=[{step}]"
+        f"{', '.join(there) or 'none'}, or train it with training.keep_at=[{step}]"
     )
 
 
