@@ -33,7 +33,8 @@ from torch.nn import functional
 
 from roformer.analysis.pretrained import Pretrained, open_pretrained
 from roformer.config.build import configuration, plain
-from roformer.data.mlm import MaskedBatches
+from roformer.data.mlm import PackedBlocks
+from roformer.data.random import EpochOrder, Purpose
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
@@ -262,15 +263,14 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
             f"{run.folder} has a learned table of {longest} positions, and {length} "
             "are asked for: give a shorter --length"
         )
-    training = dataclasses.replace(run.config.training, sequence_length=length)
-    stream, tokenizer = run.text.valid, run.text.tokenizer
-    sample = MaskedBatches(stream, tokenizer, run.config.masking, training, None)
-    if not 2 <= count <= len(sample.blocks):
+    blocks = PackedBlocks(run.text.valid, run.text.tokenizer, length)
+    if not 2 <= count <= len(blocks):
         raise InputError(
             f"{count} sequences of {length} tokens are asked for and the validation text of "
-            f"{run.folder} has {len(sample.blocks)}: give from 2 to as many --sequences"
+            f"{run.folder} has {len(blocks)}: give from 2 to as many --sequences"
         )
-    return torch.from_numpy(np.stack([sample.blocks[sample.block_of(n)] for n in range(count)]))
+    order = EpochOrder(len(blocks), 0, Purpose.VALID_SAMPLE)
+    return torch.from_numpy(np.stack([blocks[order[n][1]] for n in range(count)]))
 
 
 def initial_model(run: Pretrained) -> MaskedLM:

@@ -46,6 +46,8 @@ class Work(NamedTuple):
     held_as: str
     predicted: float = 1.0
     """Share of the tokens that the head runs on."""
+    related: bool = False
+    """See `MaskedLM`."""
 
 
 def plan_sequences(config: PretrainPlan | CharLMPlan | CausalLMPlan) -> None:
@@ -81,10 +83,10 @@ def plan_translation(config: WmtPlan) -> None:
 
 def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int) -> Work:
     training, vocabulary = config.training, _vocabulary(config)
-    length, share = training.sequence_length, 1.0
+    length, share, related = training.sequence_length, 1.0, False
     if isinstance(config, PretrainConfig):
-        share = config.masking.probability
-        operations = flops_per_token(config.model, vocabulary, length, share)
+        share, related = config.masking.probability, config.objective != "mlm"
+        operations = flops_per_token(config.model, vocabulary, length, share, related=related)
     else:
         operations = causal_flops_per_token(config.model, vocabulary, length)
     a_device = -(-training.batch_size // devices)
@@ -96,6 +98,7 @@ def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int)
         held=sequences * length,
         held_as=f"{sequences} sequences",
         predicted=share,
+        related=related,
     )
 
 
@@ -121,6 +124,7 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
             predicted=part.predicted,
             half=half,
             checkpointing=checkpointing,
+            related=part.related,
         )
         for part in parts
     ]
@@ -134,7 +138,8 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
         f"{model.name} ({model.position.kind}, {model.size}{attention}), recipe {config.recipe}, "
         f"data {config.data.kind}"
     )
-    print(f"parameters      {parameter_count(model, vocabulary):,} (vocabulary {vocabulary:,})")
+    parameters = parameter_count(model, vocabulary, related=largest.related)
+    print(f"parameters      {parameters:,} (vocabulary {vocabulary:,})")
     for part in parts:
         print(f"tokens          {part.tokens:,} = {part.told}")
     tokens = sum(part.tokens for part in parts)

@@ -133,6 +133,6 @@ def losses(task: Task, step: int, device: torch.device) -> list[Sample]:
         for place, (row, text) in enumerate(zip(task.samples(key), task.texts(batch), strict=True)):
             one = {name: tensor[place : place + 1] for name, tensor in batch.items()}
             targets = task.targets(one)
-            loss = float(task.loss(task.model, one)) / max(1, targets)
+            loss = float(task.loss(task.model, one).sum()) / max(1, targets)
             samples.append(Sample(row, targets, loss, text))
     return samples

@@ -55,13 +55,13 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Return a config as JSON-able data, every key present."""
+    """Return a config as JSON-able data, every key present but those that are `later` and off."""
     content: dict[str, Any] = TypeAdapter(type(config)).dump_python(config, mode="json")
     return content
 
 
 def to_yaml(config: Any) -> str:
-    """Return a config as YAML, every key present."""
+    """Return a config as YAML; see `plain`."""
     return OmegaConf.to_yaml(OmegaConf.create(plain(config)))
 
 

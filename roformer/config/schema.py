@@ -17,9 +17,19 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from roformer.config import typed
 from roformer.config.attention import Attention
 from roformer.config.position import Position
-from roformer.config.typed import NOT_IN_RESULT, Config, Fraction, Label, Name, Probability, Rules
+from roformer.config.typed import (
+    NOT_IN_RESULT,
+    Config,
+    Fraction,
+    Label,
+    Name,
+    Probability,
+    Rules,
+    later,
+)
 
 Words = Literal["none", "jieba"]
+Objective = Literal["mlm", "mlm_nsp", "mlm_sop"]
 
 
 class TokenizerConfig(Config):
@@ -267,6 +277,12 @@ class LoopConfig(IntervalsConfig):
 
     steps: PositiveInt
     """Optimizer steps."""
+    keep_at: Annotated[tuple[PositiveInt, ...], NOT_IN_RESULT] = ()
+    """Steps whose weights are kept as well, whatever `runtime.keep_checkpoints` says; without moments."""
+
+    def rules(self) -> Rules:
+        beyond = [step for step in self.keep_at if step > self.steps]
+        yield beyond, f"keep_at={beyond}: a run of steps={self.steps} has no such step"
 
 
 class BlocksTraining(LoopConfig):
@@ -383,8 +399,13 @@ class MaskedLMConfig(RunConfig):
     model: EncoderConfig
     data: Text
     masking: MaskingConfig = MaskingConfig()
+    objective: Objective = later("mlm")
+    """What is learnt: `mlm` the masked tokens of packed blocks; `mlm_nsp` those of pairs of segments, and
+    whether the second follows the first in its document or is of another (BERT); `mlm_sop` whether two
+    consecutive segments are in their order (ALBERT)."""
     init_from: str | None = None
-    """Start from the weights of this run (its folder or id) or checkpoint instead of random ones."""
+    """Start from the weights of this run (its folder or id; `@<step>` names a checkpoint) or checkpoint
+    instead of random ones."""
 
 
 class FinetuningConfig(CommandConfig):
@@ -396,9 +417,9 @@ class FinetuningConfig(CommandConfig):
     """Of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts. Weights
     that are read bring their own, which this may only confirm."""
     init_from: Name
-    """The weights to start from: a pre-training run (its folder or id), a Hugging Face folder or
-    Hub id of type bert or roformer, or `scratch`; `auto` is the run of `make pretrain` for the same
-    model with `pretraining`, made first if it is not there."""
+    """The weights to start from: a pre-training run (its folder or id; `@<step>` names one of its
+    checkpoints), a Hugging Face folder or Hub id of type bert or roformer, or `scratch`; `auto` is the
+    run of `make pretrain` for the same model with `pretraining`, made first if it is not there."""
     init_revision: str | None = None
     """Pinned revision of a Hub id."""
 
@@ -416,6 +437,15 @@ class PretrainConfig(MaskedLMConfig):
             self.training.documents == "isolate" and not self.model.attention.masks_queries,
             "training.documents=isolate needs a mask for every query, but linear attention sums the keys "
             "up once for all of them: choose training.documents=cross",
+        )
+        yield (
+            self.training.documents == "isolate" and self.objective != "mlm",
+            f"objective={self.objective} has segments of two documents that attend to each other: choose "
+            "training.documents=cross",
+        )
+        yield (
+            self.model.token_types < 2 and self.objective != "mlm",
+            f"objective={self.objective} needs model.token_types=2, one for each segment",
         )
         yield (
             self.keep_moments and self.init_from is None,

@@ -89,6 +89,7 @@ class StagesConfig(MaskedLMConfig):
             model=self.model,
             data=self.data,
             masking=self.masking,
+            objective=self.objective,
             optimizer=optimizer,
             schedule=schedule,
             training=training,

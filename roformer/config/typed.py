@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -25,6 +25,14 @@ Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Length = Annotated[int, Field(ge=8)]
 Interval = Annotated[PositiveInt, NOT_IN_RESULT]
+
+
+def later(default: Any) -> Any:
+    """Return the default of a key that came when runs were recorded already.
+
+    At this value the key is left out of records and ids, so that those of earlier runs stay.
+    """
+    return Field(default=default, exclude_if=lambda value: value == default)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -1,7 +1,8 @@
 """Masked-language-model examples out of a token stream: packed blocks, masks and their order.
 
     sample number n  →  epoch n // N, n-th entry of that epoch's permutation of the N blocks
-    block            →  [CLS] T-2 tokens [SEP], cut from the stream of documents, no padding
+    block            →  [CLS] T-2 tokens [SEP], cut from the stream of documents, no padding; or a pair
+                        of segments, see `roformer.data.segments`
     mask             →  K = round(p·T) positions, 80/10/10 (Devlin et al. 2019, section 3.1)
 
 Everything is a pure function of (seed, epoch, index), see `roformer.data.random`.
@@ -19,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roformer.config.schema import MaskingConfig, TrainingConfig
+from roformer.config.schema import MaskingConfig, Objective, TrainingConfig
 from roformer.data.random import IGNORED, EpochOrder, Purpose, random_stream
+from roformer.data.segments import Pair, SegmentPairs
 from roformer.data.tokenizers import WordPiece
 from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
@@ -123,8 +125,9 @@ def document_positions(block: Ids, sep_id: int) -> tuple[Ids, Ids]:
 class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Batches of masked blocks, addressed by the sample numbers they hold.
 
-    `seed` is that of the order and the masks. None is frozen, for validation: blocks in one order,
-    masked in one way, whatever the seed and the epoch; the first ones are the validation sample.
+    `seed` is that of the order, the pairs and the masks. None is frozen, for validation: blocks in one
+    order, cut and masked in one way, whatever the seed and the epoch; the first ones are the validation
+    sample.
     """
 
     def __init__(
@@ -134,8 +137,13 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         masking: MaskingConfig,
         training: TrainingConfig,
         seed: int | None,
+        objective: Objective = "mlm",
     ):
-        self.blocks = PackedBlocks(stream, tokenizer, training.sequence_length)
+        self.blocks: PackedBlocks | SegmentPairs = (
+            PackedBlocks(stream, tokenizer, training.sequence_length)
+            if objective == "mlm"
+            else SegmentPairs(stream, tokenizer, training.sequence_length, objective)
+        )
         self.masker = Masker(masking, tokenizer, training.sequence_length)
         self.isolate, self.seed = training.documents == "isolate", seed
         self.order = (
@@ -152,26 +160,34 @@ class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         """Return which block of the split sample `number` is."""
         return self.order[number][1]
 
-    def _masked(self, number: int) -> tuple[Ids, MaskedBlock]:
+    def _masked(self, number: int) -> tuple[Ids | Pair, MaskedBlock]:
         epoch, index = self.order[number]
-        random = (
-            random_stream(0, Purpose.VALID_MASK, 0, index)
-            if self.seed is None
-            else random_stream(self.seed, Purpose.TRAIN_MASK, epoch, index)
-        )
+
+        def stream(train: Purpose, valid: Purpose) -> np.random.Generator:
+            if self.seed is None:
+                return random_stream(0, valid, 0, index)
+            return random_stream(self.seed, train, epoch, index)
+
+        masks = stream(Purpose.TRAIN_MASK, Purpose.VALID_MASK)
+        if isinstance(self.blocks, SegmentPairs):
+            pair = self.blocks.pair(index, stream(Purpose.TRAIN_PAIR, Purpose.VALID_PAIR))
+            return pair, self.masker(pair.input_ids, masks)
         block = self.blocks[index]
-        return block, self.masker(block, random)
+        return block, self.masker(block, masks)
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the batch of these samples.
 
         Returns:
             input_ids (B, T), predict (B, K), labels (B, K); with isolated documents also positions
-            (B, T) and attention_mask (B, T, T).
+            (B, T) and attention_mask (B, T, T); of pairs also token_type_ids (B, T) and relation (B,).
         """
         blocks, examples = zip(*(self._masked(number) for number in numbers), strict=True)
         fields = zip(MaskedBlock._fields, zip(*examples, strict=True), strict=True)
         batch = {field: torch.from_numpy(np.stack(rows)) for field, rows in fields}
+        if isinstance(self.blocks, SegmentPairs):
+            batch["token_type_ids"] = torch.from_numpy(np.stack([p.token_type_ids for p in blocks]))
+            batch["relation"] = torch.tensor([pair.relation for pair in blocks])
         if self.isolate:
             sep_id = self.blocks.tokenizer.sep_id
             pairs = zip(*(document_positions(block, sep_id) for block in blocks), strict=True)

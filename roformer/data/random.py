@@ -27,6 +27,8 @@ class Purpose(IntEnum):
     BUCKET_ORDER = 6  # of sentence pairs and their buckets
     PAPER_SPLIT = 8  # data.split=paper622
     TRIPLET_SUBSET = 9  # data.max_train_triplets and data.max_held_out_triplets
+    TRAIN_PAIR = 10  # of segments: where they begin and end, and whether they belong together
+    VALID_PAIR = 11
 
 
 def random_stream(seed: int, purpose: int, epoch: int = 0, index: int = 0) -> np.random.Generator:

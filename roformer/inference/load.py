@@ -205,6 +205,8 @@ class TrainedModel:
             "vocab_size": encoder.tokens.num_embeddings,
             "tokenizer": tokenizer.fingerprint,
         }
+        if isinstance(self.model, MaskedLM) and self.model.relation is not None:
+            description["objective"] = self._description["objective"]
         if isinstance(self.model, Classifier):
             if self.model.activation is not torch.tanh:
                 raise InputError("a classifier whose pooler is not tanh's cannot be saved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,19 +12,24 @@ RUNS = "runs"
 """Folder of runs, unless `runtime.runs_dir` says otherwise."""
 EXPORT = "export"
 """Folder beside the pipelines' whose folders are named as the runs that they were made of."""
+AT_STEP = re.compile(r"(?P<run>.+)@(?P<step>\d+)")
+"""A run and the step of one of its checkpoints."""
 
 
 def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     """Return the path that a name stands for: itself if it exists, else a run of this id.
 
-    A checkpoint may follow the id (`<id>/checkpoints/best`); anything else, as a Hub id, stays as it is.
+    A checkpoint may follow a run (`<run>@610`: that of step 610) or an id (`<id>/checkpoints/best`);
+    anything else, as a Hub id, stays as it is.
 
     Raises:
-        InputError: runs of several pipelines have this id.
+        InputError: runs of several pipelines have this id, or a run has no checkpoint of this step.
     """
     given = Path(name).expanduser()
     if given.exists():
         return str(given)
+    if at := AT_STEP.fullmatch(str(name)):
+        return _at_step(Path(find(at["run"], runs_dir)), int(at["step"]))
     pipelines = [] if ".." in given.parts else sorted(Path(runs_dir).glob("*"))
     found = [
         str(folder / given)
@@ -33,6 +39,20 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     if len(found) > 1:
         raise InputError(f"{name} is the id of several runs: give one of {', '.join(found)}")
     return found[0] if found else str(name)
+
+
+def _at_step(run: Path, step: int) -> str:
+    """Return a run's checkpoint of a step."""
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise InputError(f"{run}@{step}: no such run {run}: give the folder or id of one")
+    if (chosen := folder / f"step_{step:08d}").is_dir():
+        return str(chosen)
+    there = [path.name[5:].lstrip("0") for path in sorted(folder.glob("step_[0-9]*"))]
+    raise InputError(
+        f"{run}@{step}: the run has no checkpoint of step {step}: choose one of "
+        f"{', '.join(there) or 'none'}, or train it with training.keep_at=[{step}]"
+    )
 
 
 def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from roformer.config import schema
 from roformer.config.build import build, plain
 from roformer.data.tokenizers import load_wordpiece, train_tokenizer
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.names import AT_STEP, find
 from roformer.inference.open import open_model
 from roformer.interop.hugging_face import is_hugging_face
 from roformer.interop.mapping import names_there
@@ -87,11 +87,14 @@ def _trained(init_from: str, revision: str | None, runs_dir: str) -> StoredModel
         encoder = {name: tensor for name, tensor in start.weights.items() if name not in heads}
         unused, digest = (*start.unused, *theirs), start.fingerprint
         start = replace(start, weights=encoder, unused=unused, digest=digest)
-    run = Path(runs_dir) / "pretrain" / Path(path).name
     if of_hub or Path(init_from).expanduser().exists():
         start = replace(start, name=init_from)
-    # An id stands for a whole run; a checkpoint of it is named by its path.
-    return replace(start, name=run.name) if Path(path).resolve() == run.resolve() else start
+    # An id stands for a whole run, and with a step for one of its checkpoints; others have a path.
+    folder, step = Path(path), ""
+    if not Path(init_from).expanduser().exists() and (at := AT_STEP.fullmatch(init_from)):
+        folder, step = folder.parents[1], f"@{int(at['step'])}"
+    run = Path(runs_dir) / "pretrain" / folder.name
+    return replace(start, name=run.name + step) if folder.resolve() == run.resolve() else start
 
 
 def load_start(start: StoredModel, model: nn.Module) -> str:

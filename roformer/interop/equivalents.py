@@ -5,6 +5,7 @@ masked LM, rotary, another base      jina_embeddings_v3   whole heads, half-spli
 classifier, rotary                   jina_embeddings_v3   roformer's head has no tanh
 either, learned                      bert
 either, sinusoidal or none           bert                 its table filled with sinusoids or zeros
+masked LM that tells relations       as without           bert has the head, the others leave it out
 causal LM, rotary                    gpt_neox             any base, whole heads or a part of them
 causal LM, learned                   gpt2
 causal LM, sinusoidal or none        gpt2                 its table filled with sinusoids or zeros
@@ -15,6 +16,7 @@ everything else                      none
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -95,7 +97,17 @@ def equivalent(stored: StoredModel, length: int) -> ExportedModel:
         vocab_size=stored.vocab_size,
         max_position_embeddings=table,
     )
-    model = getattr(transformers, AUTO[stored.kind]).from_config(config)
+    auto, objective = AUTO[stored.kind], stored.description.get("objective")
+    if objective and kind == "bert":
+        auto = "AutoModelForPreTraining"
+        if objective == "mlm_sop":
+            notes.append("Its next-sentence head tells whether two segments are in their order.")
+    elif objective:
+        heads = ("pooler.", "relation.")
+        kept = {name: t for name, t in stored.weights.items() if not name.startswith(heads)}
+        stored = replace(stored, weights=kept)
+        notes.append(f"{kind} has no head for pairs of segments: that of the run is left out.")
+    model = getattr(transformers, auto).from_config(config)
     if stored.kind == "translation":
         weights = to_marian(stored.weights)
         model.generation_config = transformers.GenerationConfig(**generation)

@@ -153,12 +153,14 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         if architecture == "roformer":
             architecture = "roformer_classifier"
             description["activation"] = "gelu"
+    state, unexpected = _load(folder, settings, kind, model)
+    weights = from_transformers(state, architecture)
+    if kind == "mlm" and {"pooler.weight", "relation.weight"} <= weights.keys():
+        description["objective"] = "mlm_nsp"
     with torch.device("meta"):
         needed = build_model(description, model).state_dict()
     if kind == "encoder":
         needed = {f"encoder.{name}": tensor for name, tensor in needed.items()}
-    state, unexpected = _load(folder, settings, kind, model)
-    weights = from_transformers(state, architecture)
     parts = {part: name for name in needed for part in names_there(name, architecture)}
     used = {part for name in weights for part in names_there(name, architecture)} | parts.keys()
     unused = {name for name in [*unexpected, *(state.keys() - used)] if not name.endswith(IGNORED)}

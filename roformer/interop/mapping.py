@@ -100,6 +100,7 @@ BERT = (
             "transform": "cls.predictions.transform.dense",
             "norm": "cls.predictions.transform.LayerNorm",
             "pooler": "bert.pooler.dense",
+            "relation": "cls.seq_relationship",
             "classifier": "classifier",
             "encoder.tokens": "bert.embeddings.word_embeddings",
             "encoder.token_types": "bert.embeddings.token_type_embeddings",

@@ -18,15 +18,18 @@ from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 
 
-def parameter_count(config: TransformerConfig, vocab_size: int) -> int:
-    """Return the number of trained parameters, tied ones once, without allocating weights."""
+def parameter_count(config: TransformerConfig, vocab_size: int, *, related: bool = False) -> int:
+    """Return the number of trained parameters, tied ones once, without allocating weights.
+
+    `related` is that of a `MaskedLM`.
+    """
     with torch.device("meta"):
-        return sum(p.numel() for p in _model(config, vocab_size).parameters())
+        return sum(p.numel() for p in _model(config, vocab_size, related).parameters())
 
 
-def _model(config: TransformerConfig, vocab_size: int) -> nn.Module:
+def _model(config: TransformerConfig, vocab_size: int, related: bool) -> nn.Module:
     if isinstance(config, EncoderConfig):
-        return MaskedLM(config, vocab_size)
+        return MaskedLM(config, vocab_size, related=related)
     if isinstance(config, CausalConfig):
         return CausalLM(config, vocab_size)
     assert isinstance(config, Seq2SeqConfig)
@@ -34,11 +37,22 @@ def _model(config: TransformerConfig, vocab_size: int) -> nn.Module:
 
 
 def flops_per_token(
-    config: EncoderConfig, vocab_size: int, sequence_length: int, predicted: float
+    config: EncoderConfig,
+    vocab_size: int,
+    sequence_length: int,
+    predicted: float,
+    *,
+    related: bool = False,
 ) -> float:
-    """Return the operations per token of an encoder whose head runs on a share `predicted` of them."""
+    """Return the operations per token of an encoder whose head runs on a share `predicted` of them.
+
+    A `related` one has pooler and relation of each sequence.
+    """
     d = config.hidden_size
-    return 3.0 * (_stack(config, sequence_length) + 2 * (d * d + d * vocab_size) * predicted)
+    heads = (d * d + d * vocab_size) * predicted
+    if related:
+        heads += (d * d + 2 * d) / sequence_length
+    return 3.0 * (_stack(config, sequence_length) + 2 * heads)
 
 
 def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
@@ -85,6 +99,7 @@ def memory_bytes(
     predicted: float,
     half: bool,
     checkpointing: bool,
+    related: bool = False,
 ) -> tuple[int, int]:
     """Return (bytes of weights, gradients and moments; estimate of the activations) of a device.
 
@@ -107,5 +122,5 @@ def memory_bytes(
         blocks += [block + 5 * d * number] * config.decoder.layers
     kept = len(blocks) * d * number + max(blocks) if checkpointing else sum(blocks)
     logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
-    fixed = (18 if half else 16) * parameter_count(config, vocab_size)
+    fixed = (18 if half else 16) * parameter_count(config, vocab_size, related=related)
     return fixed, tokens * kept + logits

@@ -1,7 +1,7 @@
 """The description of a trained model that lies beside its weights (`model.json`), by kind of model.
 
     every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
-    mlm           nothing more
+    mlm           objective (where not mlm alone; then it has a pooler and tells relations)
     classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
                   activation (of the pooler; tanh unless stated)
     scorer        pair  max_length  head_dropout
@@ -60,7 +60,7 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
         return Seq2Seq(config, vocab_size)
     if kind == "encoder":
         return Encoder(config, vocab_size)
-    return MaskedLM(config, vocab_size)
+    return MaskedLM(config, vocab_size, related="objective" in description)
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The bidirectional encoder and its masked-language-model head.
+"""The bidirectional encoder and its heads of pre-training.
 
 One class serves RoFormer, BERT and every other position encoding: embeddings and head are BERT's
 (Devlin et al. 2019), the blocks those of `roformer.models.transformer`.
@@ -7,6 +7,8 @@ Shapes: B batch, T sequence, K predicted positions a row, D hidden size, V vocab
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,16 +82,31 @@ def draw_encoder(model: nn.Module, encoder: Encoder) -> None:
 
 
 class MaskedLM(nn.Module):
-    """An encoder that predicts tokens; the output matrix is tied to the embeddings."""
+    """An encoder that predicts tokens; the output matrix is tied to the embeddings.
+
+    Args:
+        config: of the encoder.
+        vocab_size: V, of the tokenizer.
+        related: whether it also tells how two segments are related: pooler (dense, tanh) on [CLS] and
+            linear (Devlin et al. 2019, task 2).
+        gradient_checkpointing: see `Encoder`.
+    """
 
     def __init__(
-        self, config: EncoderConfig, vocab_size: int, *, gradient_checkpointing: bool = False
+        self,
+        config: EncoderConfig,
+        vocab_size: int,
+        *,
+        related: bool = False,
+        gradient_checkpointing: bool = False,
     ):
         super().__init__()
         self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
         self.transform = Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.empty(vocab_size))
+        self.pooler = Linear(config.hidden_size, config.hidden_size) if related else None
+        self.relation = Linear(config.hidden_size, 2) if related else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -98,21 +115,31 @@ class MaskedLM(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(
-        self, input_ids: Tensor, *, predict: Tensor | None = None, **inputs: Tensor | None
-    ) -> Tensor:
-        """Return logits over the vocabulary.
+        self,
+        input_ids: Tensor,
+        *,
+        predict: Tensor | None = None,
+        relation: bool = False,
+        **inputs: Tensor | None,
+    ) -> Any:
+        """Return logits over the vocabulary, and with `relation` those of the segments' relation.
 
         Args:
             input_ids: (B, T).
             predict: (B, K) indices of the tokens to predict; the head, the widest matrix product of
                 a small model, runs on these alone. None predicts all T.
+            relation: of a `related` model.
             inputs: see `Encoder.forward`.
 
         Returns:
-            (B, K, V), or (B, T, V).
+            (B, K, V), or (B, T, V); with `relation` a pair of it and (B, 2).
         """
-        x = self.encoder(input_ids, **inputs)
+        x = hidden = self.encoder(input_ids, **inputs)
         if predict is not None:
             x = x.gather(1, predict[..., None].expand(-1, -1, x.shape[-1]))
         x = self.norm(functional.gelu(self.transform(x)))
-        return linear(x, self.encoder.tokens.weight, self.bias)
+        logits = linear(x, self.encoder.tokens.weight, self.bias)
+        if not relation:
+            return logits
+        assert self.pooler is not None and self.relation is not None
+        return logits, self.relation(torch.tanh(self.pooler(hidden[:, 0])))

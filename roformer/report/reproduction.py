@@ -267,7 +267,7 @@ def _configuration(run: Mapping[str, Any]) -> dict[str, Any]:
     if run["pipeline"] == "glue":
         kept.pop("optimizer.learning_rate", None)
     if kept.get("init_from"):
-        kept["init_from"] = re.sub(r"-s-?\d+$", "", str(kept["init_from"]))
+        kept["init_from"] = re.sub(r"-s-?\d+(?=@|$)", "", str(kept["init_from"]))
     return kept
 
 

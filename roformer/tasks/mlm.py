@@ -1,4 +1,8 @@
-"""Masked language modelling: predict the masked tokens of packed blocks (RoFormer, section 4.2)."""
+"""Masked language modelling: predict the masked tokens of packed blocks (RoFormer, section 4.2).
+
+With `objective=mlm_nsp` or `mlm_sop` the blocks are pairs of segments, and the model also tells whether
+the second follows the first (`roformer.data.segments`).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from roformer.config.lm import LanguageModelConfig
 from roformer.config.schema import PretrainConfig
 from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.segments import SegmentPairs
 from roformer.data.text import PreparedText, prepare_text
 from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
@@ -71,7 +76,11 @@ class BlockTask(Task):
 
 
 class MaskedLMTask(BlockTask):
-    """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens."""
+    """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens.
+
+    The relation of a pair of segments weighs as much as K = round(p·T) masked tokens. So over the masked
+    tokens of a step, K of each pair, the loss is BERT's: the mean over masked tokens and that over pairs.
+    """
 
     config: PretrainConfig
     monitor = "valid/mlm_loss"
@@ -79,13 +88,22 @@ class MaskedLMTask(BlockTask):
     def __init__(self, config: PretrainConfig, text: PreparedText):
         self.config, self.training, self.source = config, config.training, text.manifest["source"]
         size, length = text.tokenizer.size, config.training.sequence_length
+        self.relation = config.objective.partition("_")[2]
+        """`nsp`, `sop` or nothing: name of the metrics of a pair's relation."""
+        if self.relation:
+            self.losses = ("mlm_loss", f"{self.relation}_loss")
         torch.manual_seed(config.seed)
         self.model = MaskedLM(
-            config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
+            config.model,
+            size,
+            related=bool(self.relation),
+            gradient_checkpointing=config.runtime.gradient_checkpointing,
         )
         settings = text.tokenizer, config.masking, config.training
-        self.batches: MaskedBatches = MaskedBatches(text.train, *settings, config.seed)
-        self.validation = MaskedBatches(text.valid, *settings, None)
+        self.batches: MaskedBatches = MaskedBatches(
+            text.train, *settings, config.seed, config.objective
+        )
+        self.validation = MaskedBatches(text.valid, *settings, None, config.objective)
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
         self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
         self.description = {
@@ -93,9 +111,14 @@ class MaskedLMTask(BlockTask):
             "model": plain(config.model),
             "vocab_size": size,
             "tokenizer": text.tokenizer.fingerprint,
+            **({"objective": config.objective} if self.relation else {}),
         }
         self.flops_per_token = flops_per_token(
-            config.model, size, length, self.batches.masker.count / length
+            config.model,
+            size,
+            length,
+            self.batches.masker.count / length,
+            related=bool(self.relation),
         )
 
     def start(self) -> Path | None:
@@ -130,54 +153,77 @@ class MaskedLMTask(BlockTask):
         return tokens_in(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return self._logits_and_loss(model, batch)[1]
+        tokens, *pairs = (_summed_loss(*one) for one in self._answers(model, batch))
+        return torch.stack([tokens, self.batches.masker.count * pairs[0]]) if pairs else tokens
 
-    def _logits_and_loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
-        return logits, functional.cross_entropy(
-            logits.flatten(0, 1).float(),
-            batch["labels"].flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-        )
+    def _answers(self, model: nn.Module, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """Return logits and labels of the masked tokens, and then of the pairs, where there are any."""
+        inputs = {k: v for k, v in batch.items() if k not in ("labels", "relation")}
+        if not self.relation:
+            return [(model(**inputs), batch["labels"])]
+        logits = model(**inputs, relation=True)
+        return list(zip(logits, (batch["labels"], batch["relation"]), strict=True))
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
         device = accelerator.device
         wide = torch.float32 if device.type == "mps" else torch.float64
-        sums = torch.zeros(3, dtype=wide, device=device)
+        # Loss and hits of the masked tokens and of the pairs, then the number of masked tokens.
+        sums = torch.zeros(5, dtype=wide, device=device)
         batch_size = self.config.training.batch_size
         for first in range(0, self.valid_count, batch_size):
             numbers = range(first, min(first + batch_size, self.valid_count))
             for key in self._share(numbers, accelerator.process_index, accelerator.num_processes):
                 batch = {k: v.to(device) for k, v in self.validation[key].items()}
-                logits, loss = self._logits_and_loss(model, batch)
-                sums[0] += loss
-                sums[1] += (logits.argmax(-1) == batch["labels"]).sum()
-                sums[2] += (batch["labels"] != IGNORED).sum()
-        loss_sum, correct, count = accelerator.reduce(sums, "sum").tolist()
-        return {
-            "valid/mlm_loss": loss_sum / count,
-            "valid/mlm_accuracy": correct / count,
+                for place, (logits, labels) in enumerate(self._answers(model, batch)):
+                    sums[2 * place] += _summed_loss(logits, labels)
+                    sums[2 * place + 1] += (logits.argmax(-1) == labels).sum()
+                sums[4] += (batch["labels"] != IGNORED).sum()
+        *found, count = accelerator.reduce(sums, "sum").tolist()
+        metrics = {
+            "valid/mlm_loss": found[0] / count,
+            "valid/mlm_accuracy": found[1] / count,
             "valid/unigram_entropy": self.entropy,
         }
+        if self.relation:
+            metrics[f"valid/{self.relation}_loss"] = found[2] / self.valid_count
+            metrics[f"valid/{self.relation}_accuracy"] = found[3] / self.valid_count
+        return metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
         return not metrics["valid/mlm_loss"] < self.entropy
 
     def introduction(self) -> list[str]:
-        return self.introduce("tokens", self.valid_count)
+        lines = self.introduce("tokens", self.valid_count)
+        pairs = self.batches.blocks
+        if isinstance(pairs, SegmentPairs) and pairs.left_out:
+            lines.append(
+                f"{pairs.left_out:,} of {len(pairs.counts):,} training documents have fewer than "
+                f"{pairs.body} tokens, too few for a pair of segments, and are left out"
+            )
+        return lines
 
     def facts(self) -> dict[str, Any]:
         # The config may leave a revision of the Hub open; the record says which was read.
         return {"source": self.source} if self.source["kind"] == "hub" else {}
 
     def scores(self, metrics: dict[str, float]) -> str:
-        return (
+        told = (
             f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
             f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
             f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
         )
+        if self.relation:
+            accuracy = f"valid/{self.relation}_accuracy"
+            told += f", {accuracy} {metrics[accuracy]:.1%}"
+        return told
+
+
+def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of logits (…, C) and labels (…) that are not IGNORED, summed."""
+    return functional.cross_entropy(
+        logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
 
 
 def prepare(config: Any) -> PreparedText:

@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,12 @@ FREE_IN_WARM_START = (
 class Checkpoints:
     """The checkpoints of one run: the newest `keep` of every so many steps, the last and the best.
 
-    One in between, of a stopped run or of the best evaluation, goes when a later one is there.
+    One in between, of a stopped run or of the best evaluation, goes when a later one is there; of those
+    of the steps `keep_at` the moments alone.
     """
 
-    def __init__(self, folder: Path, *, keep: int, every: int = 1):
-        self.folder, self.keep, self.every = folder, keep, every
+    def __init__(self, folder: Path, *, keep: int, every: int = 1, keep_at: Collection[int] = ()):
+        self.folder, self.keep, self.every, self.keep_at = folder, keep, every, keep_at
 
     def save(
         self,
@@ -99,7 +100,12 @@ class Checkpoints:
         for name in ("last", "best") if best else ("last",):
             _link(self.folder / name, target)
         regular = [path for path in steps_in(self.folder) if step_of(path) % self.every == 0]
-        _keep(self.folder, regular[-self.keep :])
+        chosen = [path for path in steps_in(self.folder) if step_of(path) in self.keep_at]
+        whole = _kept(self.folder, regular[-self.keep :])
+        for path in chosen:
+            if path.resolve() not in whole:
+                (path / OPTIMIZER).unlink(missing_ok=True)
+        _keep(self.folder, [*regular[-self.keep :], *chosen])
 
 
 def steps_in(folder: Path) -> list[Path]:
@@ -154,9 +160,14 @@ def _link(link: Path, target: Path) -> None:
     fresh.replace(link)
 
 
+def _kept(folder: Path, paths: list[Path]) -> set[Path]:
+    """Return these checkpoints and those that `last` and `best` are, resolved."""
+    return {path.resolve() for path in (folder / "last", folder / "best", *paths)}
+
+
 def _keep(folder: Path, paths: list[Path]) -> None:
     """Remove all checkpoints but these and those that `last` and `best` are."""
-    kept = {path.resolve() for path in (folder / "last", folder / "best", *paths)}
+    kept = _kept(folder, paths)
     for path in steps_in(folder):
         if path.resolve() not in kept:
             _remove(path)

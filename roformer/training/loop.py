@@ -82,6 +82,7 @@ class Loop:
             folder.path / "checkpoints",
             keep=max(runtime.keep_checkpoints, task.keep_checkpoints),
             every=training.checkpoint_every,
+            keep_at=training.keep_at,
         )
         if self.first:
             self.checkpoints.tidy(state.step, best=0 < state.best_step == state.step)
@@ -104,8 +105,10 @@ class Loop:
         # Counters live on the device, so that no step waits for the host to read them. The stored loss
         # is the sum over ranks: the first one carries it on.
         wide = torch.float32 if self.device.type == "mps" else torch.float64
-        carried = state.window_loss if self.rank == 0 else 0.0
-        self.window_loss = torch.tensor(carried, dtype=wide, device=self.device)
+        parts = [len(task.losses)] if task.losses else []
+        self.window_loss = torch.zeros(parts, dtype=wide, device=self.device)
+        if self.rank == 0:
+            self.window_loss += torch.tensor(state.window_loss, dtype=wide, device=self.device)
         self.last_loss = torch.zeros((), dtype=wide, device=self.device)
         self.norm = torch.zeros((), device=self.device)
         self.spikes = SpikeWatch(self.device, wide, state.usual_loss)
@@ -134,7 +137,7 @@ class Loop:
             while state.step < training.steps:
                 self._step(batches)
                 log, evaluate = self._due(training.log_every), self._due(training.evaluate_every)
-                checkpoint = self._due(training.checkpoint_every)
+                checkpoint = self._due(training.checkpoint_every) or state.step in training.keep_at
                 if log or evaluate or checkpoint or self._may_look():
                     stop = self._look()
                     row = self._training_row() if log else {}
@@ -202,9 +205,9 @@ class Loop:
             last = index == passes - 1
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 loss = task.loss(self.model, batch) * (index < len(window))
-                self.accelerator.backward(loss * scale)
+                self.accelerator.backward(loss.sum() * scale)
             self.window_loss += loss.detach().to(self.window_loss)
-        self.last_loss = (self.window_loss - before) / max(1, targets)
+        self.last_loss = (self.window_loss - before).sum() / max(1, targets)
         self.spikes.see(step, self.last_loss)
 
         clip = self.settings.optimizer.clip_norm or math.inf
@@ -212,7 +215,7 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         # A loss scaler expects infinite gradients and skips them; then only the loss shows divergence.
-        watched = self.norm if self.scaler is None else self.window_loss
+        watched = self.norm if self.scaler is None else self.window_loss.sum()
         self.spikes.see_bad(step, ~torch.isfinite(watched))
         scale_before = self.scaler.get_scale() if self.scaler is not None else 0.0
         self.optimizer.step()
@@ -288,9 +291,10 @@ class Loop:
         state, device = self.state, self.device
         tokens, seconds = state.tokens - self._logged[0], state.seconds - self._logged[1]
         speed = tokens / seconds if seconds > 0 else 0.0
-        loss = float(self._over_ranks(self.window_loss))
+        losses = self._over_ranks(self.window_loss) / max(1, state.window_targets)
         row = {
-            "train/loss": loss / max(1, state.window_targets),
+            "train/loss": float(losses.sum()),
+            **{f"train/{k}": float(losses[i]) for i, k in enumerate(self.task.losses)},
             "train/targets_per_update": state.window_targets / max(1, state.window_steps),
             "train/learning_rate": self.rate(state.step),
             "train/grad_norm": float(self.norm),
@@ -344,7 +348,7 @@ class Loop:
     def _save(self, *, best: bool) -> None:
         """Write a checkpoint on the first rank; the others wait."""
         state = self.state
-        state.window_loss = float(self._over_ranks(self.window_loss))
+        state.window_loss = self._over_ranks(self.window_loss).tolist()
         # Ranks know their own losses; the next start gets the mean.
         state.usual_loss = (self._over_ranks(self.spikes.known) / self.world_size).tolist()
         state.scaler = self.scaler.state_dict() if self.scaler else None

@@ -22,8 +22,9 @@ class State:
     """In steps: without evaluation and checkpoints."""
     wall_seconds: float = 0.0
     """In all, over every start of the run."""
-    window_loss: float = 0.0
-    """Loss summed since the last log step, over all ranks; the targets and steps it covers."""
+    window_loss: float | list[float] = 0.0
+    """Loss summed since the last log step, over all ranks, or each of its parts; the targets and steps
+    it covers."""
     window_targets: int = 0
     window_steps: int = 0
     best: float | None = None

@@ -41,6 +41,8 @@ class Task(ABC):
     """True if the best is its highest value, False if its lowest."""
     flops_per_token: float
     """Floating-point operations of a training step over the tokens it reads."""
+    losses: tuple[str, ...] = ()
+    """Names of the parts of `loss`, where it has several: logged as `train/<name>`."""
     keep_checkpoints = 1
     """Number of the newest checkpoints that the conclusion needs, whatever the runtime keeps."""
 
@@ -66,7 +68,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss summed over the targets, a scalar."""
+        """Return the loss summed over the targets: a scalar, or one for each of `losses`."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:

@@ -79,6 +79,23 @@ def test_operations_are_those_of_an_update(name):
     assert counter.get_total_flops() / (ROWS * LENGTH) == pytest.approx(told, rel=0.1)
 
 
+def test_the_relation_of_pairs_is_counted():
+    """To the operation: the head of masked tokens hides it in what is allowed above."""
+    config = build(PretrainConfig, compose("pretrain", [])).model
+    model = MaskedLM(config, VOCABULARY, related=True)
+    ids, found = torch.randint(VOCABULARY, (ROWS, LENGTH)), []
+    for related in (False, True):
+        with FlopCounterMode(display=False) as counter:
+            answers = model(ids, relation=related)
+            sum(each.sum() for each in (answers if related else [answers])).backward()
+        told = flops_per_token(config, VOCABULARY, LENGTH, 1.0, related=related)
+        found.append((counter.get_total_flops(), told * ROWS * LENGTH))
+    (without, told_without), (whole, told) = found
+    assert whole - without == pytest.approx(told - told_without)
+    count = parameter_count(config, VOCABULARY, related=True)
+    assert count == sum(parameter.numel() for parameter in model.parameters())
+
+
 def kept_bytes(model, outputs, half):
     """Return what autograd saves, each piece of memory once; weights are not counted."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -142,6 +159,12 @@ def test_a_pretraining_is_added_up(told):
     minutes = operations / (8 * GPUS["A100"].flops * 0.4) / 60
     (line,) = (line for line in lines if line.strip().startswith("A100"))
     assert line.split() == ["A100", f"{minutes:.1f}", "min"]
+
+
+def test_a_plan_on_pairs_of_segments_has_their_head(told):
+    config = build(PretrainConfig, compose("pretrain", ["recipe=paper"])).model
+    _, found = told("pretrain", "recipe=paper", "objective=mlm_sop")
+    assert found["parameters"].startswith(f"{parameter_count(config, 8192, related=True):,} (")
 
 
 def test_a_small_plan_is_told_in_seconds_and_has_a_cpu(told):

@@ -91,7 +91,10 @@ FREE = [
 ]
 INTERVALS = [f"training.{name}_every=7" for name in ("log", "evaluate", "checkpoint")]
 SAME = {
-    "pretrain": [*FREE, *INTERVALS, "data.tokenizer.words=none", f"{SCALING}.kind=none"],
+    "pretrain": [
+        *(*FREE, *INTERVALS, "data.tokenizer.words=none", f"{SCALING}.kind=none"),
+        *("objective=mlm", "training.keep_at=[5,600]"),
+    ],
     "wmt": INTERVALS[:2],
     "clm": INTERVALS,
     "scm": [],
@@ -101,6 +104,7 @@ START, STAGE = "init_from=runs/x", "schedule.total_steps=900"
 CHANGES = {
     "pretrain": [
         *("training.steps=599", "masking.whole_word=true", "data.valid_fraction=0.1"),
+        *("objective=mlm_nsp", "objective=mlm_sop"),
         *("model.norm=pre", "data.tokenizer.words=jieba", START, STAGE, "training.first_epoch=1"),
         *(f"{START} keep_moments=true", f"{STAGE} schedule.first_update=300"),
         *(f"{SCALING}.kind=ntk {SCALING}.factor=4", YARN, f"{YARN} {SCALING}.factor=8"),

@@ -20,10 +20,11 @@ def stages(words=""):
 
 @pytest.mark.parametrize("recipe", [name for pipeline, name in RECIPES if pipeline == "stages"])
 def test_every_recipe_is_a_plan_of_pretrainings(recipe):
-    built = stages(f"recipe={recipe} {FILLED.get(('stages', recipe), '')} model/position=t5")
+    words = f"recipe={recipe} {FILLED.get(('stages', recipe), '')}"
+    built = stages(f"{words} model/position=t5 objective=mlm_sop")
     found = stages_of(built)
     assert len(plan(built)) == len(built.stages) == len(found)
-    assert {type(stage) for stage in found} == {PretrainConfig}
+    assert {(type(stage), stage.objective) for stage in found} == {(PretrainConfig, "mlm_sop")}
 
 
 @pytest.mark.parametrize("words", ["recipe=paper", "recipe=paper_warmstart init_from=x"])

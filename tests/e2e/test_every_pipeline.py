@@ -13,6 +13,7 @@ from tests.e2e.conftest import SMALL, assert_close, assert_same, results, run_in
 
 SMALL_RUNS = {
     "pretrain": [*SMALL, "training.steps=12"],
+    "pretrain on pairs": [*SMALL, "training.steps=12", "objective=mlm_nsp"],
     "glue": [*test_glue.SMALL, "task=mrpc"],
     "wmt": [*wmt_runs.SMALL, "training.steps=12", "training.average=2"],
     "charlm": [*lm_runs.SMALL["charlm"], "training.steps=12"],
@@ -20,9 +21,14 @@ SMALL_RUNS = {
     "scm": test_scm.SMALL,
 }
 DETAILED = ["model.hidden_dropout=0.1", "runtime.keep_optimizer=true"]
-LOGGED = {name: ["training.log_every=1"] for name in ("pretrain", "wmt", "charlm", "clm")}
+LOGGED = {name: ["training.log_every=1"] for name in SMALL_RUNS if name not in ("glue", "scm")}
 WRITTEN = ("positions.json", "bleu_statistics.json", "predictions/*.tsv", "translations/*.txt")
 every = pytest.mark.parametrize("pipeline", SMALL_RUNS)
+
+
+def run_small(name, arguments, *overrides, **where):
+    """Run what `SMALL_RUNS` names, whose first word is the pipeline."""
+    return run_in_process(name.split()[0], arguments, *overrides, **where)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +58,7 @@ def whole(data, tmp_path_factory):
         where = f"runtime.runs_dir={tmp_path_factory.mktemp(pipeline) / 'runs'}"
         arguments = [*SMALL_RUNS[pipeline], *data[pipeline], where]
         arguments += [*DETAILED, *LOGGED.get(pipeline, [])]
-        return arguments, *run_in_process(pipeline, arguments)
+        return arguments, *run_small(pipeline, arguments)
 
     return run
 
@@ -62,7 +68,7 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(pipelin
     """Dropout on, so that the generators' state counts."""
     arguments, expected, calm = whole(pipeline)
     step = expected["steps"] - 3
-    summary, folder = resumed(step, run_in_process, pipeline, arguments, runs="killed")
+    summary, folder = resumed(step, run_small, pipeline, arguments, runs="killed")
     assert_same(folder, calm)
     assert summary["metrics"] == expected["metrics"] and summary["best"] == expected["best"]
     for file in (file for pattern in WRITTEN for file in calm.glob(pattern)):
@@ -85,8 +91,8 @@ def test_a_step_can_be_made_again(pipeline, whole):
 def test_micro_batches_change_nothing(pipeline, small):
     """At an epsilon above rounding, which AdamW would blow up to whole steps where a gradient is 0."""
     arguments = [*small(pipeline), "optimizer.eps=1e-6", "optimizer.learning_rate=1e-4"]
-    _, calm = run_in_process(pipeline, arguments)
-    _, cut = run_in_process(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
+    _, calm = run_small(pipeline, arguments)
+    _, cut = run_small(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, calm)
 
 
@@ -94,7 +100,7 @@ def test_micro_batches_change_nothing(pipeline, small):
 def test_workers_and_gradient_checkpointing_change_nothing(pipeline, whole):
     arguments, _, calm = whole(pipeline)
     others = ["runtime.gradient_checkpointing=true", "runtime.num_workers=2"]
-    _, folder = run_in_process(pipeline, arguments, *others, runs="others")
+    _, folder = run_small(pipeline, arguments, *others, runs="others")
     assert_same(folder, calm)
 
 
@@ -104,19 +110,19 @@ def test_more_processes_than_rows_of_a_step_are_refused(pipeline, small, monkeyp
     fewest = ["training.tokens_per_update=60", "training.bucket_tokens=60"]
     fewest += ["data.filter.max_length=50", "data.max_train_pairs=1"]
     with pytest.raises(InputError, match="99 processes"):
-        run_in_process(pipeline, small(pipeline), *(fewest if pipeline == "wmt" else []))
+        run_small(pipeline, small(pipeline), *(fewest if pipeline == "wmt" else []))
 
 
 @every
 def test_a_finished_run_is_not_run_again(pipeline, whole, monkeypatch, capsys):
     arguments, summary, folder = whole(pipeline)
     monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished run was trained again"))
-    assert run_in_process(pipeline, arguments) == (summary, folder)
+    assert run_small(pipeline, arguments) == (summary, folder)
     assert "already done" in capsys.readouterr().out
     assert summary == json.loads((folder / "summary.json").read_text())
 
 
 @every
 def test_without_training_a_run_counts_as_degenerate(pipeline, small):
-    summary, _ = run_in_process(pipeline, small(pipeline), "optimizer.learning_rate=1e-9")
+    summary, _ = run_small(pipeline, small(pipeline), "optimizer.learning_rate=1e-9")
     assert summary["status"] == "degenerate"

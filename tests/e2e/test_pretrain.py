@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.schema import PretrainConfig
@@ -135,6 +136,20 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
     assert len(kept) == 2
     small_run(arguments, SHORT)  # done: what was kept stays
     assert sorted(folder.glob("checkpoints/step_*/optimizer.safetensors")) == kept
+
+
+def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dropout, resumed):
+    """Also of a run that was killed; the record and its id are those of a run without."""
+    keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
+    _, folder = resumed(8, small_run, arguments, *keeping)
+    assert folder.name == whole_with_dropout.name
+    assert_same(folder, whole_with_dropout)
+    steps = {path.name[-2:] for path in folder.glob("checkpoints/step_*")}
+    best = (folder / "checkpoints" / "best").resolve().name[-2:]
+    assert steps == {"05", "09", "24", best}
+    _, until = small_run(arguments, *DROPOUT, "training.keep_at=[9]", runs="other")
+    one, other = (weights(path, "step_00000009") for path in (folder, until))
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
@@ -306,6 +321,7 @@ def test_every_encoding_trains(arguments, position):
     "overrides",
     [
         ["training.precision=bf16", "training.documents=isolate", "masking.whole_word=true"],
+        ["objective=mlm_sop", "model=bert", "masking.whole_word=true"],
         [
             *("model.norm=pre", "schedule.kind=cosine"),
             *("model.position.layout=half", "model.position.fraction=0.5"),
@@ -315,6 +331,22 @@ def test_every_encoding_trains(arguments, position):
 def test_every_option_trains(arguments, overrides):
     _, folder = small_run(arguments, *overrides, "training.steps=40")
     assert falls(folder)
+
+
+def test_pairs_of_segments_are_told_beside_the_masked_tokens(arguments, capsys):
+    pairs = [SHORT, "objective=mlm_nsp", "masking.whole_word=true"]
+    summary, folder = small_run(arguments, *pairs)
+    assert ", valid/nsp_accuracy " in capsys.readouterr().out
+    metrics = summary["metrics"]
+    assert 0.2 < metrics["valid/nsp_loss"] < 2 and 0 < metrics["valid/nsp_accuracy"] < 1
+    for row in results(folder):
+        parts = row["train/mlm_loss"], row["train/nsp_loss"]
+        assert row["train/loss"] == pytest.approx(sum(parts)) and 0.2 < parts[1] < 2
+    trained = roformer.load_model(folder)
+    assert trained.model.relation is not None
+    assert len(trained.fill_mask("bel [MASK]")[0]) == 5
+    with pytest.raises(InputError, match="objective is 'mlm_nsp' there but None here"):
+        small_run(arguments, SHORT, f"init_from={folder}")
 
 
 def test_one_seed_gives_both_models_the_same_order_and_masks(arguments):

@@ -66,6 +66,7 @@ def train(folder: Path, processes: int) -> None:
     test_glue.run([*GLUE, cache, f"runtime.runs_dir={folder / name}"])
     wmt_runs.small_run([*WMT, *pairs], runs=name)
     if processes < 4:
+        small_run([*PRETRAIN, *text, "objective=mlm_nsp"], runs=f"pairs {name}")
         run_in_process("scm", [*SCM, *places], runs=name)
         for pipeline in lm_runs.SMALL:
             lm_runs.small_run(pipeline, [*LM, *text], runs=name)
@@ -177,6 +178,13 @@ def test_several_processes_equal_one(folder, pipeline, processes):
         torch.testing.assert_close(
             weights(run, "averaged"), weights(one, "averaged"), atol=1e-4, rtol=0.0
         )
+
+
+def test_pairs_of_segments_on_two_processes_equal_one(folder):
+    """Catches parts of the loss that are not summed over the ranks."""
+    run, one = (the_run(folder, "pretrain", f"pairs of {n}") for n in (2, 1))
+    assert_equal(run, one)
+    assert all("train/nsp_loss" in row for row in results(run))
 
 
 @pytest.mark.parametrize("pipeline", ["pretrain", "glue", "wmt"])

@@ -60,6 +60,11 @@ MASKED = {
         {"position": Rotary(base=500.0), "tokenizer": CASED},
     ),
     "words": ("roformer", {"tokenizer": CHINESE}),
+    "pairs of segments": (
+        "bert",
+        {"position": Learned(max_positions=300), "described": {"objective": "mlm_nsp"}},
+    ),
+    "rotary, pairs of segments": ("roformer", {"described": {"objective": "mlm_sop"}}),
     "words, learned": ("bert", {"position": Learned(max_positions=300), "tokenizer": CHINESE}),
 }
 CLASSIFIERS = {
@@ -168,6 +173,23 @@ def test_masked_language_models_have_our_logits_and_ids(models, name):
             assert theirs(text)["input_ids"] == wanted, text
     assert words.mask_id in theirs("the [MASK] sat")["input_ids"]
     assert theirs.mask_token_id == words.mask_id and theirs.pad_token_id == words.pad_id
+
+
+def test_the_head_for_pairs_of_segments_goes_where_there_is_one(models):
+    run, folder = models("pairs of segments")
+    assert json.loads((folder / "config.json").read_text())["architectures"] == [
+        "BertForPreTraining"
+    ]
+    assert (
+        "Masked-language model with next-sentence prediction:" in (folder / "README.md").read_text()
+    )
+    ids = random_ids(40, 2, 9)
+    with torch.no_grad():
+        ours, theirs = (roformer.load_model(f).model(ids, relation=True)[1] for f in (run, folder))
+    assert relative(theirs, ours) <= 1e-5
+    _, folder = models("rotary, pairs of segments")
+    card = (folder / "README.md").read_text()
+    assert "roformer has no head for pairs of segments: that of the run is left out." in card
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

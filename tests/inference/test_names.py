@@ -12,7 +12,8 @@ import roformer
 from roformer.errors import InputError
 from roformer.inference.load import TrainedModel
 from roformer.inference.names import find
-from roformer.inference.start import find_start
+from roformer.inference.start import find_start, load_start
+from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder
 from roformer.training.averaging import AVERAGED, choose, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
@@ -51,6 +52,32 @@ def test_a_run_id_opens_and_starts_what_its_folder_does(runs, pipeline):
     assert by_folder.name == by_id.name and by_folder.fingerprint == by_id.fingerprint
     with pytest.raises(InputError, match="no such run, folder or Hub id"):
         start("another-run-s0")
+
+
+def test_a_step_after_a_run_is_one_of_its_checkpoints(runs):
+    run, early = runs / PRETRAINING, "checkpoints/step_00000001"
+    assert torch.equal(weights(f"{run.name}@1"), weights(run / early))
+    by_folder, by_id = start(f"runs/{PRETRAINING}@1"), start(f"{run.name}@1")
+    assert by_folder.name == by_id.name == f"{run.name}@1"
+    assert by_id.fingerprint == start(run / early).fingerprint != start(run.name).fingerprint
+    with pytest.raises(InputError, match=r"no checkpoint of step 7: choose one of 1, 2, or train"):
+        start(f"{run.name}@7")
+    with pytest.raises(InputError, match="another-run@7: no such run another-run"):
+        start("another-run@7")
+
+
+def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
+    """Where the pre-training had one; its other head is not used."""
+    for objective, new in (("mlm", "pooler.weight, pooler.bias, "), ("mlm_nsp", "")):
+        described = {} if objective == "mlm" else {"objective": objective}
+        begun = stored(described=described)
+        model = Classifier(begun.model, begun.vocab_size, 2, dropout=0.0)
+        told = load_start(begun, model)
+        assert f"; new: {new}classifier.weight, classifier.bias; not used: " in told
+        assert ("relation.weight" in told) == (objective == "mlm_nsp")
+        for name in ("pooler.weight", "encoder.token_types.weight"):
+            if name in begun.weights:
+                assert torch.equal(model.state_dict()[name], begun.weights[name])
 
 
 def test_each_kind_has_its_checkpoint(runs):

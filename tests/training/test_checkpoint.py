@@ -72,6 +72,18 @@ def test_one_between_the_regular_steps_goes_when_a_later_one_is_there(tmp_path):
     assert [checkpoint.step_of(path) for path in checkpoint.steps_in(tmp_path)] == [10, 20]
 
 
+def test_chosen_steps_stay_without_their_moments(tmp_path):
+    """Whether regular or not; the moments of the last one are needed to go on."""
+    checkpoints = Checkpoints(tmp_path, keep=1, every=10, keep_at=(10, 13, 30))
+    for step in (10, 13, 20, 30):
+        save(checkpoints, step)
+    kept = checkpoint.steps_in(tmp_path)
+    assert [checkpoint.step_of(path) for path in kept] == [10, 13, 30]
+    assert [(path / "optimizer.safetensors").exists() for path in kept] == [False, False, True]
+    assert all(checkpoint.damage(path) is None for path in kept)
+    checkpoint.load_model(kept[0], trained(1)[0], DESCRIPTION)
+
+
 def flip(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
