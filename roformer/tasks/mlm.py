@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
@@ -20,6 +19,7 @@ from roformer.data.text import PreparedText, prepare_text
 from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
+from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process
 from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
@@ -134,12 +134,8 @@ class MaskedLMTask(BlockTask):
 
     def _logits_and_loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
-        return logits, functional.cross_entropy(
-            logits.flatten(0, 1).float(),
-            batch["labels"].flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-        )
+        labels = batch["labels"].flatten()
+        return logits, smoothed_cross_entropy(logits.flatten(0, 1), labels, ignored=IGNORED)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""

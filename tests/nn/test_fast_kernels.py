@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from roformer.nn import cross_entropy
 from roformer.nn import linear as nn_linear
-from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.nn.dropout import Dropout, keep_mask
 
 
@@ -28,10 +28,33 @@ def test_linear_by_convolution_equals_linear(monkeypatch, shape, bias):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_linear_leaves_autocast_to_torch(monkeypatch):
-    monkeypatch.setattr(nn_linear, "BY_CONVOLUTION", True)
+@pytest.mark.skipif(not nn_linear.BY_ONEDNN, reason="no bf16 products on this processor")
+@given(shape=st.lists(st.integers(0, 5), max_size=2), widths=st.tuples(*[st.integers(1, 40)] * 2))
+def test_linear_under_autocast_equals_linear_in_float64(shape, widths):
+    """Catches a gradient of a bias that misses rows, and one of another type or shape."""
+    generator = torch.Generator().manual_seed(sum(widths))
+    sizes = (*shape, widths[0]), widths[::-1], (widths[1],)
+    inputs = [torch.randn(size, generator=generator).requires_grad_() for size in sizes]
     with torch.autocast("cpu", torch.bfloat16):
-        assert nn_linear.Linear(4, 4)(torch.randn(2, 4)).dtype == torch.bfloat16
+        y = nn_linear.linear(*inputs)
+    upstream = torch.randn(y.shape, generator=generator).bfloat16()
+    exact = [t.detach().bfloat16().double().requires_grad_() for t in inputs]
+    expected = functional.linear(*exact)
+    assert type(y.grad_fn).__name__.startswith("_HalfLinear") and y.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(y, inputs, upstream)
+    wanted = torch.autograd.grad(expected, exact, upstream.double())
+    for ours, theirs in zip((y, *gradients), (expected, *wanted), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=0.05, rtol=2**-7)
+    assert all(
+        t.grad_fn is None and g.dtype == t.dtype for t, g in zip(inputs, gradients, strict=True)
+    )
+
+
+def test_linear_without_gradients_is_torchs_own():
+    """Decoding keeps the casts of its weights from step to step."""
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        layer, x = nn_linear.Linear(4, 4), torch.randn(2, 4)
+        assert torch.equal(layer(x), functional.linear(x, layer.weight, layer.bias))
 
 
 def test_linear_is_a_linear_layer():
@@ -81,18 +104,32 @@ def test_dropout_of_strided_gradients():
     smoothing=st.sampled_from([0.0, 0.1, 0.7]),
     scale=st.sampled_from([0.1, 1.0, 100.0]),
     half=st.booleans(),
+    ignoring=st.booleans(),
 )
-def test_smoothed_cross_entropy_equals_torchs(rows, size, smoothing, scale, half):
+def test_cross_entropy_equals_torchs_in_float64(rows, size, smoothing, scale, half, ignoring):
+    """In pieces of some rows; catches rows that a piece leaves out, and ignored ones that count."""
     generator = torch.Generator().manual_seed(rows * size)
     logits = scale * torch.randn(rows, size, generator=generator)
     logits = logits.bfloat16() if half else logits
     labels = torch.randint(size, (rows,), generator=generator)
-    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
-    loss = smoothed_cross_entropy(ours, labels, smoothing)
+    if ignoring:
+        labels[torch.rand(rows, generator=generator) < 0.4] = -100
+    ours, theirs = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_entropy, "CACHED", 3 * size)
+        ignored = -100 if ignoring else None
+        loss = cross_entropy.smoothed_cross_entropy(ours, labels, smoothing, ignored=ignored)
+        with torch.no_grad():
+            again = cross_entropy.smoothed_cross_entropy(ours, labels, smoothing, ignored=ignored)
     expected = functional.cross_entropy(
-        theirs.float(), labels, label_smoothing=smoothing, reduction="sum"
+        theirs, labels, label_smoothing=smoothing, reduction="sum", ignore_index=-100
     )
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-2 if half else 1e-4, abs=1e-4)
-    (2 * loss).backward()
+    assert loss.dtype == torch.float32 and loss.item() == again.item()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
+    (2 * loss).backward(retain_graph=True)
     (2 * expected).backward()
-    assert torch.allclose(ours.grad.float(), theirs.grad.float(), atol=2e-2 if half else 1e-5)
+    torch.testing.assert_close(
+        ours.grad.double(), theirs.grad, atol=2e-2 if half else 1e-5, rtol=1e-2 if half else 1e-5
+    )
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
