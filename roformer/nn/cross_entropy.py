@@ -13,8 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-CACHED = 2**19
-"""On a CPU, the fp32 numbers of a piece: 2 MiB, about the second-level cache of two cores."""
+PIECE = {"cpu": 2**19}
+"""fp32 numbers of a piece by device; on a CPU 2 MiB, which stay in its cache."""
+LARGEST = 2**26
+"""The same on other devices: 256 MiB, few launches and still little memory."""
 
 
 def smoothed_cross_entropy(
@@ -33,6 +35,8 @@ def smoothed_cross_entropy(
     Returns:
         An fp32 scalar.
     """
+    if logits.dtype == torch.float16:  # small probabilities vanish in it until the loss is scaled
+        logits = logits.float()
     return cast(Tensor, _CrossEntropy.apply(logits, labels, smoothing, ignored))
 
 
@@ -42,10 +46,9 @@ class _CrossEntropy(torch.autograd.Function):
         ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, ignored: int | None
     ) -> Tensor:
         size = logits.shape[-1]
-        # A GPU takes all rows at once: its cache holds none of them, and each piece costs a launch.
-        rows = max(1, CACHED // size if logits.device.type == "cpu" else len(logits))
+        rows = max(1, PIECE.get(logits.device.type, LARGEST) // size)
         slope = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        losses = []
+        total = torch.zeros((), device=logits.device)
         for first in range(0, len(logits), rows):
             piece = slice(first, first + rows)
             z, label = logits[piece].float(), labels[piece, None]
@@ -58,15 +61,15 @@ class _CrossEntropy(torch.autograd.Function):
             p = z.softmax(-1)
             # log Σ exp z = max z - log max p, and max p is at least 1/V.
             loss = z.amax(-1, keepdim=True) - p.amax(-1, keepdim=True).log() - expected
-            losses.append(loss if kept is None else loss.where(kept, 0.0))
+            total += (loss if kept is None else loss.where(kept, 0.0)).sum()
             if slope is None:
                 continue
             if smoothing:
                 p -= smoothing / size
-            p.scatter_add_(-1, label, p.new_full((1, 1), smoothing - 1).expand_as(label))
+            p.scatter_(-1, label, p.gather(-1, label) - (1 - smoothing))
             slope[piece] = p if kept is None else p.mul_(kept)
         ctx.save_for_backward(slope)
-        return torch.cat(losses).sum()
+        return total
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
