@@ -135,7 +135,7 @@ wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare
 
 ##@ Develop
 
-bench: $(STAMP)  ## speed against transformers, as ratios from one run: make bench ARGS=rotary
+bench: $(STAMP)  ## speed against transformers and the machine's own rate, from one run: make bench ARGS=rotary
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # A file's tests run in one process and make its fixtures once; the long files come first.

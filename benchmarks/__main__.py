@@ -72,6 +72,8 @@ def main() -> None:
             units = {"tok": "tokens", "sentences": "sentences"}
             rates = {unit: row.get(f"ours_{name}_per_second") for unit, name in units.items()}
             speed = "".join(f"{rate:,.0f} {unit}/s; " for unit, rate in rates.items() if rate)
+            if share := row.get("share_of_limit"):
+                speed += f"{share:.0%} of the limit at {row['step_gflop']:.0f} GFLOP a step; "
             said = f"{row['what']}  ({speed}deviations: {row['deviations']})"
             print(f"{row['ratio']:6.2f}x {goal:>7}  {said}", flush=True)
         arguments.output.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from roformer.config.build import build
 from roformer.data.classification import Ids, Inputs, epoch_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.models.classifier import Classifier
+from roformer.training.distributed import open_accelerator
 from roformer.training.hardware import default_device
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
@@ -189,8 +190,7 @@ def our_epoch(inputs: type[Inputs], precision: str) -> float:
         schedule=schema.ScheduleConfig(),
         runtime=build(schema.RuntimeConfig, {"device": device, "progress": False}),
     )
-    autocast = "no" if precision == "fp32" else precision
-    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=autocast)
+    accelerator = open_accelerator(settings.runtime, precision, task.model)
     with tempfile.TemporaryDirectory() as folder:
         loop = Loop(
             task, settings, accelerator, RunFolder(Path(folder)), NoTracker(), State(), None

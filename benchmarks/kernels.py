@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from benchmarks.timing import Row, compare
 from roformer.nn import linear as nn_linear
+from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.nn.dropout import Dropout
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -38,6 +40,17 @@ def bench_kernels(*, rounds: int) -> list[Row]:
                 rounds=rounds,
             )
         )
+    for name, dtype in TYPES.items():
+        (logits,) = _inputs(1, (616, 30522), dtype)
+        labels = torch.randint(30522, (616,))
+        rows.append(
+            compare(
+                f"loss in one pass against torch's, 616 x 30522, {name}",
+                _step(partial(_torchs_loss, labels=labels), logits),
+                _step(partial(smoothed_cross_entropy, labels=labels), logits),
+                rounds=rounds,
+            )
+        )
     ours = Dropout(0.1)
     for name, dtype in TYPES.items():
         x = _inputs(1, (8, 512, 1024), dtype)
@@ -54,6 +67,10 @@ def bench_kernels(*, rounds: int) -> list[Row]:
 
 def _two_products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def _torchs_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float(), labels, reduction="sum")
 
 
 def _inputs(count: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:

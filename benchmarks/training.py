@@ -4,16 +4,21 @@
   comes ("stock") and once with the settings of `roformer.training.process` for both ("tuned");
 * as shipped: ours tuned, in bf16, with the dropouts of the recipes; the peer stock. The peer also runs
   tuned, which shows what the settings alone bring it.
+
+Beside the ratio stands the share of the machine's own rate: the operations of the step's matrix products
+(`roformer.models.cost`), over its time, over the rate at which the same process makes the products of the
+feed-forward layer, alone and without biases.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch.nn import functional
 
 from benchmarks import peers
 from benchmarks.peers import Size
@@ -21,7 +26,10 @@ from benchmarks.timing import Row, in_turns, interleave, row
 from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
+from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
+from roformer.nn.cross_entropy import smoothed_cross_entropy
+from roformer.nn.linear import linear
 from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 
@@ -32,6 +40,10 @@ LIKE_FOR_LIKE = {"mini": 2.8, "base": 1.3}
 AS_SHIPPED = {"mini": 12.0, "base": 5.0}
 SHIPPED = {"mini": "bf16, no dropout", "base": "bf16, dropout 0.1"}
 """The setting of the recipes of each size: mini, and paper and paper_tuned."""
+LIMIT = {True: "limit bf16", False: "limit fp32"}
+"""Names of the measurements of the machine's rate."""
+PART = 1 / 8
+"""Share of a step's operations by which the rate is measured."""
 Step = Callable[[], None]
 
 
@@ -59,7 +71,8 @@ def bench_like_for_like(*, rounds: int) -> list[Row]:
     rows, name = [], "fp32, dropout 0.1"
     for size, goal in LIKE_FOR_LIKE.items():
         for tuned in (False, True):
-            request = {"size": size, "variants": ["peer", name], "tuned": tuned, "rounds": rounds}
+            variants = ["peer", LIMIT[False], name]
+            request = {"size": size, "variants": variants, "tuned": tuned, "rounds": rounds}
             seconds = in_turns("training", [request], rounds=1)
             ending, said = (" tuned", "tuned on both sides") if tuned else ("", "stock")
             what = f"{size} step, like for like, {said}"
@@ -74,7 +87,7 @@ def bench_as_shipped(*, rounds: int, turns: int = 3) -> list[Row]:
     for size, goal in AS_SHIPPED.items():
         common = {"size": size, "rounds": rounds}
         stock = {**common, "tuned": False, "variants": ["peer"]}
-        tuned = {**common, "tuned": True, "variants": ["peer", *ours]}
+        tuned = {**common, "tuned": True, "variants": ["peer", LIMIT[True], *ours]}
         seconds = in_turns("training", [stock, tuned], rounds=turns)
         for name in ours:
             met = goal if name == SHIPPED[size] else None
@@ -94,23 +107,37 @@ def _row(
     ours: str,
     goal: float | None,
 ) -> Row:
-    deviations = OURS[ours.removesuffix(" tuned")].deviations
-    found = row(what, seconds[peer], seconds[ours], goal=goal, deviations=deviations)
-    return {**found, "ours_tokens_per_second": BATCH[size] * LENGTH / found["ours_seconds"]}
+    setting, tuned = OURS[ours.removesuffix(" tuned")], ours.endswith(" tuned")
+    found = row(what, seconds[peer], seconds[ours], goal=goal, deviations=setting.deviations)
+    limit = seconds[LIMIT[setting.half] + (" tuned" if tuned else "")]
+    rounds = zip(limit, seconds[ours], strict=True)
+    return {
+        **found,
+        "ours_tokens_per_second": BATCH[size] * LENGTH / found["ours_seconds"],
+        "share_of_limit": statistics.median(least / taken for least, taken in rounds),
+        "step_gflop": step_flops(size) / 1e9,
+    }
 
 
 def measure_training(
     *, size: str, tuned: bool, variants: list[str], rounds: int
 ) -> dict[str, list[float]]:
-    """Return the seconds of a step of each variant, measured in this process."""
+    """Return the seconds of a step of each variant, measured in this process.
+
+    A limit's are the seconds of a step that were nothing but matrix products.
+    """
     if tuned:
         tune_process()
-    ending = " tuned" if tuned else ""
+    builders = {"peer": peer_step, **{LIMIT[half]: partial(products, half=half) for half in LIMIT}}
     steps = {
-        f"{name}{ending}": peer_step(size) if name == "peer" else our_step(size, name)
+        name: builders[name](size) if name in builders else our_step(size, name)
         for name in variants
     }
-    return interleave(steps, rounds=rounds)
+    seconds = interleave(steps, rounds=rounds)
+    for name in set(LIMIT.values()) & set(seconds):
+        seconds[name] = [part / PART for part in seconds[name]]
+    ending = " tuned" if tuned else ""
+    return {f"{name}{ending}": measured for name, measured in seconds.items()}
 
 
 def batch_of(size: str) -> list[torch.Tensor]:
@@ -142,7 +169,23 @@ def our_step(size: str, name: str) -> Step:
     """Return a training step of ours, with one of the settings of `OURS`."""
     setting, device = OURS[name], default_device()
     torch.manual_seed(0)
-    config = schema.EncoderConfig(
+    model = MaskedLM(our_config(size, setting), VOCABULARY).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    ids, predict, labels = batch_of(size)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16) if setting.half else nullcontext():
+            logits = model(ids, predict=predict)
+        (smoothed_cross_entropy(logits.flatten(0, 1), labels.flatten()) / labels.numel()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def our_config(size: str, setting: Setting) -> schema.EncoderConfig:
+    """Return the config of our model of a size."""
+    return schema.EncoderConfig(
         name="roformer",
         size=size,
         **SIZES[size]._asdict(),
@@ -151,15 +194,28 @@ def our_step(size: str, name: str) -> Step:
         position=encodings.Rotary(),
         attention=SoftmaxAttention(),
     )
-    model = MaskedLM(config, VOCABULARY).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids, predict, labels = batch_of(size)
 
+
+def step_flops(size: str) -> float:
+    """Return the operations of the matrix products of a training step."""
+    config = our_config(size, OURS["fp32, dropout 0.1"])
+    predicted = round(PREDICTED * LENGTH) / LENGTH
+    return BATCH[size] * LENGTH * flops_per_token(config, VOCABULARY, LENGTH, predicted)
+
+
+def products(size: str, *, half: bool) -> Step:
+    """Return `PART` of the operations of a step, as products of tokens and the feed-forward weights."""
+    tokens, (_, inner, _, outer) = BATCH[size] * LENGTH, SIZES[size]
+    # The weights are widened so that a whole number of products has the operations asked for.
+    whole = PART * step_flops(size) / (2 * tokens * inner)
+    count = max(1, round(whole / outer))
+    dtype = torch.bfloat16 if half else torch.float32
+    x = torch.randn(tokens, inner, dtype=dtype, device=default_device())
+    weight = torch.randn(round(whole / count), inner, dtype=dtype, device=default_device())
+
+    @torch.no_grad()
     def step() -> None:
-        with torch.autocast(device, torch.bfloat16) if setting.half else nullcontext():
-            logits = model(ids, predict=predict)
-        functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        for _ in range(count):
+            linear(x, weight)
 
     return step

@@ -108,8 +108,8 @@ def memory_bytes(
     numbers a token; in half precision 3 D more, because sums and norms stay fp32; with dropout a byte
     for each dropped number; linear attention its features and the rotated ones in fp32; attention to
     a source 5 D more (the source has as many tokens). Fused attention keeps no T×T matrix. Gradient
-    checkpointing keeps D for each block and the whole of one. The logits are kept once, and twice in
-    fp32.
+    checkpointing keeps D for each block and the whole of one. The logits and their gradient are kept
+    once each.
     """
     d, number = config.hidden_size, 2 if half else 4
     block = ((13 if half else 10) * d + 2 * config.intermediate_size) * number
@@ -121,6 +121,6 @@ def memory_bytes(
     if isinstance(config, Seq2SeqConfig):
         blocks += [block + 5 * d * number] * config.decoder.layers
     kept = len(blocks) * d * number + max(blocks) if checkpointing else sum(blocks)
-    logits = round(tokens * predicted) * vocab_size * (number + 2 * 4)
+    logits = round(tokens * predicted) * vocab_size * 2 * number
     fixed = (18 if half else 16) * parameter_count(config, vocab_size, related=related)
     return fixed, tokens * kept + logits

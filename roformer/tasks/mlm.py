@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.lm import LanguageModelConfig
@@ -25,6 +24,7 @@ from roformer.data.text import PreparedText, prepare_text
 from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
+from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process
 from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
@@ -221,9 +221,7 @@ class MaskedLMTask(BlockTask):
 
 def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the cross-entropy of logits (…, C) and labels (…) that are not IGNORED, summed."""
-    return functional.cross_entropy(
-        logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-    )
+    return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), ignored=IGNORED)
 
 
 def prepare(config: Any) -> PreparedText:

@@ -82,7 +82,8 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):
-        return Accelerator(cpu=cpu, mixed_precision="no" if precision == "fp32" else precision)
+        # fp16's loss scaler is accelerate's; bf16 is `cast_like_autocast`'s.
+        return Accelerator(cpu=cpu, mixed_precision="fp16" if precision == "fp16" else "no")
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:
@@ -111,7 +112,10 @@ def is_sharded(accelerator: Accelerator) -> bool:
 
 
 def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -> None:
-    """Run the forward pass under autocast, as `prepare` does for models that are not sharded."""
+    """Run the forward pass under autocast in bf16; another precision is left to accelerate.
+
+    The outputs stay in bf16: accelerate would widen them, the largest tensors of a small model.
+    """
     if precision == "bf16":
         model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
 

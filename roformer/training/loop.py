@@ -90,8 +90,7 @@ class Loop:
         task.model.to(self.device)
         self.adamw = build_optimizer(settings.optimizer, task.model)
         self.sharded = is_sharded(accelerator)
-        if self.sharded:
-            cast_like_autocast(task.model, self.device, training.precision)
+        cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
             task.model.compile()
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)

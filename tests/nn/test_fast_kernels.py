@@ -1,5 +1,7 @@
 """The fast kernels equal torch's own."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from roformer.nn import cross_entropy
 from roformer.nn import linear as nn_linear
-from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.nn.dropout import Dropout, keep_mask
 
 
@@ -76,23 +78,42 @@ def test_dropout_of_strided_gradients():
 
 
 @given(
-    rows=st.integers(1, 20),
+    rows=st.integers(0, 20),
     size=st.integers(2, 30),
     smoothing=st.sampled_from([0.0, 0.1, 0.7]),
     scale=st.sampled_from([0.1, 1.0, 100.0]),
-    half=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    ignoring=st.booleans(),
 )
-def test_smoothed_cross_entropy_equals_torchs(rows, size, smoothing, scale, half):
+def test_cross_entropy_equals_torchs_in_float64(rows, size, smoothing, scale, dtype, ignoring):
+    """In pieces of some rows; catches rows that a piece leaves out, and ignored ones that count."""
     generator = torch.Generator().manual_seed(rows * size)
-    logits = scale * torch.randn(rows, size, generator=generator)
-    logits = logits.bfloat16() if half else logits
+    logits = (scale * torch.randn(rows, size, generator=generator)).to(dtype)
     labels = torch.randint(size, (rows,), generator=generator)
-    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
-    loss = smoothed_cross_entropy(ours, labels, smoothing)
+    if ignoring:
+        labels[torch.rand(rows, generator=generator) < 0.4] = -100
+    ours, theirs = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cross_entropy.PIECE, "cpu", 3 * size)
+        ignored = -100 if ignoring else None
+        loss = cross_entropy.smoothed_cross_entropy(ours, labels, smoothing, ignored=ignored)
+        with torch.no_grad():
+            again = cross_entropy.smoothed_cross_entropy(ours, labels, smoothing, ignored=ignored)
     expected = functional.cross_entropy(
-        theirs.float(), labels, label_smoothing=smoothing, reduction="sum"
+        theirs, labels, label_smoothing=smoothing, reduction="sum", ignore_index=-100
     )
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-2 if half else 1e-4, abs=1e-4)
-    (2 * loss).backward()
+    assert loss.dtype == torch.float32 and loss.item() == again.item()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
+    (2 * loss).backward(retain_graph=True)
     (2 * expected).backward()
-    assert torch.allclose(ours.grad.float(), theirs.grad.float(), atol=2e-2 if half else 1e-5)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=tolerance, rtol=tolerance)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_cross_entropy_in_fp16_keeps_small_probabilities_for_the_loss_scale():
+    logits = torch.tensor([[0.0, -20.0]], dtype=torch.float16, requires_grad=True)
+    loss = cross_entropy.smoothed_cross_entropy(logits, torch.tensor([0]))
+    (2.0**16 * loss).backward()
+    assert logits.grad[0, 1].item() == pytest.approx(2**16 * math.exp(-20), rel=1e-2)
