@@ -27,7 +27,7 @@ from roformer.report.curves import curve_tables, position_tables
 from roformer.report.paper import claims, paper_sections, read_paper, stages_table
 from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
-from roformer.report.scores import score_tables
+from roformer.report.scores import result_texts, score_tables, scores
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import Table, code, escaped, markdown, markdown_of
 
@@ -142,11 +142,16 @@ def tables_text(places: Iterable[Path]) -> str:
 
 
 def _claims(experiments: Path) -> list[Table]:
-    return [claims(read_paper(experiments / "paper.yaml"), read_studies(experiments))]
+    return [claims(read_paper(experiments / "paper.yaml"), _evidence(experiments))]
 
 
 def _paper(experiments: Path) -> list[Table]:
-    return paper_sections(read_paper(experiments / "paper.yaml"), read_studies(experiments))
+    return paper_sections(read_paper(experiments / "paper.yaml"), _evidence(experiments))
+
+
+def _evidence(experiments: Path) -> list[Study]:
+    """Return the studies that may stand beside the paper: those of real data."""
+    return [study for study in read_studies(experiments) if not study.toy]
 
 
 def _or_problem(make: Callable[[T], list[Table]], of: T) -> list[Table]:
@@ -242,26 +247,30 @@ def facts_block(folder: Path, words: list[str]) -> str:
 
 
 def index_block(folder: Path, words: list[str]) -> str:
-    """`index`: every study below the page's folder in a line."""
+    """`index [toy]`: every study below the page's folder in a line, of real data or of made-up data."""
     lines = [["study", "of the paper", "scale", "runs", "what came out"]]
     for study in read_studies(folder):
+        if study.toy != (words == ["toy"]):
+            continue
         name = study.folder.name
         page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
-        about = "" if study.claim == "none" else study.claim.replace("_", " ")
+        about = "" if study.toy or study.claim == "none" else study.claim.replace("_", " ")
         title = f"[{study.title}]({name}/{page})"
         outcome = study.outcome or "Not finished."
         lines.append([title, about, study.scale, _statuses(study), outcome])
     return markdown(lines, text_columns=5)
 
 
-def outcomes_block(folder: Path, words: list[str]) -> str:
-    """`outcomes STUDY …`: what came out of these studies, a line each."""
-    lines = []
+def results_block(folder: Path, words: list[str]) -> str:
+    """`results STUDY …`: the results that these studies name, a row each."""
+    lines = [["claim", "ours", "baseline", "without a model", "scale"]]
     for word in words:
         study = read_study(folder / word)
-        title = f"[{escaped(study.title)}]({word}/REPORT.md)"
-        lines.append(f"- {title}: {escaped(study.outcome)} Scale: {escaped(study.scale)}.")
-    return "\n".join(lines)
+        frame = scores(read_runs([study.folder]).runs)
+        for result in study.results:
+            link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
+            lines.append([link, *result_texts(result, frame), study.scale])
+    return markdown(lines, text_columns=5)
 
 
 def tables_block(folder: Path, words: list[str]) -> list[Table]:
@@ -301,8 +310,8 @@ BLOCKS: dict[str, Block] = {
     "figure": figure_block,
     "index": index_block,
     "linear": lambda folder, words: linear_tables(folder / words[0]),
-    "outcomes": outcomes_block,
     "paper": lambda folder, words: _paper(folder),
+    "results": results_block,
     "speed": lambda folder, words: speed_tables(folder / words[0]),
     "tables": tables_block,
 }

@@ -31,11 +31,13 @@ from roformer.report.statistics import (
     difference_text,
     holm,
     interval_text,
+    mean_interval,
     mean_text,
     p_text,
     paired,
     sign_flip_limit,
 )
+from roformer.report.studies import Result
 from roformer.report.tables import (
     Table,
     check_seeds,
@@ -197,6 +199,33 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 def place_of(task: str) -> tuple[int, str]:
     """Return a sort key: tasks in the order of the paper, others by name."""
     return (GLUE_ORDER.index(task) if task in GLUE_ORDER else len(GLUE_ORDER), task)
+
+
+def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
+    """Return the cells of a result: ours and the baseline's mean, 95 % by t and seeds; what needs no model.
+
+    Args:
+        result: of a study.
+        frame: of its runs; see `scores`.
+
+    Raises:
+        RecordError: a configuration or a metric that is not there, or is not one's alone.
+    """
+    about = scored(pipeline_of(frame))
+    found = frame[frame.chosen & (frame.metric == result.metric)]
+    cells = []
+    for wanted in (result.ours, result.baseline):
+        part = found[found.name == find_baseline(found.name, wanted)]
+        text = f"{part.label.iloc[0]} {fmean(part.value):.{about.digits}f}"
+        if interval := mean_interval([*part.value]):
+            text += f" ({interval_text(interval, about.digits, sign=False)})"
+        cells.append(f"{text}, n = {len(part)}")
+    run = found.iloc[0]
+    simple = {"majority": run.majority}
+    if run.pipeline in LOSSES:
+        simple["unigram entropy"] = run.summary["metrics"][LOSSES[run.pipeline].entropy]
+    texts = [f"{k} {v:.{about.digits}f}" for k, v in simple.items() if not math.isnan(v)]
+    return [*cells, result.trivial or ", ".join(texts) or "–"]
 
 
 def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:

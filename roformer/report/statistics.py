@@ -58,6 +58,17 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(mean, math.sqrt(squares / (n - 1)) if n > 1 else None, n)
 
 
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % of a mean by Student's t.
+
+    None of one value, of values that are all the same, or where one is not finite.
+    """
+    mean, std, n = spread(values)
+    if not std or math.isnan(mean):
+        return None
+    return Interval(*map(float, stats.t.interval(0.95, n - 1, mean, std / math.sqrt(n))))
+
+
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     """Return what the differences ours - theirs say, value by value of the same seed.
 

@@ -26,6 +26,21 @@ class Configuration(BaseModel, extra="forbid"):
     pipeline: str = ""
 
 
+class Result(BaseModel, extra="forbid"):
+    """A metric of two configurations of a study: a row of the README's results."""
+
+    claim: str
+    """What would hold, with the metric, in a few words."""
+    metric: str
+    """As the summaries of the runs have it."""
+    ours: str
+    """The configuration that should be ahead: its name in tables, or a part that no other has."""
+    baseline: str
+    """The configuration it is held against, named likewise."""
+    trivial: str = ""
+    """What is worth how much without a model, where the records do not say."""
+
+
 class Study(BaseModel, extra="forbid"):
     """The plan of a study, and where it is."""
 
@@ -37,6 +52,9 @@ class Study(BaseModel, extra="forbid"):
     """Size of models and data, in a few words."""
     outcome: str
     """The result, in a sentence."""
+    toy: bool = False
+    """True if it reads made-up data: a regression test, which stands beside no claim of the paper."""
+    results: list[Result] = []
     data: str = ""
     """Name of its data in tables, where the records' word, `files`, says too little."""
     baseline: str | None = None

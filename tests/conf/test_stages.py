@@ -42,14 +42,15 @@ def test_the_paper_recipes_are_table_4(words):
 
 
 def test_the_literal_stages_are_the_authors_script():
-    """Each from the weights before it: a warm-up of 5,000 steps, then constant 1e-5."""
+    """Each from the weights before it: a warm-up of 5,000 steps, then constant 1e-5, no clipping."""
     found = stages_of(stages("recipe=paper_warmstart init_from=wobert"))
     assert found[0].init_from == "wobert" and not any(stage.keep_moments for stage in found)
     for stage in found:
         schedule, optimizer = stage.schedule, stage.optimizer
         assert (schedule.kind, schedule.warmup_steps) == ("constant", 5000)
         assert (schedule.first_update, optimizer.learning_rate) == (0, 1e-5)
-        assert optimizer.weight_decay == 0.01
+        assert (optimizer.weight_decay, optimizer.eps) == (0.01, 1e-6)
+        assert optimizer.clip_norm is None
 
 
 def test_each_stage_is_its_own_pretraining_after_the_one_before():

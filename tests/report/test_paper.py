@@ -249,7 +249,7 @@ def test_third_parties_stand_in_their_own_table_alone(paper):
 
 def test_the_recorded_studies_stand_beside_what_they_are_about(paper):
     """Means over seeds, each kind of BLEU, both splits, the chosen rates, constant predictors."""
-    tables = paper_sections(paper, read_studies(EXPERIMENTS))
+    tables = paper_sections(paper, read_studies(EXPERIMENTS))  # toys too, which pages leave out
     assert [table.title.partition(":")[0] for table in tables][-1] == "Numbers of third parties"
     found = defaultdict(set)
     for table in tables[:-1]:

@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from roformer.report.runs import RecordError, read_runs
-from roformer.report.scores import score_tables, scores
+from roformer.report.scores import result_texts, score_tables, scores
+from roformer.report.studies import Result
 from tests.report.records import glue_run, record, translation_run
 
 ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
@@ -286,3 +287,41 @@ def test_accuracies_of_triplets_are_those_of_the_best_weights(tmp_path):
     assert "Counted, though degenerate: flat." in means.notes
     (line,) = lines(differences, "roformer-1024 (rotary)", "test/accuracy")
     assert line[0] == "+30.0 ± 0.0" and line[3:] == ["–", "0.250", "3", "not recorded"]
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def result(metric, trivial=""):
+    about = {"metric": metric, "ours": "roformer", "baseline": "bert", "trivial": trivial}
+    return Result(claim="above BERT", **about)
+
+
+def test_a_result_has_means_intervals_seeds_and_what_needs_no_model(tmp_path):
+    """Of the chosen rate; one seed has no interval."""
+    folders = [glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.8, 0.8, 0.83))]
+    folders.append(glue_run(tmp_path, 0, 5e-5, 0.1))
+    folders.append(glue_run(tmp_path, 0, 2e-5, 0.78, model="bert"))
+    frame = scores(read_runs(folders).runs)
+    cells = result_texts(result("mrpc/f1"), frame)
+    low, high = stats.t.interval(0.95, 2, 81, stats.sem((80, 80, 83)))
+    assert cells == [
+        f"roformer (rotary) 81.0 ({low:.1f} to {high:.1f}), n = 3",
+        "bert (rotary) 78.0, n = 1",
+        "majority 81.2",
+    ]
+    assert result_texts(result("mrpc/f1", "overlap 83.4"), frame)[2] == "overlap 83.4"
+    with pytest.raises(RecordError, match="no configuration has 'roformer' in the name"):
+        result_texts(result("mrpc/mcc"), frame)
+
+
+def test_without_a_model_a_loss_is_the_entropy_and_a_translation_nothing(tmp_path):
+    losses = {"valid/mlm_loss": 3.0, "valid/unigram_entropy": 6.2137}
+    runs = [record(tmp_path / name, model=name, metrics=losses) for name in ("roformer", "bert")]
+    cells = result_texts(result("valid/mlm_loss"), scores(read_runs(runs).runs))
+    assert cells[::2] == ["roformer (rotary) 3.000, n = 1", "unigram entropy 6.214"]
+    runs = [
+        translation_run(tmp_path / kind, 0, 27.0, position=kind) for kind in ("rotary", "learned")
+    ]
+    about = result("test/sacrebleu").model_copy(update={"ours": "rotary", "baseline": "learned"})
+    assert result_texts(about, scores(read_runs(runs).runs))[2] == "–"

@@ -15,6 +15,7 @@ from roformer.report.statistics import (
     bootstrap_interval,
     distinct_resamples,
     holm,
+    mean_interval,
     paired,
     percentiles,
     sign_flip_p,
@@ -32,6 +33,16 @@ FEW = settings(max_examples=80, deadline=None, derandomize=True)
 def varies(values):
     """Tell whether a t test has something to divide by."""
     return stdlib.pstdev(values) > 1e-6
+
+
+def test_the_interval_of_a_mean_is_students():
+    """4.303 standard errors of three values; none where there is nothing to divide by."""
+    low, high = mean_interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx(
+        (2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-4
+    )
+    for values in ([1.0], [2.0, 2.0], [1.0, math.nan], []):
+        assert mean_interval(values) is None
 
 
 @given(SAMPLES)
