@@ -109,8 +109,8 @@ def _code(cell: re.Match[str], folder: Path) -> dict[str, Any]:
         data = {"image/png": image, "text/plain": [cell["shown"]]}
         outputs.append({"data": data, "metadata": {}, "output_type": "display_data"})
     source = _lines(cell["code"].strip())
-    made = {"cell_type": "code", "execution_count": None, "metadata": {}, "source": source}
-    return made | {"outputs": outputs}
+    content = {"metadata": {}, "outputs": outputs, "source": source}
+    return {"cell_type": "code", "execution_count": None, **content}
 
 
 def _lines(text: str) -> list[str]:
