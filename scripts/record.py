@@ -3,8 +3,8 @@
 `python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
 
 Adds them to the study's runs.jsonl and metrics.csv; a run that is there is replaced. Also what further
-tables are made of, where a run has it: of translations the counts of each test line, not the texts; of
-language models the loss by position; of triplets the scores.
+tables are made of, where a run has it: the spikes of its loss; of translations the counts of each test
+line, not the texts; of language models the loss by position; of triplets the scores.
 """
 
 from pathlib import Path

@@ -17,11 +17,11 @@ from roformer.script import Arguments, at_least, script
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def commands_of(study: Study, names: list[str]) -> list[list[str]]:
-    """Return the command lines of a study's configurations, all of them if none is named.
+def commands_of(study: Study, names: list[str], seeds: list[int] | None = None) -> list[list[str]]:
+    """Return the command lines of a study's configurations and seeds, all of them if none is named.
 
     Raises:
-        RecordError: the study has no runs, or no such configuration.
+        RecordError: the study has no runs, or no such configuration, or no run with these seeds alone.
     """
     known = list(study.configurations)
     if not known:
@@ -29,7 +29,12 @@ def commands_of(study: Study, names: list[str]) -> list[list[str]]:
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
         raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
-    return [words for name, words in study.commands() if name in (names or known)]
+    found = [words for name, words in study.commands() if name in (names or known)]
+    if seeds and not (
+        found := [words for words in found if words[-1] in map("seed={}".format, seeds)]
+    ):
+        raise RecordError(f"{study.folder} has no command of seed {seeds[0]} alone: see --dry-run")
+    return found
 
 
 def sweep(commands: list[list[str]], jobs: int) -> int:
@@ -62,11 +67,14 @@ def main() -> None:
         default=[],
         help="this one alone; may be repeated",
     )
+    parser.add_argument(
+        "--seed", type=int, action="append", default=[], help="this one alone; may be repeated"
+    )
     parser.add_argument("--jobs", type=at_least(1), default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run")
     arguments = parser.parse_intermixed_args()
-    found = commands_of(read_study(arguments.study), arguments.configuration)
+    found = commands_of(read_study(arguments.study), arguments.configuration, arguments.seed)
     commands = [[*words, *arguments.overrides] for words in found]
     if arguments.dry_run:
         print("\n".join(shlex.join(words) for words in commands))

@@ -1,4 +1,4 @@
-"""Curves of losses: at equal steps, steps to equal losses, and the loss by position.
+"""Curves of losses: at equal steps, steps to equal losses, by learning rate, and by position.
 
 A configuration's runs differ in the seed. For one seed the text, its order and the masks are the same in
 all configurations that differ in the model alone, so these are compared in pairs of a seed.
@@ -6,20 +6,19 @@ all configurations that differ in the model alone, so these are compared in pair
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from roformer.errors import one_line
 from roformer.pipelines.registry import Loss
-from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
+from roformer.report.runs import ENDED, LOSSES, SPIKES, RecordError, Runs, settings_of
 from roformer.report.scores import Scored, paired_table, pipeline_of
-from roformer.report.statistics import Interval, bootstrap_interval, bootstrap_limit
+from roformer.report.statistics import Interval, interval_text, mean_text, paired
 from roformer.report.tables import (
     Table,
     check_seeds,
@@ -31,8 +30,13 @@ from roformer.report.tables import (
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the steps at which configurations are compared, besides the end."""
-FALLING = ("loss", "bits_per_byte", "perplexity")
-"""In the names of metrics of which lower is better."""
+OFF_THE_PLATEAU = 0.5
+"""Nats below the unigram entropy at which a run has left the plateau of word frequencies."""
+LOSSES_A_PAIR, LEAST_GAP = 6, 0.05
+"""At how many losses at most two configurations are compared, besides the lowest, and how near."""
+RATE = "optimizer.learning_rate"
+CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "valid/loss"}
+"""Pipeline → the validation loss by which learning rates are compared."""
 VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 POSITIONS = "positions.json"
@@ -95,7 +99,7 @@ def curve_tables(
 
     Args:
         runs: finished or not; what did not end is told of.
-        metric: of those that are not `FALLING` there is no table of steps.
+        metric: of others than the losses of pipelines there is no table of steps.
         baseline: the configuration compared with the others, or a part of its name; None: the first.
         each_run: each run stands alone; else runs that differ in the seed are one configuration, and
             differences from the baseline are tested.
@@ -143,7 +147,8 @@ def _tables(
     if not common:
         raise RecordError("there is no step at which all these runs were evaluated")
     at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
-    read = LOSSES[loss].read if (loss := runs.runs.pipeline.iloc[0]) in LOSSES else "tokens"
+    loss = LOSSES.get(runs.runs.pipeline.iloc[0])
+    read = loss.read if loss else "tokens"
     header, *lines = mean_lines(at, "step", "name", 3)
     if each_run:
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
@@ -161,9 +166,6 @@ def _tables(
     tables = [Table(f"{metric} at equal steps{about}", values, text_columns=0, notes=notes)]
     if len(header) == 2:
         return tables
-    curves: dict[str, Seeds] = {name: {} for name in header[1:]}
-    for (name, seed), part in frame.groupby(["name", "seed"], sort=False):
-        curves[name][seed] = dict(zip(part.step, part.value, strict=True))
     if not each_run:
         shared = "The text, order and masks are the same. "
         if any(not key.startswith("model.") for key in keys):
@@ -173,10 +175,12 @@ def _tables(
         tables.append(
             paired_table(quarters, base, "step", title, Scored("", digits=3), note=shared)
         )
-    if any(word in metric for word in FALLING) and each_run:
-        tables.append(_all_steps_to(curves, f"Steps to {metric} of the others' ends{about}"))
-    elif any(word in metric for word in FALLING):
-        tables.append(_ratios(curves, frame, base, metric + about, read))
+    if loss and loss.metric == metric and (plateau := _plateau(runs, loss)) is not None:
+        curves: dict[str, Seeds] = {name: {} for name in header[1:]}
+        for (name, seed), part in frame.groupby(["name", "seed"], sort=False):
+            points = dict(zip(part.step, part.value, strict=True))
+            curves[name][0 if each_run else seed] = points
+        tables.append(_steps_to_equal_losses(curves, plateau, base, f"{metric}{about}"))
     return tables
 
 
@@ -208,127 +212,98 @@ def _amounts(rows: pd.DataFrame) -> list[str]:
     return shown
 
 
-# --- steps to a loss -----------------------------------------------------------------------------
+# --- steps to equal losses -----------------------------------------------------------------------
 
 
-def reach(points: Mapping[int, float], target: float) -> Interval:
-    """Return the steps until a metric first is at most `target`, as far as evaluations tell.
+def reach(points: Mapping[int, float], target: float) -> float:
+    """Return the steps after which a metric stays at or below `target`.
 
-    Between two evaluations the curve is a straight line: both ends are then the same. A run that is
-    there at its first evaluation was there at some step before; one that is never there would be after
-    its last step, if at all.
+    Between two evaluations the curve is a straight line. A run that ends above it is never there: inf;
+    one that never was above it was there at some step before the first evaluation: 0.
     """
-    before: tuple[int, float] | None = None
-    for step, value in sorted(points.items()):
-        if math.isnan(value):
-            continue
-        if value <= target:
-            if before is None:
-                return Interval(0.0, float(step))
-            then, higher = before
-            found = then + (step - then) * (higher - target) / (higher - value)
-            return Interval(found, found)
-        before = (step, value)
-    return Interval(float(max(points)), math.inf)
+    known = sorted(points.items())
+    above = [place for place, (_, value) in enumerate(known) if value > target]
+    if not above:
+        return 0.0
+    if above[-1] == len(known) - 1:
+        return math.inf
+    (before, higher), (step, value) = known[above[-1] : above[-1] + 2]
+    return before + (step - before) * (higher - target) / (higher - value)
 
 
-def _mean_reach(seeds: Sequence[Mapping[int, float]], target: float) -> Interval:
-    found = [reach(points, target) for points in seeds]
-    return Interval(fmean(one.low for one in found), fmean(one.high for one in found))
+def losses_of(runs: Sequence[Mapping[int, float]], plateau: float) -> list[float]:
+    """Return the losses at which runs that left the plateau are compared, from the highest.
+
+    Round ones below the plateau that every run passes between two evaluations, and the highest loss at
+    which a run ends. None where a run begins below that.
+    """
+    top = min(plateau, *(points[min(points)] for points in runs))
+    bottom = max(points[max(points)] for points in runs)
+    if not bottom < top:
+        return []
+    least = max(LEAST_GAP, (top - bottom) / LOSSES_A_PAIR)
+    unit = 10.0 ** math.floor(math.log10(least))
+    gap = next(n * unit for n in (1, 2, 5, 10) if n * unit >= least)
+    places = range(math.floor(top / gap), math.floor(bottom / gap), -1)
+    return [*(loss for n in places if bottom < (loss := round(n * gap, 6)) < top), bottom]
 
 
-def _all_steps_to(curves: Mapping[str, Seeds], title: str) -> Table:
-    """Return one line a configuration: after how many steps each one is where it is at its end."""
-    lines = [["end of", "loss", *curves]]
-    for name, seeds in curves.items():
-        loss = fmean(points[max(points)] for points in seeds.values())
-        found = [_mean_reach([*one.values()], loss) for one in curves.values()]
-        texts = ["–" if math.isnan(loss) else _bounds(one, "{:,.0f}") for one in found]
-        lines.append([name, "NaN" if math.isnan(loss) else f"{loss:.3f}", *texts])
-    note = (
-        "Between two evaluations a curve is a straight line; the loss is the mean over seeds, the steps "
-        "are the mean of those of the seeds. ≤: some were there at the first evaluation; >: some are not "
-        "there at their end."
-    )
-    return Table(title, lines, notes=[note])
+def _plateau(runs: Runs, loss: Loss) -> float | None:
+    """Return the loss below which a run has left the plateau; None where no run noted the entropy."""
+    logged = runs.metrics[runs.metrics.run.isin(set(runs.runs.run))]
+    entropies = logged.value[logged.metric == loss.entropy].dropna()
+    nat = 1 / math.log(2) if loss.unit == "bits" else 1.0
+    return None if entropies.empty else float(entropies.iloc[-1]) - OFF_THE_PLATEAU * nat
 
 
-def _ratios(
-    curves: Mapping[str, Seeds], frame: pd.DataFrame, base: str, metric: str, read: str
+def _steps_to_equal_losses(
+    curves: Mapping[str, Seeds], plateau: float, base: str, metric: str
 ) -> Table:
-    """Return when the baseline is where the others are at each quarter, and when they are at its end."""
-    numbers = ["steps", "sequences", read, "ratio", "95 % (bootstrap)", "not reached"]
-    lines = [["configuration", "is at the loss of", "after", "loss", *numbers]]
-    others = [name for name in curves if name != base]
-    quarters = {
-        name: _quarters(sorted(set.intersection(*map(set, seeds.values()))))
-        for name, seeds in curves.items()
-    }
-    pairs = [(base, other, step) for other in others for step in quarters[other]]
-    pairs += [(other, base, quarters[base][-1]) for other in others]
-    for name, other, step in pairs:
-        own = frame[frame.name == name].sort_values("seed", kind="stable").drop_duplicates("step")
-        own = own.set_index("step")[["samples", "tokens"]].dropna()
-        lines.append([name, other, f"{step:,}", *_ratio(curves[name], curves[other], step, own)])
-    seeds = max(len(curves[base].keys() & curves[other].keys()) for other in others)
+    """Return when the baseline and each other configuration are at losses that both come to."""
+    over_seeds = ["95 % (t)", "by seed"] if any(len(one) > 1 for one in curves.values()) else []
+    lines = [["configuration", "loss", "steps", f"steps of {base}", "ratio", *over_seeds]]
+
+    def told(name: str, words: str) -> None:
+        lines.append([name, "–", "", "", words, *("" for _ in over_seeds)])
+
+    left: dict[str, Seeds] = {}
+    for name, seeds in curves.items():
+        ends = {seed: points[max(points)] for seed, points in seeds.items()}
+        left[name] = {
+            seed: {step: value for step, value in points.items() if not math.isnan(value)}
+            for seed, points in seeds.items()
+            if ends[seed] <= plateau
+        }
+        if stays := [seed for seed in seeds if seed not in left[name]]:
+            which = "" if not left[name] else f" with seed {', '.join(map(str, stays))}"
+            end = fmean(ends[seed] for seed in stays)
+            told(name, f"never leaves the plateau{which}: ends at {end:.3f}")
+    for name in [one for one in curves if one != base and left[one] and left[base]]:
+        both = [seed for seed in left[base] if seed in left[name]]
+        ours, theirs = ([left[one][seed] for seed in both] for one in (base, name))
+        losses = losses_of([*ours, *theirs], plateau) if both else []
+        if not losses:
+            told(name, "no loss that both pass" if both else "no seed that both have")
+        for loss in losses:
+            steps, others = ([reach(points, loss) for points in one] for one in (ours, theirs))
+            found = paired([*map(math.log, steps)], [*map(math.log, others)])
+            interval = found.interval and Interval(*map(math.exp, found.interval))
+            amounts = (f"{fmean(one):,.0f}" for one in (others, steps))
+            each = ", ".join(f"{a / b:.2f}" for a, b in zip(steps, others, strict=True))
+            mean = f"{math.exp(found.difference):.2f}"
+            spread = [interval_text(interval, 2, sign=False), each] if over_seeds else []
+            lines.append([name, f"{loss:.3f}", *amounts, mean, *spread])
     notes = [
-        "Steps until the metric first is at most the loss, the other configuration's mean after so many "
-        "steps. Ratio: of the steps to those of the other configuration; below 1 is faster. ≤: some seeds "
-        "were there at the first evaluation.",
-        "A run that never gets there counts as still under way at its end: the mean is then a lower "
-        "bound (>), and the interval has no upper end (≥).",
-        "The interval is the percentile bootstrap of the ratio over seeds, drawn for both configurations "
-        "together, so that the loss moves with them. " + bootstrap_limit(seeds),
+        f"Steps after which the loss stays at or below the one named, on straight lines between "
+        f"evaluations, of runs that left the plateau: they end at {plateau:.3f} or below, {OFF_THE_PLATEAU} "
+        "nat under the unigram entropy. The lowest loss of a pair is the highest at which a run of it "
+        "ends.",
+        f"Ratio: the steps of {base} to those of the configuration, below 1 where {base} is sooner. A loss "
+        "that one comes to at the end of its schedule the other may pass at a high learning rate."
+        + " Its mean over seeds is geometric, the interval is by t of the logarithms."
+        * bool(over_seeds),
     ]
-    return Table(f"Steps until {metric} is that of another configuration", lines, 2, notes)
-
-
-def _ratio(ours: Seeds, theirs: Seeds, step: int, read: pd.DataFrame) -> list[str]:
-    """Return the cells that say when a configuration is where another one is after a step."""
-    common = [seed for seed in ours if seed in theirs]
-    losses = np.array([theirs[seed][step] for seed in common])
-    if not common or np.isnan(losses).any():
-        return ["NaN" if common else "–", *["–"] * 6]
-    points = [ours[seed] for seed in common]
-
-    def ratio(end: int) -> Callable[[NDArray[np.intp]], float]:
-        return lambda draw: _mean_reach([points[i] for i in draw], fmean(losses[draw]))[end] / step
-
-    def amount(steps: float, column: str) -> float:
-        """Return the sequences or tokens of so many steps, NaN where no run noted them."""
-        if math.isinf(steps) or read.empty:
-            return math.nan if read.empty else steps
-        return float(np.interp(steps, [0, *read.index], [0, *read[column]]))
-
-    mean = _mean_reach(points, fmean(losses))
-    amounts = [Interval(*(amount(end, one) for end in mean)) for one in ("samples", "tokens")]
-    lows, highs = (bootstrap_interval(len(common), ratio(end)) for end in (0, 1))
-    never = sum(math.isinf(reach(one, fmean(losses)).high) for one in points)
-    return [
-        f"{fmean(losses):.3f}",
-        *(_bounds(one, "{:,.0f}") for one in (mean, *amounts)),
-        _bounds(Interval(mean.low / step, mean.high / step), "{:.2f}"),
-        _open(Interval(lows.low, highs.high)) if lows and highs else "–",
-        f"{never} of {len(common)}",
-    ]
-
-
-def _bounds(mean: Interval, form: str) -> str:
-    """Return a mean of which maybe only bounds are known."""
-    low, high = (form.format(end) for end in mean)
-    if math.isnan(mean.low):
-        return ""
-    if math.isinf(mean.high):
-        return f"> {low}"
-    return low if mean.low == mean.high else f"≤ {high}"
-
-
-def _open(interval: Interval) -> str:
-    """Return a bootstrap interval of ratios, one-sided where an end is open."""
-    low, high = f"{interval.low:.2f}", f"{interval.high:.2f}"
-    if math.isinf(interval.high):
-        return f"≥ {low}"
-    return f"≤ {high}" if interval.low == 0 else f"{low} to {high}"
+    return Table(f"Steps to equal {metric} off the plateau", lines, notes=notes)
 
 
 def _quarters(steps: Sequence[int]) -> list[int]:
@@ -338,6 +313,87 @@ def _quarters(steps: Sequence[int]) -> list[int]:
         max([s for s in steps if s <= p * steps[-1]], default=steps[0]) for p in QUARTERS if steps
     ]
     return list(dict.fromkeys(places))
+
+
+# --- learning rates ------------------------------------------------------------------------------
+
+
+def read_rates(runs: Runs) -> pd.DataFrame:
+    """Return one row a run that ended or diverged, of configurations with several learning rates.
+
+    Two of their rates at least have a run that ended; configurations differ in more than the rate.
+
+    Returns:
+        The columns of the runs and: name, rate, diverged (whether its loss was not finite), value (the
+        last validation loss; NaN where it diverged), spikes (NaN where the record does not say), best
+        (whether the rate's mean is the lowest of its configuration, of those where no run diverged).
+
+    Raises:
+        RecordError: two runs of one configuration, rate and seed; runs of several pipelines.
+    """
+    metric = CHOSEN_BY[pipeline_of(runs.runs)]
+    rows = []
+    for run in runs.runs.to_dict("records"):
+        diverged = run["status"] == "failed" and run["reason"].startswith("Diverged")
+        if run["status"] not in ENDED and not diverged:
+            continue
+        settings = {key: value for key, value in settings_of(run).items() if key != RATE}
+        spikes = run["files"].get(SPIKES)
+        last = None if diverged else run["summary"]["metrics"].get(metric)
+        rows.append(
+            run
+            | {"config": settings, "configuration": json.dumps(settings, sort_keys=True)}
+            | {"rate": run["config"].get(RATE), "diverged": diverged}
+            | {"value": math.nan if last is None else last}
+            | {"spikes": math.nan if spikes is None else _spikes(spikes)}
+        )
+    columns = [*runs.runs.columns, "rate", "diverged", "value", "spikes"]
+    frame = named(pd.DataFrame(rows, columns=columns)).astype({"diverged": bool, "value": float})
+    ended = frame[~frame.diverged].groupby("configuration").rate.nunique()
+    frame = frame[frame.configuration.isin(set(ended.index[ended > 1]))]
+    check_seeds(frame, "name", "rate")
+    means = frame.groupby(["name", "rate"]).value.agg(lambda values: values.mean(skipna=False))
+    best = set(means.dropna().groupby("name").idxmin())
+    chosen = [key in best for key in zip(frame.name, frame.rate, strict=True)]
+    return frame.assign(best=chosen).sort_values(["name", "rate", "seed"], kind="stable")
+
+
+def _spikes(text: str) -> int:
+    """Return how many spikes a run noted; the step at which it diverged is none."""
+    return text.count("\n") - text.count('"loss": null')
+
+
+def rate_tables(runs: Runs) -> list[Table]:
+    """Return what each learning rate came to, where a configuration has several; see `read_rates`."""
+    tables = []
+    for _, group in runs.runs.groupby(runs.runs.apply(_validated_on, axis=1), sort=False):
+        frame = read_rates(runs._replace(runs=group))
+        if frame.empty:
+            continue
+        numbers = ["runs", "diverged", "degenerate", "spikes", "final loss"]
+        lines = [["configuration", "learning rate", *numbers]]
+        for (name, rate), part in frame.groupby(["name", "rate"], sort=False):
+            ended = part[~part.diverged]
+            counts = (len(part), part.diverged.sum(), (part.status == "degenerate").sum())
+            spikes = part.spikes.sum(skipna=False)
+            lines.append(
+                [
+                    *(name, f"{rate:g}{' ←' if part.best.iloc[0] else ''}", *map(str, counts)),
+                    "–" if math.isnan(spikes) else f"{spikes:.0f}",
+                    mean_text([*ended.value], 3) if len(ended) else "–",
+                ]
+            )
+        notes = [
+            "Diverged: the loss or its gradient was not finite. Degenerate: it ended above the unigram "
+            "entropy. Final loss: the last on validation, mean ± standard deviation over the seeds that "
+            "did not diverge (n). ←: the lowest mean, of rates where no run diverged.",
+            "A spike is a step whose training loss is above the running mean m of about ten steps "
+            "before by more than the greatest of 6 s, m / 5 and 0.1 nat, where s is the noise of about "
+            "50; of several between two log lines one counts. –: recorded before spikes were.",
+        ]
+        metric = CHOSEN_BY[group.pipeline.iloc[0]]
+        tables.append(Table(f"{metric} by learning rate", lines, 2, notes))
+    return tables
 
 
 # --- language models: the loss by position -------------------------------------------------------

@@ -99,6 +99,7 @@ def draw_curves(
     columns: int = 2,
     share: bool = False,
     markers: bool = False,
+    points: bool = False,
     size: tuple[float, float] = (6.2, 3.4),
 ) -> None:
     """Draw curves, and of several seeds their mean and band; see `BAND`.
@@ -106,13 +107,14 @@ def draw_curves(
     Args:
         output: the PNG file.
         frame: one row a point: panel (its number), name, seed, x, y. Points that not all seeds have
-            are left out.
+            are left out, unless seeds are `points`.
         panels: from left to right, then downwards.
         style: name → look; names in the order of the legend.
         reference: what the legend calls the reference lines.
         columns: panels side by side.
         share: whether these have one y axis.
         markers: whether points are marked.
+        points: whether seeds are marked points around their mean, not thin lines in a band.
         size: width and height in inches.
     """
     columns = min(columns, len(panels))
@@ -127,9 +129,14 @@ def draw_curves(
                 axes.tick_params(labelleft=False)
             own = frame[(frame.panel == number) & frame.x.notna()]
             for name, look in style.items():
-                seeds = own[own.name == name].pivot(index="x", columns="seed", values="y").dropna()
+                seeds = own[own.name == name].pivot(index="x", columns="seed", values="y")
+                seeds = seeds if points else seeds.dropna()
                 line = {"color": look.colour, "linestyle": look.dash}
                 marker = look.marker if markers else ""
+                if points:
+                    axes.plot(seeds.mean(axis=1), **line)
+                    axes.plot(seeds, color=look.colour, marker=look.marker, linestyle="", alpha=0.7)
+                    continue
                 axes.plot(seeds.index, seeds.mean(axis=1), marker=marker, **line)
                 if len(seeds.columns) > 1:
                     band = seeds.min(axis=1), seeds.max(axis=1)
@@ -139,14 +146,17 @@ def draw_curves(
                     axes.plot(seeds, color=look.colour, linewidth=0.5, alpha=0.7)
             _finish(axes, panel)
         samples = {
-            name: Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker * markers)
+            name: Line2D(
+                [], [], color=look.colour, ls=look.dash, marker=look.marker * (markers or points)
+            )
             for name, look in style.items()
         }
         if any(panel.references for panel in panels):
             samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
         legend_below(figure, samples)
 
-    draw(output, [frame[[*POINT]].to_dict("list"), panels, style, reference, markers], size, paint)
+    data = [frame[[*POINT]].to_dict("list"), panels, style, reference, markers]
+    draw(output, [*data, *["points"] * points], size, paint)
 
 
 def _finish(axes: Any, panel: Panel) -> None:

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from roformer.errors import one_line
-from roformer.report.curves import loss_of, read_curves, read_positions
+from roformer.report.curves import CHOSEN_BY, loss_of, read_curves, read_positions, read_rates
 from roformer.report.drawing import (
     BAND,
     NEUTRAL,
@@ -108,6 +108,25 @@ def draw_positions(runs: Runs, output: Path) -> str:
         f"Loss by how many {read} are seen after a training on blocks of {end:,} (dotted)"
         f"{f'{how} {longest:,}' if longest > end else ''}. Means over {read} of about as many seen; {BAND}. "
         f"{_seeds(frame)}"
+    )
+
+
+def draw_rates(runs: Runs, output: Path) -> str:
+    """Draw the final validation loss against the learning rate."""
+    frame = read_rates(runs)
+    if frame.empty:
+        raise RecordError("none of these configurations was run with several learning rates")
+    metric = CHOSEN_BY[frame.pipeline.iloc[0]]
+    rates = sorted(frame.rate.unique())
+    panel = Panel("learning rate", metric, log="x", ticks=rates)
+    points = frame.assign(panel=0, x=frame.rate, y=frame.value)[~frame.diverged]
+    _curves(output, points, [panel], points=True, size=(5.6, 3.6))
+    lost = frame[frame.diverged].groupby(["name", "rate"], sort=False).size()
+    told = [f"{one_line(name)} at {rate:g} ({count})" for (name, rate), count in lost.items()]
+    return (
+        f"{metric} after the last step against the learning rate. Points: single seeds, lines: the mean of "
+        f"those that ended. Diverged, and not drawn: {', '.join(told) or 'none'}. {_seeds(frame)} "
+        f"{_scale(frame.config, 'tokens')}"
     )
 
 
@@ -320,6 +339,7 @@ OF_RUNS: dict[str, Callable[[Runs, Path], str]] = {
     "convergence": draw_convergence,
     "glue": draw_glue,
     "positions": draw_positions,
+    "rates": draw_rates,
     "triplets": draw_triplets,
 }
 OF_FILES: dict[str, Callable[[Path, Path], str]] = {

@@ -23,8 +23,14 @@ from typing import TypeVar
 import pandas as pd
 
 from roformer.pipelines import registry
-from roformer.report.curves import curve_tables, position_tables
-from roformer.report.paper import claims, paper_sections, read_paper, stages_table
+from roformer.report.curves import CHOSEN_BY, curve_tables, loss_of, position_tables, rate_tables
+from roformer.report.paper import (
+    claims,
+    control_tables,
+    paper_sections,
+    read_paper,
+    stages_table,
+)
 from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
 from roformer.report.scores import result_texts, score_tables, scores
@@ -58,10 +64,13 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     """
     rows = runs.runs[runs.runs.status != "running"]
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
-    tables = [stages_table(read_paper(), rows[staged])] if staged.any() else []
+    tables = control_tables(rows[staged])
+    tables += [stages_table(read_paper(), rows[staged])] if staged.any() else []
     rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
+        if pipeline in CHOSEN_BY and not own.empty:
+            tables += rate_tables(runs._replace(runs=own))
         if pipeline in LOSSES:
             for group in comparable(own):
                 part = runs._replace(runs=group)
@@ -221,6 +230,12 @@ def compare_block(folder: Path, words: list[str]) -> list[Table]:
     return curve_tables(matching(folder, words), "valid/mlm_loss", each_run=True)
 
 
+def curves_block(folder: Path, words: list[str]) -> list[Table]:
+    """`curves RUN …`: the losses of configurations over seeds, though more than the model differs."""
+    runs = matching(folder, words)
+    return curve_tables(runs, loss_of(runs.runs).metric, read_study(folder).baseline)
+
+
 def facts_block(folder: Path, words: list[str]) -> str:
     """`facts`: scale and test keys of the study, its runs by status, and where they were made."""
     study, runs = read_study(folder), read_runs([folder]).runs
@@ -304,6 +319,7 @@ def _statuses(study: Study) -> str:
 BLOCKS: dict[str, Block] = {
     "claims": lambda folder, words: _claims(folder),
     "compare": compare_block,
+    "curves": curves_block,
     "decay": lambda folder, words: decay_tables(folder / words[0]),
     "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
@@ -311,6 +327,7 @@ BLOCKS: dict[str, Block] = {
     "index": index_block,
     "linear": lambda folder, words: linear_tables(folder / words[0]),
     "paper": lambda folder, words: _paper(folder),
+    "rates": lambda folder, words: rate_tables(matching(folder, words)),
     "results": results_block,
     "speed": lambda folder, words: speed_tables(folder / words[0]),
     "tables": tables_block,

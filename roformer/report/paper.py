@@ -14,16 +14,19 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.report.runs import LOSSES, RecordError, Runs, read_runs, read_yaml_file
-from roformer.report.scores import left_out, scores
+from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, read_yaml_file
+from roformer.report.scores import Scored, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
-from roformer.report.tables import Table
+from roformer.report.tables import Table, check_seeds, mean_lines
 
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
 SPLITS = ("validation", "test", "training", "not said", "no data")
 """In the order of their columns; `no data` is what a formula gives."""
 SOURCE = "source, or our data and scale"
+STAGES_END = ("valid/mlm_loss", "valid/mlm_accuracy")
+"""What trainings in stages are compared by."""
+BLOCKS = ("batch_size", "sequence_length")
 Paper = dict[str, Any]
 """Content of paper.yaml; see there."""
 
@@ -309,3 +312,63 @@ def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
         for metric, text in texts.items():
             ours.append(Ours(metric, name, setting, "validation", text, words=words))
     return against_paper(paper, "table_4", ours)
+
+
+def _begun_from(run: Mapping[str, Any]) -> str:
+    """Return the id of the run from which a stage starts; "" where it starts from random weights."""
+    return Path(run["config"].get("init_from") or "").name
+
+
+def control_tables(runs: pd.DataFrame) -> list[Table]:
+    """Return trainings in stages beside those of one stage that end at the same length.
+
+    A run that starts from another of these continues its training; what is compared is the end of each
+    training. Nothing is returned of lengths that have no training of one stage, or only such.
+
+    Args:
+        runs: stages, each a run; rows of the frame of runs.
+    """
+    by_id = {run["run"]: run for run in runs.to_dict("records")}
+    continued = set(map(_begun_from, by_id.values()))
+    rows = []
+    for run in by_id.values():
+        if run["run"] in continued or run["status"] not in ENDED:
+            continue
+        stages = [run]
+        while len(stages) < len(by_id) and (before := by_id.get(_begun_from(stages[0]))):
+            stages.insert(0, before)
+        training = [
+            (stage["steps"], *(stage["config"][f"training.{key}"] for key in BLOCKS))
+            for stage in stages
+        ]
+        words = [f"{steps:,} of {batch} × {length}" for steps, batch, length in training]
+        about = {
+            "name": f"{run['label']}: {', then '.join(words)}",
+            "folder": run["folder"],
+            "seed": run["seed"],
+            "length": training[-1][-1],
+            "tokens": sum(steps * batch * length for steps, batch, length in training),
+            "stages": len(stages),
+        }
+        found = run["summary"]["metrics"]
+        rows += [about | {"metric": metric, "value": found.get(metric)} for metric in STAGES_END]
+    columns = ["name", "folder", "seed", "length", "tokens", "stages", "metric", "value"]
+    frame = pd.DataFrame(rows, columns=columns).astype({"value": float})
+    tables = []
+    for (length, tokens), part in frame.groupby(["length", "tokens"], sort=False):
+        single = part[part.stages == 1].name.unique()
+        if len(single) != 1 or part.name.nunique() == 1:
+            continue
+        check_seeds(part, "name", "metric")
+        part = part.sort_values("stages", kind="stable")
+        title = (
+            f"Stages and one stage of as many tokens ({tokens:,}), validated on {length:,} tokens"
+        )
+        note = (
+            "Mean ± standard deviation over seeds (n); steps of sequences × tokens, stage by stage."
+        )
+        means = mean_lines(part.assign(training=part.name), "training", "metric", 3)
+        tables.append(Table(title, means, notes=[note]))
+        title = f"Validated on {length:,} tokens: paired differences from one stage"
+        tables.append(paired_table(part, single[0], "metric", title, Scored("", digits=3)))
+    return tables

@@ -36,13 +36,15 @@ RUNS = "runs.jsonl"
 METRICS = "metrics.csv"
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
 """A folder with one of these is a run's."""
+SPIKES = "spikes.jsonl"
 FURTHER = (
+    SPIKES,
     "bleu_statistics.json",
     "positions.json",
     "predictions/validation.tsv",
     "predictions/test.tsv",
 )
-"""Files of a run that tables read besides, where it has them."""
+"""Files of a run that tables read besides, where it has them; records before spikes were kept have none."""
 YOURS = "your runs"
 """The study of a run that is not recorded: it was made on this machine."""
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
@@ -388,7 +390,12 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
         "command": part("command.txt", _command, "", optional=True),
     }
     whole = {name: bytes.decode if name.endswith(".tsv") else _object for name in FURTHER}
-    files = {name: part(name, parse, None, optional=True) for name, parse in whole.items()}
+    files = {
+        name: part(name, parse, None, optional=True)
+        for name, parse in (whole | {SPIKES: _spikes}).items()
+    }
+    if ended and files[SPIKES] is None:  # absent where none was: a record says so
+        files[SPIKES] = ""
     if found := {name: content for name, content in files.items() if content is not None}:
         record["files"] = found
     torn = summary.get("status") not in ENDED
@@ -489,6 +496,13 @@ def _json(shape: Any, content: bytes) -> dict[str, Any]:
 
 def _object(content: bytes) -> dict[str, Any]:
     return _json(dict[str, JsonValue], content)
+
+
+def _spikes(content: bytes) -> str:
+    """Return the lines of a spikes.jsonl without the samples, which a replay alone needs."""
+    rows = map(_object, content.splitlines())
+    kept = ({name: row.get(name) for name in ("step", "rank", "loss", "usual")} for row in rows)
+    return "".join(json.dumps(row) + "\n" for row in kept)
 
 
 def _command(content: bytes) -> str:

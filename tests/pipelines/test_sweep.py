@@ -13,8 +13,19 @@ CONVERGENCE = REPOSITORY / "experiments" / "convergence"
 
 def test_seeds_go_outermost_so_that_a_cut_study_is_balanced():
     words = commands_of(read_study(CONVERGENCE), [])
-    assert [command[-1] for command in words] == [f"seed={s}" for s in (0, 1, 2) for _ in range(4)]
+    seeds = [seed for seed in range(3) for _ in range(4)] + [3, 3, 4, 4, 5, 5]
+    assert [command[-1] for command in words] == [f"seed={seed}" for seed in seeds]
     assert all(command[:2] == ["python", "scripts/pretrain.py"] for command in words)
+
+
+def test_seeds_that_came_later_are_run_alone():
+    study = read_study(CONVERGENCE)
+    words = commands_of(study, [], [5, 3])
+    assert [(command[-2], command[-1]) for command in words] == [
+        (f"model={model}", f"seed={seed}") for seed in (3, 5) for model in ("roformer", "bert")
+    ]
+    with pytest.raises(RecordError, match="has no command of seed 3 alone: see --dry-run"):
+        commands_of(study, ["none"], [3])
 
 
 def test_a_grid_takes_all_seeds_in_one_command():
@@ -58,4 +69,4 @@ def test_a_dry_run_prints_what_can_be_run():
         "seed=9",
     ]
     shown = run_script(*words).stdout
-    assert shown.count("\n") == 3 and all(line.endswith("seed=9") for line in shown.splitlines())
+    assert shown.count("\n") == 6 and all(line.endswith("seed=9") for line in shown.splitlines())

@@ -12,6 +12,7 @@ from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
 from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
+from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, read_runs
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
@@ -35,12 +36,13 @@ def planned(name):
         pipeline = study.configurations[configuration].pipeline
         config = composed(pipeline, tuple(words[2:-1]))
         seed = words[-1].removeprefix("seed=")
-        config = dataclasses.replace(config, seed=json.loads(seed))
-        for cell in cells_of(config) if pipeline == "glue" else [config]:
-            content = plain(cell)
-            if content["training"]["precision"] == "auto":
-                content["training"]["precision"] = "bf16"
-            found.setdefault(configuration, []).append(build(type(cell), content))
+        content = plain(dataclasses.replace(config, seed=json.loads(seed)))
+        if content["training"]["precision"] == "auto":
+            content["training"]["precision"] = "bf16"
+        config = build(type(config), content)
+        several = {"glue": cells_of, "stages": stages_of}
+        runs = several[pipeline](config) if pipeline in several else [config]
+        found.setdefault(configuration, []).extend(runs)
     return found
 
 

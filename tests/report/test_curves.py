@@ -1,15 +1,24 @@
 """Curves of losses: side by side, configurations over seeds, and by position."""
 
-import itertools
 import json
 import math
 import statistics
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from roformer.report.curves import curve_tables, loss_of, position_tables, reach, read_curves
+from roformer.report.curves import (
+    curve_tables,
+    loss_of,
+    losses_of,
+    position_tables,
+    rate_tables,
+    reach,
+    read_curves,
+)
 from roformer.report.runs import RecordError, read_runs
 from tests.report.records import curve, record, rows_of
 
@@ -17,6 +26,8 @@ STEPS = (100, 200, 300, 400)
 FAST = {0: (6.0, 5.0, 4.0, 3.0), 1: (6.2, 5.1, 4.3, 3.2), 2: (6.1, 5.4, 4.5, 3.1)}
 SLOW = {0: (6.5, 5.9, 5.4, 4.4), 1: (6.6, 6.0, 5.2, 4.9), 2: (6.9, 6.1, 5.6, 4.5)}
 NAMES = ("roformer (rotary)", "roformer (learned)")
+ENTROPY = {"valid/unigram_entropy": 7.0}
+"""The plateau is left at 6.5."""
 
 
 # --- side by side --------------------------------------------------------------------------------
@@ -25,23 +36,26 @@ NAMES = ("roformer (rotary)", "roformer (learned)")
 def loss_run(folder, losses, *, length=128, vocabulary=8192, **more):
     data = {"kind": "builtin", "tokenizer": {"vocab_size": vocabulary}}
     config = {"data": data, "training": {"sequence_length": length}}
-    return record(folder, rows=curve(losses, samples=1, tokens=10), config=config, **more)
+    rows = curve(losses, samples=1, tokens=10, **ENTROPY)
+    return record(folder, rows=rows, config=config, **more)
 
 
 def compared(*folders, metric="valid/mlm_loss"):
     return curve_tables(read_runs(folders), metric, each_run=True)
 
 
-def test_runs_are_compared_at_equal_steps_and_at_equal_values(tmp_path):
-    fast = loss_run(tmp_path / "fast", (5.0, 4.0))
-    slow = loss_run(tmp_path / "slow", (6.0, 5.0), model="bert")
+def test_runs_are_compared_at_equal_steps_and_at_equal_losses(tmp_path):
+    fast = loss_run(tmp_path / "fast", (5.12, 4.0))
+    slow = loss_run(tmp_path / "slow", (6.0, 5.0), model="bert", seed=1)
     values, steps = compared(fast, slow)
-    names = ["roformer (rotary), seed 0", "bert (rotary), seed 0"]
+    names = ["roformer (rotary), seed 0", "bert (rotary), seed 1"]
     assert values.lines[0] == ["steps", "sequences", "tokens", *names]
-    assert values.lines[1] == ["100", "100", "1,000", "5.000", "6.000"]
-    assert [list(line) for line in steps.lines[1:]] == [
-        [names[0], "4.000", "200", "> 200"],
-        [names[1], "5.000", "≤ 100", "200"],
+    assert values.lines[1] == ["100", "100", "1,000", "5.120", "6.000"]
+    assert [list(line) for line in steps.lines] == [
+        ["configuration", "loss", "steps", f"steps of {names[0]}", "ratio"],
+        [names[1], "5.100", "190", "102", "0.54"],
+        [names[1], "5.050", "195", "106", "0.54"],
+        [names[1], "5.000", "200", "111", "0.55"],
     ]
 
 
@@ -108,7 +122,8 @@ def test_runs_of_several_pipelines_have_no_common_loss(tmp_path):
 def seed_run(folder, position, seed, losses, *, name=None, training=None, **more):
     path = folder / (name or f"{position}-s{seed}")
     config = {"training": training or {"steps": 400}}
-    return record(path, rows=curve(losses), position=position, seed=seed, config=config, **more)
+    rows = curve(losses, **ENTROPY)
+    return record(path, rows=rows, position=position, seed=seed, config=config, **more)
 
 
 @pytest.fixture
@@ -168,48 +183,162 @@ def test_of_several_configurations_the_p_values_are_adjusted(study, tmp_path):
     assert found == [[f"{one:.3f}", f"{2 * one:.3f}"], [f"{two:.3f}", f"{two:.3f}"]]
 
 
-def steps_by_numpy(losses, target):
+def test_six_seeds_reach_what_three_cannot_by_the_exact_test(tmp_path):
+    """All differences of one sign: 2 of 64 choices of signs; Holm's p of the t test stands beside."""
+    folders = [
+        seed_run(
+            tmp_path, position, seed, [loss + 0.1 * seed * (position == "learned") for loss in c]
+        )
+        for position, c in (("rotary", FAST[0]), ("learned", SLOW[0]), ("none", SLOW[1]))
+        for seed in range(6)
+    ]
+    table = tables(folders)[1]
+    assert table.lines[0][3:] == ["95 % (t)", "t test p", "p, Holm", "sign-flip p", "n"][0:]
+    assert cells(table, NAMES[1], "400")[0][-2:] == ["0.031", "6"]
+    assert "With 6 seeds the sign-flip test gives no p below 0.031." in table.notes
+
+
+# --- steps to equal losses, and learning rates ---------------------------------------------------
+
+
+def by_numpy(losses, target):
     """Return the steps to a loss on straight lines: the curves here only fall."""
-    if losses[-1] > target:
-        return math.inf
     return float(np.interp(-target, [-loss for loss in losses], STEPS))
 
 
-def test_steps_to_the_loss_of_another_configuration(study):
-    """The loss is drawn with the seeds, and sequences and tokens stand beside the steps."""
-
-    def mean(draw):
-        target = np.mean([SLOW[s][-1] for s in draw])
-        return np.mean([steps_by_numpy(FAST[s], target) for s in draw])
-
-    ratios = sorted(mean(draw) / 400 for draw in itertools.product((0, 1, 2), repeat=3))
-    steps = mean((0, 1, 2))
+def test_steps_to_equal_losses_below_the_plateau(study):
+    """All round losses from the first that some run had not passed to the worst end, and that one."""
     table = tables(study)[2]
-    assert cells(table, *NAMES, "400") == [
-        [
-            f"{np.mean([SLOW[s][-1] for s in SLOW]):.3f}",
-            *(f"{factor * steps:,.0f}" for factor in (1, 32, 512)),
-            f"{steps / 400:.2f}",
-            f"{ratios[0]:.2f} to {ratios[26]:.2f}",
-            "0 of 3",
+    assert table.title == "Steps to equal valid/mlm_loss off the plateau"
+    lines = cells(table, NAMES[1])
+    assert [line[0] for line in lines] == ["5.800", "5.600", "5.400", "5.200", "5.000", "4.900"]
+    for line, loss in zip(lines, (5.8, 5.6, 5.4, 5.2, 5.0, 4.9), strict=True):
+        theirs, ours = ([by_numpy(c[s], loss) for s in (0, 1, 2)] for c in (SLOW, FAST))
+        test = stats.ttest_rel(np.log(ours), np.log(theirs))
+        low, high = np.exp(test.confidence_interval(0.95))
+        ratios = np.divide(ours, theirs)
+        assert line[1:] == [
+            *(f"{np.mean(steps):,.0f}" for steps in (theirs, ours)),
+            f"{stats.gmean(ratios):.2f}",
+            f"{low:.2f} to {high:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in ratios),
         ]
+    assert "they end at 6.500 or below" in table.notes[0]
+
+
+def test_who_never_leaves_the_plateau_has_no_ratio_but_words(study, tmp_path):
+    """A seed that stays is named, the others are compared; a dip below does not count."""
+    flat = [seed_run(tmp_path, "none", seed, (6.8, 6.4, 6.3, 6.6)) for seed in (0, 1)]
+    mixed = [seed_run(tmp_path, "t5", seed, SLOW[seed]) for seed in (0, 2)]
+    mixed += [seed_run(tmp_path, "t5", 1, (6.9, 6.8, 6.7, 6.7))]
+    table = tables([*study, *flat, *mixed])[2]
+    words = "never leaves the plateau"
+    assert cells(table, "roformer (none)") == [["–", "", "", f"{words}: ends at 6.600", "", ""]]
+    told, *lines = cells(table, "roformer (t5)")
+    assert told[3] == f"{words} with seed 1: ends at 6.700"
+    assert lines and all(line[-1].count(",") == 1 for line in lines)
+    table = tables([*flat, *study], baseline="none")[2]
+    assert len(table.lines) == 2 and table.lines[1][4].startswith(words)
+
+
+def test_runs_that_have_passed_each_other_are_told_so(study, tmp_path):
+    """One begins below where the other ends, or they have no seed in common."""
+    early = [seed_run(tmp_path, "none", seed, (3.1, 3.0, 2.9, 2.8)) for seed in (0, 1, 2)]
+    other = [seed_run(tmp_path, "t5", 7, SLOW[0])]
+    table = tables([*study, *early, *other])[2]
+    assert cells(table, "roformer (none)")[0][3] == "no loss that both pass"
+    assert cells(table, "roformer (t5)")[0][3] == "no seed that both have"
+
+
+def test_without_the_entropy_there_is_no_plateau(tmp_path):
+    rows = [curve(losses) for losses in (FAST[0], SLOW[0])]
+    runs = [record(tmp_path / str(n), rows=r, model=f"m{n}") for n, r in enumerate(rows)]
+    assert len(tables(runs)) == 2
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(0, 9))
+def test_a_run_stays_where_it_is_said_to_be(values, target):
+    """Not the first time below: an evaluation above it later counts."""
+    points = {10 * (place + 1): float(value) for place, value in enumerate(values)}
+    found = reach(points, target + 0.5)
+    assert all(value < target + 0.5 for step, value in points.items() if step >= found)
+    if math.isfinite(found) and found > 0:
+        assert np.interp(found, [*points], [*points.values()]) == pytest.approx(target + 0.5)
+        assert max(value for step, value in points.items() if step < found) > target
+    else:
+        assert found == (0 if max(values) <= target else math.inf)
+
+
+@given(
+    st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=4), min_size=2, max_size=6),
+    st.floats(0.1, 9),
+)
+def test_losses_at_which_runs_are_compared_are_passed_by_all(curves, plateau):
+    runs = [dict(zip(STEPS, values, strict=False)) for values in curves]
+    losses = losses_of(runs, plateau)
+    assert losses == sorted(losses, reverse=True) and len(losses) <= 8
+    assert all(100 < reach(points, loss) < math.inf for points in runs for loss in losses)
+    assert all(loss < plateau for loss in losses)
+
+
+def rate_run(folder, position, rate, seed, loss, *, spikes=(), **more):
+    config = {"optimizer": {"learning_rate": rate}, "training": {"steps": 200}}
+    lines = [
+        {"step": step, "rank": 0, "loss": high, "usual": 5.0, "samples": [[1]]}
+        for step, high in spikes
     ]
-    assert "With 3 seeds there are 10 different resamples" in table.notes[-1]
-    (never,) = cells(table, *NAMES[::-1], "400")
-    assert never[1:5] == ["> 400", "> 12,800", "> 204,800", "> 1.00"]
-    assert never[5:] == ["≥ 1.00", "3 of 3"]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    files = {"spikes.jsonl": text} if lines else {}
+    about = {"metrics": {"valid/loss": loss}, "pipeline": "clm", "position": position}
+    if loss is None:
+        about |= {"metrics": {}, "status": "failed", "error": "Diverged: step 9 is not finite"}
+    name = f"{position}-{rate}-{seed}"
+    return record(folder / name, seed=seed, config=config, files=files, **about, **more)
 
 
-def test_who_is_there_at_the_first_evaluation_was_there_before(tmp_path):
-    early = dict.fromkeys((0, 1, 2), (4.0, 3.5, 3.2, 3.0))
-    folders = [seed_run(tmp_path, "rotary", seed, early[seed]) for seed in early]
-    folders += [seed_run(tmp_path, "learned", seed, SLOW[seed]) for seed in SLOW]
-    (line,) = cells(tables(folders)[2], *NAMES, "400")
-    assert line[1:6] == ["≤ 100", "≤ 3,200", "≤ 51,200", "≤ 0.25", "≤ 0.25"]
-    points = dict(zip(STEPS, early[0], strict=True))
-    assert reach(points, 4.0) == (0, 100) and reach(points, 3.75) == (150, 150)
-    assert reach(points, 2.9) == (400, math.inf)
-    assert reach({1: 4.0, 2: math.nan, 3: 2.0}, 3.0) == (2.0, 2.0)
+@pytest.fixture
+def rated(tmp_path):
+    """Rotary's lowest mean is of a rate at which a run diverged; learned was run with one rate."""
+    return [
+        rate_run(tmp_path, "rotary", 1e-3, 0, 3.0),
+        rate_run(tmp_path, "rotary", 1e-3, 1, 3.2, spikes=[(30, 6.0), (90, 7.0)]),
+        rate_run(tmp_path, "rotary", 4e-3, 0, 2.5, spikes=[(30, 6.0)]),
+        rate_run(tmp_path, "rotary", 4e-3, 1, None, spikes=[(30, 6.0), (40, None)]),
+        rate_run(tmp_path, "rotary", 8e-3, 0, 7.5, status="degenerate"),
+        rate_run(tmp_path, "learned", 1e-3, 0, 3.5),
+    ]
+
+
+def test_each_rate_has_its_losses_spikes_and_divergences(rated, tmp_path):
+    (table,) = rate_tables(read_runs(rated))
+    assert [list(line) for line in table.lines] == [
+        [
+            "configuration",
+            "learning rate",
+            "runs",
+            "diverged",
+            "degenerate",
+            "spikes",
+            "final loss",
+        ],
+        [NAMES[0], "0.001 ←", "2", "0", "0", "2", "3.100 ± 0.141 (2)"],
+        [NAMES[0], "0.004", "2", "1", "0", "2", "2.500 (1)"],
+        [NAMES[0], "0.008", "1", "0", "1", "0", "7.500 (1)"],
+    ]
+    again = rate_run(tmp_path / "again", "rotary", 1e-3, 0, 3.0)
+    with pytest.raises(RecordError, match="have the same settings and seed"):
+        rate_tables(read_runs([*rated, again]))
+    assert rate_tables(read_runs(rated[3:])) == []
+
+
+def test_spikes_that_were_not_recorded_are_not_none(rated):
+    runs = read_runs(rated)
+    runs.runs["files"] = [{} for _ in rated]
+    (table,) = rate_tables(runs)
+    assert [line[5] for line in table.lines[1:]] == ["–"] * 3
+
+
+# --- what is missing -----------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_nan_is_no_mean(study, tmp_path):
@@ -218,8 +347,7 @@ def test_a_loss_that_is_nan_is_no_mean(study, tmp_path):
     means, differences, steps = tables([*study, worse])
     assert cells(means, "400")[0][-1] == "NaN (1)"
     assert cells(differences, "roformer (none)", "400") == [["NaN", *["–"] * 4, "1"]]
-    assert cells(steps, NAMES[0], "roformer (none)", "400") == [["NaN", *["–"] * 6]]
-    assert cells(steps, "roformer (none)", NAMES[0], "400")[0][-1] == "1 of 1"
+    assert cells(steps, "roformer (none)")[0][3] == "never leaves the plateau: ends at nan"
     assert "Counted, though degenerate: none-s0." in means.notes
 
 
@@ -232,14 +360,13 @@ def test_runs_without_an_end_are_told_and_their_seed_is_missed(study, tmp_path):
     assert not any("All 6" in note for note in means.notes)
     assert differences.notes[-1] == f"{NAMES[1]}: without a pair: seed 0."
     assert cells(differences, NAMES[1], "400")[0][-1] == "2"
-    assert cells(steps, *NAMES, "400")[0][-1] == "0 of 2"
+    assert cells(steps, NAMES[1])[0][-1].count(",") == 1
 
 
 def test_configurations_without_a_seed_in_common_are_not_compared(tmp_path):
     folders = [seed_run(tmp_path, "rotary", 0, FAST[0]), seed_run(tmp_path, "learned", 1, SLOW[1])]
-    _, differences, steps = tables(folders)
+    differences = tables(folders)[1]
     assert cells(differences, NAMES[1], "400") == [[*["–"] * 5, "0"]]
-    assert cells(steps, *NAMES, "400") == [["–"] * 7]
 
 
 def test_the_baseline_is_named_or_that_of_the_first_folder(study):

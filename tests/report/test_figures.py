@@ -85,6 +85,27 @@ def test_positions_take_the_longer_blocks_only_beyond_the_trained_length(drawn, 
     assert "blocks of 8 (dotted)" in caption and "in blocks of up to 16" in caption
 
 
+def test_rates_are_points_and_diverged_runs_are_told(drawn, tmp_path):
+    def run(rate, seed, loss):
+        about = {"metrics": {"valid/mlm_loss": loss}}
+        if loss is None:
+            about = {"status": "failed", "error": "Diverged: the loss of step 3 is not finite"}
+        config = {"optimizer": {"learning_rate": rate}}
+        return record(tmp_path / f"{rate}-{seed}", seed=seed, config=config, **about)
+
+    runs = [run(1e-3, 0, 5.0), run(1e-3, 1, 5.2), run(2e-3, 0, 4.5), run(2e-3, 1, None)]
+    frame, kept, caption = drawn("rates", runs)
+    assert frame[["x", "seed", "y"]].values.tolist() == [
+        [1e-3, 0, 5.0],
+        [1e-3, 1, 5.2],
+        [2e-3, 0, 4.5],
+    ]
+    assert kept["panels"][0].ticks == [1e-3, 2e-3]
+    assert "not drawn: roformer (rotary) at 0.002 (1)." in caption
+    with pytest.raises(RecordError, match="none of these configurations was run with several"):
+        drawn("rates", runs[:2])
+
+
 def test_glue_shows_the_chosen_rate_by_task_with_the_majority(drawn, tmp_path):
     runs = [
         *(glue_run(tmp_path, s, 5e-5, v) for s, v in enumerate((0.5, 0.6))),

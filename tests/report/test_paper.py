@@ -11,6 +11,7 @@ from roformer.report.paper import (
     Ours,
     against_paper,
     claims,
+    control_tables,
     others_table,
     paper_sections,
     read_paper,
@@ -327,6 +328,40 @@ def test_stages_stand_below_table_4_in_their_order(paper, tmp_path):
     assert rows[-1][-1] == "31.8" and len(rows) == 1 + 2 * (6 + 4)
 
 
+def test_stages_are_compared_with_one_stage_that_ends_at_their_length(tmp_path):
+    """The end of each training, in pairs of a seed, and of as many tokens."""
+
+    def stage(name, seed, loss, steps, length, before=None):
+        training = {"steps": steps, "batch_size": 2, "sequence_length": length}
+        return record(
+            tmp_path / f"{name}-s{seed}",
+            recipe="stages_mini_1",
+            seed=seed,
+            steps=steps,
+            metrics={"valid/mlm_loss": loss, "valid/mlm_accuracy": 0.3},
+            config={"training": training, "init_from": before and f"{before}-s{seed}"},
+        )
+
+    runs = []
+    for seed, gain in enumerate((0.1, 0.3)):
+        runs.append(stage("single", seed, 4.0, 300, 64))
+        runs.append(stage("first", seed, 9.0, 200, 32))
+        runs.append(stage("second", seed, 4.0 - gain, 200, 64, "first"))
+        runs.append(stage("short", seed, 5.0, 600, 32))  # none in stages ends at 32 tokens
+        runs.append(stage("less", seed, 5.0, 100, 64))
+    means, differences = control_tables(read_runs(runs).runs)
+    names = [
+        f"roformer (rotary): {w}" for w in ("300 of 2 × 64", "200 of 2 × 32, then 200 of 2 × 64")
+    ]
+    assert "(38,400), validated on 64 tokens" in means.title
+    assert means.lines[1:] == [
+        [names[0], "4.000 ± 0.000 (2)", "0.300 ± 0.000 (2)"],
+        [names[1], "3.800 ± 0.141 (2)", "0.300 ± 0.000 (2)"],
+    ]
+    assert differences.lines[1][:3] == [names[1], "valid/mlm_loss", "-0.200 ± 0.141"]
+    assert control_tables(read_runs(runs[:1]).runs) == []
+
+
 # --- claims --------------------------------------------------------------------------------------
 
 
@@ -338,7 +373,7 @@ def study(claim, outcome="It does.", folder=Path("experiments/some_study")):
 def test_every_claim_has_a_row(paper):
     planned = study("table_1", "", Path("experiments/planned"))
     table = claims(paper, [study("table_1"), planned, study("none")])
-    assert len(table.lines) == 1 + 7 + 1
+    assert len(table.lines) == 1 + 8 + 1
     assert {tuple(row[3:]) for row in table.lines[1:]} == {
         ("experiments/some_study", "It does.", "mini, one seed"),
         ("experiments/planned", "not run yet", "mini, one seed"),

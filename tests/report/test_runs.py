@@ -82,6 +82,20 @@ def test_what_is_recorded_comes_back_to_the_last_digit(tmp_path):
     assert [(tmp_path / "study" / name).read_bytes() for name in (RUNS, METRICS)] == before
 
 
+def test_spikes_are_recorded_without_their_samples_and_their_absence_as_none(tmp_path):
+    """Twice recorded they are the same; a run without the file had no spike, an early record says nothing."""
+    spike = {"step": 30, "rank": 0, "loss": 9.0, "usual": 5.0}
+    noisy, calm = (write_run(tmp_path / name, losses=LOSSES) for name in ("noisy-s0", "calm-s0"))
+    (noisy / "spikes.jsonl").write_text(json.dumps(spike | {"samples": [[1, 2]]}) + "\n")
+    write_recorded(tmp_path / "study", [noisy, calm])
+    found = {run: record["files"] for run, (record, _) in read_recorded(tmp_path / "study").items()}
+    line = json.dumps(spike) + "\n"
+    assert found == {"noisy-s0": {"spikes.jsonl": line}, "calm-s0": {"spikes.jsonl": ""}}
+    (noisy / "spikes.jsonl").write_text("[1]\n")
+    with pytest.raises(RecordError, match=r"spikes\.jsonl is not what a run wrote"):
+        read_runs([noisy])
+
+
 def test_all_recorded_runs_are_read():
     runs = read_runs([EXPERIMENTS]).runs
     assert len(runs) > 200 and runs.index.is_unique
