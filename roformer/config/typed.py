@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
+
+
+def later(default: Any) -> Any:
+    """Annotate a key that was added when runs were there: at its default it is in no record or run id.
+
+    So those runs keep their ids, and are configurations of the same kind as new ones.
+    """
+    return Field(exclude_if=lambda value: value == default)
+
+
 Rules = Iterator[tuple[object, str]]
 """Pairs of what must not be true and of the line that says so."""
 

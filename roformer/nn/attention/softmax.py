@@ -126,7 +126,7 @@ class SelfAttention(Attention):
         if cache is not None:
             k, v = cache.append(k, v)
         seen = seen or positions
-        bias = encoding.bias(q, positions, seen)
+        bias = encoding.bias(q, k, positions, seen)
         if bias is not None:
             mask = bias if mask is None else bias + mask
         if not encoding.adds_to_values:
