@@ -27,6 +27,8 @@ from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
 
 T = TypeVar("T")
+BLOCK = 128
+"""Queries whose products with vectors of the distance are computed at once."""
 
 
 class Positions:
@@ -74,32 +76,45 @@ class Pairs(NamedTuple):
     """(L,), ascending: key position minus query position."""
     queries: int
     """T."""
-    index: Tensor | None
+    places: Tensor | None
     """Each pair's place among the distances, (T, S) or (B, T, S); None where positions count up."""
 
     def products(self, x: Tensor, vectors: Tensor) -> Tensor:
         """Return x_m·a_(n-m), (B, N, T, S), for x (B, N, T, H) and a vector a distance, (N, L, H)."""
         vectors = vectors.to(x.dtype)
-        if self.index is None and len(self.distances) == self.queries:  # one key
+        rows, length = self.queries, len(self.distances)
+        if self.places is None and length == rows:  # one key
             return (x * vectors.flip(-2)).sum(-1, keepdim=True)
+        if (
+            self.places is None and rows > BLOCK
+        ):  # a block of queries has few more distances than keys
+            starts = range(0, rows, BLOCK)
+            parts = [self._block(x, vectors, first, min(first + BLOCK, rows)) for first in starts]
+            return torch.cat(parts, dim=-2)
         found = x @ vectors.mT
-        if self.index is not None:
-            index = self.index[:, None] if self.index.ndim == 3 else self.index
+        if self.places is not None:
+            index = self.places[:, None] if self.places.ndim == 3 else self.places
             return found.gather(-1, index.expand(*x.shape[:2], -1, -1))
         # Row m begins at distance -m: T-1-m places to the right. In rows that are one shorter it is
         # T-1 for all of them.
-        rows, length = self.queries, len(self.distances)
         if rows == 1:
             return found
         start = found.flatten(-2)[..., rows - 1 : rows - 1 + rows * (length - 1)]
         return start.unflatten(-1, (rows, length - 1))[..., : length - rows + 1]
 
+    def _block(self, x: Tensor, vectors: Tensor, first: int, end: int) -> Tensor:
+        """Return the products of the queries from `first` up to `end`."""
+        start = self.queries - end
+        stop = len(self.distances) - first
+        block = Pairs(self.distances[start:stop], end - first, None)
+        return block.products(x[:, :, first:end], vectors[:, start:stop])
+
     def spread(self, values: Tensor) -> Tensor:
         """Return values (N, L) of the distances, as they are of the pairs: (N, T, S) or (B, N, T, S)."""
-        if self.index is None:
+        if self.places is None:
             return values.unfold(-1, len(self.distances) - self.queries + 1, 1).flip(-2)
-        found = values[:, self.index]
-        return found if self.index.ndim == 2 else found.movedim(0, 1)
+        found = values[:, self.places]
+        return found if self.places.ndim == 2 else found.movedim(0, 1)
 
 
 def pairs(q: Positions, k: Positions) -> Pairs:
