@@ -74,7 +74,7 @@ MUTATIONS = [
     ("nezha", "nezha", "-turn.sin", "turn.sin"),
     ("nezha", "nezha", "return self.rotary(weighted, self._turn(q))", "return weighted"),
     ("transformer_xl", "transformer_xl", "-found.distances", "found.distances"),
-    ("transformer_xl", "transformer_xl", "k @ shared.content_bias", "k @ shared.position_bias"),
+    ("transformer_xl", "transformer_xl", "k @ (shared.content_bias", "k @ (shared.position_bias"),
     (
         "transformer_xl",
         "transformer_xl",
@@ -83,7 +83,7 @@ MUTATIONS = [
     ),
     ("deberta", "deberta", "return q / math.sqrt(TERMS), k", "return q, k"),
     ("deberta", "deberta", "else -1\n", "else 1\n"),
-    ("deberta", "deberta", "from_content.mT", "from_content"),
+    ("deberta", "deberta", "self.query).mT", "self.query)"),
     ("deberta", "deberta", "2 * span - 1)", "2 * span - 2)"),
     ("tupe", "tupe", "return q / math.sqrt(2), k", "return q, k"),
     ("tupe", "tupe", "(at_q, first,", "(at_k, first,"),

@@ -17,7 +17,6 @@ from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
 from roformer.nn.position.seam import (
     LayeredEncoding,
-    Pairs,
     PositionEncoding,
     Positions,
     encodes,
@@ -56,19 +55,14 @@ class DebertaLayer(PositionEncoding):
         return q / math.sqrt(TERMS), k
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        (shared,), size = self._shared, q.shape[-1]
+        (shared,), scale = self._shared, q.shape[-1] ** -0.5
         to_position, to_content = pairs(q_positions, k_positions), pairs(k_positions, q_positions)
-
-        def vectors(found: Pairs, weight: Tensor, sign: int) -> Tensor:
-            rows = shared.table[self._delta(sign * found.distances)] @ weight
-            return rows.unflatten(-1, (-1, size)).transpose(0, 1) / math.sqrt(size)  # (N, L, H)
-
+        seen = shared.table[self._delta(-to_position.distances)]
         sign = 1 if self.config.mirrored else -1
-        bias = to_position.products(q, vectors(to_position, self.key, -1))
-        from_content = to_content.products(
-            k, vectors(to_content, self.query, sign) / math.sqrt(TERMS)
-        )
-        return bias + from_content.mT
+        back = shared.table[self._delta(sign * to_content.distances)]
+        bias = to_position.projected(q * scale, seen, self.key)
+        scaled = k * (scale / math.sqrt(TERMS))
+        return bias + to_content.projected(scaled, back, self.query).mT
 
     def _delta(self, apart: Tensor) -> Tensor:
         """Return the place in P of m - n, (L,)."""

@@ -80,7 +80,7 @@ class Pairs(NamedTuple):
     """Each pair's place among the distances, (T, S) or (B, T, S); None where positions count up."""
 
     def products(self, x: Tensor, vectors: Tensor) -> Tensor:
-        """Return x_m·a_(n-m), (B, N, T, S), for x (B, N, T, H) and a vector a distance, (N, L, H)."""
+        """Return x_m·a_(n-m), (B, N, T, S), for x (B, N, T, H) and a vector a distance, (N or 1, L, H)."""
         vectors = vectors.to(x.dtype)
         rows, length = self.queries, len(self.distances)
         if self.places is None and length == rows:  # one key
@@ -101,6 +101,16 @@ class Pairs(NamedTuple):
             return found
         start = found.flatten(-2)[..., rows - 1 : rows - 1 + rows * (length - 1)]
         return start.unflatten(-1, (rows, length - 1))[..., : length - rows + 1]
+
+    def projected(self, x: Tensor, vectors: Tensor, weight: Tensor) -> Tensor:
+        """Return x_m·(W a_(n-m)), as `products`, for vectors (L, D) and Wᵀ (D, N·H).
+
+        Where there are few x, as in decoding, they are multiplied by W and not the vectors.
+        """
+        vectors, by_head = vectors.to(weight.dtype), weight.unflatten(-1, (-1, x.shape[-1]))
+        if x.shape[0] * x.shape[2] < x.shape[-1]:
+            return self.products(torch.einsum("bnth,dnh->bntd", x, by_head), vectors[None])
+        return self.products(x, torch.einsum("ld,dnh->nlh", vectors, by_head))
 
     def _block(self, x: Tensor, vectors: Tensor, first: int, end: int) -> Tensor:
         """Return the products of the queries from `first` up to `end`."""

@@ -8,8 +8,6 @@ r is sinusoidal and fixed, W each layer's own; u and v are the same at every pos
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -54,13 +52,15 @@ class TransformerXLLayer(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         (shared,) = self._shared
-        found, size, scale = pairs(q_positions, k_positions), len(self.projection), q.shape[-1]
+        found, size, scale = (
+            pairs(q_positions, k_positions),
+            len(self.projection),
+            q.shape[-1] ** -0.5,
+        )
         table = q_positions.derive(
             ("sinusoids", size, self.base, id(k_positions)),
             lambda: sinusoids(-found.distances, size, self.base),
         )
-        by_head = (table.to(self.projection.dtype) @ self.projection).unflatten(-1, (-1, scale))
-        vectors = by_head.transpose(0, 1) / math.sqrt(scale)  # (N, L, H)
-        by_position = found.products(q + shared.position_bias[:, None].to(q.dtype), vectors)
-        by_content = k @ shared.content_bias[..., None].to(k.dtype) / math.sqrt(scale)
-        return by_position + by_content.mT
+        queries = (q + shared.position_bias[:, None].to(q.dtype)) * scale
+        by_content = k @ (shared.content_bias[..., None].to(k.dtype) * scale)
+        return found.projected(queries, table, self.projection) + by_content.mT
