@@ -75,12 +75,7 @@ MUTATIONS = [
     ("nezha", "nezha", "return self.rotary(weighted, self._turn(q))", "return weighted"),
     ("transformer_xl", "transformer_xl", "-found.distances", "found.distances"),
     ("transformer_xl", "transformer_xl", "k @ (shared.content_bias", "k @ (shared.position_bias"),
-    (
-        "transformer_xl",
-        "transformer_xl",
-        "return by_position + by_content.mT",
-        "return by_position",
-    ),
+    ("transformer_xl", "transformer_xl", " + by_content.mT", ""),
     ("deberta", "deberta", "return q / math.sqrt(TERMS), k", "return q, k"),
     ("deberta", "deberta", "else -1\n", "else 1\n"),
     ("deberta", "deberta", "self.query).mT", "self.query)"),
