@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.encodings import bench_encodings, measure_encodings
 from benchmarks.finetuning import bench_finetuning, measure_finetuning
 from benchmarks.kernels import bench_kernels
 from benchmarks.linear import bench_linear, measure_linear
@@ -32,6 +33,7 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
     "linear": lambda rounds: bench_linear(rounds=rounds),
+    "encodings": lambda rounds: bench_encodings(rounds=rounds),
 }
 DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""
@@ -41,6 +43,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "translation": measure_translation,
     "decoding": measure_decoding,
     "linear": measure_linear,
+    "encodings": measure_encodings,
 }
 """Measurements of a child process."""
 

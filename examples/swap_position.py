@@ -1,4 +1,4 @@
-"""What a position encoding knows: one encoder, six encodings and none, two questions.
+"""What a position encoding knows: one encoder, twelve encodings and none, two questions.
 
     python examples/swap_position.py
 
@@ -21,6 +21,12 @@ ENCODINGS = [
     encodings.Shaw(),
     encodings.T5Bias(),
     encodings.Alibi(),
+    encodings.TransformerXL(),
+    encodings.Tupe(),
+    encodings.Deberta(),
+    encodings.Nezha(),
+    encodings.Fire(),
+    encodings.Kerple(),
     encodings.NoPosition(),
 ]
 
@@ -28,14 +34,14 @@ ENCODINGS = [
 def main() -> None:
     ids = torch.arange(5, 37)[None]  # 32 different tokens
     shuffled = torch.randperm(32, generator=torch.Generator().manual_seed(0))
-    print("encoding     shuffled  moved")
+    print("encoding       shuffled  moved")
     for position in ENCODINGS:
         encoder = build(position)
         with torch.no_grad():
             plain = encoder(ids)
             order = encoder(ids[:, shuffled])[:, shuffled.argsort()]  # back in their places
             moved = encoder(ids, positions=torch.arange(32) + 64)
-        print(f"{position.kind:<12} {distance(plain, order)}  {distance(plain, moved)}")
+        print(f"{position.kind:<14} {distance(plain, order)}  {distance(plain, moved)}")
 
 
 def build(position: encodings.Position) -> Encoder:

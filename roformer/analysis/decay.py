@@ -296,7 +296,7 @@ def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
     return {
         "run": run.folder.resolve().name,
         "model": model.name,
-        "position": model.position.kind,
+        "position": model.position.name,
         "seed": run.config.seed,
         "weights": weights,
         "layers": model.layers,

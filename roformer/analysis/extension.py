@@ -198,7 +198,9 @@ def read_at_lengths(
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
             if scaled.position.kind == "rotary":
-                model.encoder.position = build_position(scaled.position, scaled)
+                learned = model.encoder.position.state_dict()  # of absolute positions beside them
+                model.encoder.position = build_position(scaled.position, scaled).to(device)
+                model.encoder.position.load_state_dict(learned)
             scores[kind, length] = score(model, text.batches(length), device, precision)
             loss = scores[kind, length].loss.mean()
             print(f"{kind} at {length}: loss {loss:.4f}", file=sys.stderr, flush=True)

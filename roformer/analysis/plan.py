@@ -135,7 +135,7 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     total = sum(part.tokens * part.operations for part in parts)
     attention = "" if model.attention.kind == "softmax" else f", {model.attention.kind}"
     print(
-        f"{model.name} ({model.position.kind}, {model.size}{attention}), recipe {config.recipe}, "
+        f"{model.name} ({model.position.name}, {model.size}{attention}), recipe {config.recipe}, "
         f"data {config.data.kind}"
     )
     parameters = parameter_count(model, vocabulary, related=largest.related)

@@ -55,11 +55,7 @@ class LinearAttention(Config):
     def model_rules(self, model: TransformerConfig) -> Rules:
         """Yield what a model must be for it, as there are no logits to add to and nothing to drop."""
         kind, position, dropout = model.attention.kind, model.position, model.attention_dropout
-        yield (
-            position.adds_to_logits,
-            f"model/attention={kind} has no matrix of logits for model/position={position.kind} to add "
-            "to: choose rotary, sinusoidal, learned or none",
-        )
+        yield not position.can("linear"), f"model/attention={kind} {position.why('linear')}"
         yield (
             dropout > 0,
             f"model/attention={kind} has no probabilities to drop: set model.attention_dropout=0, not "

@@ -142,7 +142,7 @@ def run_id(config: Any) -> str:
     content = configuration(type(config), plain(config))
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     model, attention = content["model"], content["model"]["attention"]["kind"]
-    words = [*content.get("task", ()), model["name"], model["position"]["kind"]]
+    words = [*content.get("task", ()), model["name"], *config.model.position.name.split("+")]
     words += [*([] if attention == "softmax" else [attention]), content["recipe"]]
     return "-".join([*words, digest, f"s{config.seed}"])
 

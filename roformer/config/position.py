@@ -6,11 +6,12 @@ Each says what it can do (`PositionConfig`): other code asks for that, never for
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from roformer.config.typed import Base, Config, Rules
+from roformer.config.typed import Base, Config, Rules, later
 
 if TYPE_CHECKING:
     from roformer.config.schema import TransformerConfig
@@ -78,16 +79,75 @@ Scaling = Annotated[
 """Ways for a rotary encoding to read more positions than it was trained on; `roformer.nn.rotary_scaling`."""
 
 
+Capability = Literal["bidirectional", "causal", "cached", "longer", "linear", "absolute"]
+"""Something that not every encoding can do:
+
+    bidirectional   serve an encoder, whose queries also see the keys after them
+    causal          serve a decoder or a causal model
+    cached          decode with a cache of keys, which are read at later lengths as they are
+    longer          read more positions than in training
+    linear          rotate or leave alone the features of linear attention
+    absolute        stand beside absolute positions on the embeddings
+"""
+NO_LOGITS = (
+    "has no matrix of logits for model/position={kind} to add to: choose rotary, sinusoidal, "
+    "learned or none"
+)
+SOFTMAX_ALONE: Mapping[Capability, str] = {"linear": NO_LOGITS}
+"""What an encoding cannot do that adds to the logits."""
+
+
 class PositionConfig(Config):
     """Base class of the encodings: what one can do, and which models it refuses."""
 
-    adds_to_logits: ClassVar[bool] = False
-    """True if it needs the matrix of attention logits, which linear attention does not have."""
+    cannot: ClassVar[Mapping[Capability, str]] = {}
+    """What it cannot do, and the reason, as the end of a refusal."""
+    exports: ClassVar[tuple[str, ...]] = ()
+    """Types of models of `transformers` that have it."""
+    kind: str
+    absolute: Literal["none", "learned", "sinusoidal"] = later("none")
+    """Absolute positions on the embeddings beside a relative encoding, as the Performers that the paper
+    cites have beside rotary ones."""
+    absolute_positions: PositiveInt = later(512)
+    """Positions of the table of absolute=learned."""
+
+    def rules(self) -> Rules:
+        both = f"position.absolute={self.absolute} beside model/position={self.kind}"
+        yield (
+            self.absolute != "none" and "absolute" in self.cannot,
+            f"{both}: {self.why('absolute')}",
+        )
+        yield (
+            self.absolute_positions != 512 and self.absolute != "learned",
+            f"position.absolute_positions={self.absolute_positions} is of position.absolute=learned, and "
+            f"it is {self.absolute}: set both or neither",
+        )
+
+    @classmethod
+    def can(cls, capability: Capability) -> bool:
+        return capability not in cls.cannot
+
+    @classmethod
+    def why(cls, capability: Capability) -> str:
+        """Return the reason why it cannot do something; nothing if it can."""
+        return cls.cannot.get(capability, "").format(kind=getattr(cls, "kind", ""))
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports: its kind, and that of the absolute part."""
+        return self.kind if self.absolute == "none" else f"{self.kind}+{self.absolute}"
+
+    @property
+    def absolute_part(self) -> Learned | Sinusoidal | None:
+        """The absolute encoding beside it."""
+        if self.absolute == "learned":
+            return Learned(max_positions=self.absolute_positions)
+        return Sinusoidal() if self.absolute == "sinusoidal" else None
 
     @property
     def longest(self) -> int | None:
         """Positions that it was given vectors for; None: it reads any number."""
-        return None
+        return self.absolute_positions if self.absolute == "learned" else None
 
     def rotated_dims(self, size: int) -> int:
         """Return how many of the `size` dimensions of a query or key it rotates."""
@@ -96,6 +156,17 @@ class PositionConfig(Config):
     def model_rules(self, model: TransformerConfig) -> Rules:
         """Yield what the sizes of a model must be for it."""
         yield from ()
+
+    def refusals(self, model: TransformerConfig) -> Rules:
+        """Yield what it cannot do for a model, and what is wrong with the model's sizes."""
+        needed: tuple[Capability, ...] = (
+            ("causal", "cached") if model.causal else ("bidirectional",)
+        )
+        for capability in needed:
+            yield not self.can(capability), f"model/position={self.kind} {self.why(capability)}"
+        yield from self.model_rules(model)
+        if (part := self.absolute_part) is not None:
+            yield from part.model_rules(model)
 
     def causal_rules(self) -> Rules:
         """Yield what it must be to serve a decoder, which sees the past and keeps it."""
@@ -107,9 +178,10 @@ class PositionConfig(Config):
 
     def length_rules(self, length: int, key: str) -> Rules:
         """Yield that `length` tokens, set by `key`, have no more positions than it has."""
+        table = "absolute_positions" if self.absolute == "learned" else "max_positions"
         yield (
             self.longest is not None and length > self.longest,
-            f"{key} is beyond the learned table of model.position.max_positions={self.longest}: "
+            f"{key} is beyond the learned table of model.position.{table}={self.longest}: "
             "raise it, lower the length, or choose model/position=rotary, which has no table",
         )
 
@@ -117,6 +189,7 @@ class PositionConfig(Config):
 class Rotary(PositionConfig):
     """Rotary position embedding (RoFormer, Eq. 14-16)."""
 
+    exports = ("roformer", "jina_embeddings_v3", "gpt_neox")
     kind: Literal["rotary"] = "rotary"
     base: Base = 10000.0
     """θ_i = base^(-2(i-1)/d), Eq. 15."""
@@ -169,6 +242,11 @@ class Rotary(PositionConfig):
 class Learned(PositionConfig):
     """One trained vector per absolute position, added to the embeddings (BERT)."""
 
+    cannot: ClassVar[Mapping[Capability, str]] = {
+        "longer": "has no vectors beyond its table",
+        "absolute": "it is absolute itself: choose rotary or another relative encoding",
+    }
+    exports = ("bert", "gpt2")
     kind: Literal["learned"] = "learned"
     max_positions: PositiveInt = 512
 
@@ -180,6 +258,10 @@ class Learned(PositionConfig):
 class Sinusoidal(PositionConfig):
     """Fixed sines and cosines added to the embeddings (Vaswani et al. 2017, section 3.5)."""
 
+    cannot: ClassVar[Mapping[Capability, str]] = {
+        "absolute": "it is absolute itself: choose rotary or another relative encoding"
+    }
+    exports = ("bert", "gpt2", "marian", "pegasus")
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: Base = 10000.0
     scale: PositiveFloat | None = None
@@ -194,48 +276,204 @@ class Sinusoidal(PositionConfig):
 class Shaw(PositionConfig):
     """Trained relative representations on keys and values, for each layer (Shaw et al. 2018, Eq. 3-5)."""
 
-    adds_to_logits = True
+    cannot = SOFTMAX_ALONE
     kind: Literal["shaw"] = "shaw"
     clip: PositiveInt = 16
     """k: distances beyond it count as k. 16 in the paper's base model, 8 in its big one."""
     values: bool = True
     """Also add the representations to the values (Eq. 3), not only to the keys (Eq. 4)."""
+    per_head: bool = later(False)
+    """Representations of each head, as in the paper's base model, or shared by the heads, as in its big
+    one."""
 
 
 class T5Bias(PositionConfig):
     """A trained bias per head and bucketed distance (Raffel et al. 2020, section 2.1)."""
 
-    adds_to_logits = True
+    cannot = SOFTMAX_ALONE
     kind: Literal["t5"] = "t5"
     buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
     max_distance: PositiveInt = 128
 
     def model_rules(self, model: TransformerConfig) -> Rules:
-        yield self._too_near(self.buckets // 4, "a quarter", "the")
+        yield too_near(self, self.buckets // 4, "a quarter", "the")
 
     def causal_rules(self) -> Rules:
-        yield self._too_near(self.buckets // 2, "half", "the decoder's")
+        yield too_near(self, self.buckets // 2, "half", "the decoder's")
 
-    def _too_near(self, exact: int, share: str, whose: str) -> tuple[bool, str]:
-        return self.max_distance <= exact, (
-            f"position.max_distance={self.max_distance} must be above {share} of "
-            f"position.buckets={self.buckets}, where {whose} logarithmic buckets start"
-        )
+
+def too_near(position: T5Bias | Tupe, exact: int, share: str, whose: str) -> tuple[bool, str]:
+    """Return the rule that T5's logarithmic buckets have distances to hold."""
+    return position.max_distance <= exact, (
+        f"position.max_distance={position.max_distance} must be above {share} of "
+        f"position.buckets={position.buckets}, where {whose} logarithmic buckets start"
+    )
 
 
 class Alibi(PositionConfig):
     """A fixed linear penalty on the distance (Press et al. 2022); symmetric, for encoders."""
 
-    adds_to_logits = True
+    cannot = SOFTMAX_ALONE
     kind: Literal["alibi"] = "alibi"
+
+
+class TransformerXL(PositionConfig):
+    """Content and position terms with two global biases (Dai et al. 2019, section 3.3)."""
+
+    cannot = SOFTMAX_ALONE
+    kind: Literal["transformer_xl"] = "transformer_xl"
+    base: Base = 10000.0
+    """Of the sinusoidal vectors of the distances."""
+
+    def model_rules(self, model: TransformerConfig) -> Rules:
+        size = model.hidden_size
+        yield size % 2, f"sinusoidal vectors of distances need an even hidden_size, not {size}"
+
+
+class Tupe(PositionConfig):
+    """Absolute positions correlated apart from the content, and a T5 bias (Ke et al. 2021)."""
+
+    cannot: ClassVar[Mapping[Capability, str]] = {
+        "longer": "has no vectors beyond its table",
+        "linear": NO_LOGITS,
+        "absolute": "it keeps positions out of the embeddings on purpose: choose t5, its relative part",
+    }
+    kind: Literal["tupe"] = "tupe"
+    max_positions: PositiveInt = 512
+    relative: bool = True
+    """The paper's TUPE-R, with the bias of T5; false is its TUPE-A."""
+    buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
+    max_distance: PositiveInt = 128
+    untie_cls: bool = True
+    """One trained number a head for [CLS], the token at position 0, as a query, and one for it as a
+    key, in place of its correlations."""
+
+    @property
+    def longest(self) -> int:
+        return self.max_positions
+
+    def model_rules(self, model: TransformerConfig) -> Rules:
+        yield too_near(self, self.buckets // 4, "a quarter", "the")
+
+    def causal_rules(self) -> Rules:
+        yield too_near(self, self.buckets // 2, "half", "the decoder's")
+        yield (
+            self.untie_cls,
+            "model/position=tupe unties [CLS], which no decoder has: set model.position.untie_cls=false",
+        )
+
+
+class Deberta(PositionConfig):
+    """Content to position and position to content (He et al. 2021, section 3.1)."""
+
+    cannot = SOFTMAX_ALONE
+    kind: Literal["deberta"] = "deberta"
+    max_distance: Annotated[int, Field(ge=2)] = 512
+    """k: distances beyond it count as the farthest."""
+    buckets: Annotated[int, Field(ge=4, multiple_of=2)] | None = None
+    """Logarithmic buckets on either side, as in the second version, which has 256; null: every distance
+    has its own vector."""
+    mirrored: bool = False
+    """Take the position of a query from its key with the other sign, δ(m, n), as the authors' code
+    does; the paper has δ(n, m)."""
+
+    @property
+    def span(self) -> int:
+        """Half of the vectors: those of keys on one side."""
+        return self.buckets or self.max_distance
+
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield (
+            self.buckets is not None and self.max_distance - 1 <= self.buckets // 2,
+            f"position.max_distance={self.max_distance} must be above half of "
+            f"position.buckets={self.buckets} by more than 1, where the logarithmic buckets start",
+        )
+
+
+class Nezha(PositionConfig):
+    """Fixed sinusoidal representations of the distance on keys and values (Wei et al. 2019)."""
+
+    cannot = SOFTMAX_ALONE
+    kind: Literal["nezha"] = "nezha"
+    base: Base = 10000.0
+
+    def model_rules(self, model: TransformerConfig) -> Rules:
+        yield odd_head(self, model)
+
+
+class Xpos(PositionConfig):
+    """Rotary positions that decay with the distance (Sun et al. 2022); beyond the paper."""
+
+    cannot: ClassVar[Mapping[Capability, str]] = {
+        "bidirectional": "fades keys before the query and lets those after it grow without bound, so it "
+        "is for causal models alone: choose rotary, or a causal model (make clm)",
+        "linear": "scales keys by ζ^(-n), and sums of such keys, unlike their products with queries, "
+        "outgrow fp32: choose rotary",
+    }
+    kind: Literal["xpos"] = "xpos"
+    base: Base = 10000.0
+    gamma: PositiveFloat = 0.4
+    """γ: the slowest pairs fade the least, and the more so the larger it is."""
+    scale_base: PositiveFloat = 512.0
+    """Distance at which pair i has faded by (i/(d/2) + γ)/(1 + γ)."""
+
+    def model_rules(self, model: TransformerConfig) -> Rules:
+        yield odd_head(self, model)
+
+
+def odd_head(position: Nezha | Xpos, model: TransformerConfig) -> tuple[object, str]:
+    """Return the rule that dimensions come in pairs."""
+    return model.head_dim % 2, (
+        f"{position.kind} positions turn pairs of dimensions, but heads have {model.head_dim}: change "
+        "hidden_size or heads so that it is even"
+    )
+
+
+class Fire(PositionConfig):
+    """A learned function of the distance over the query's position (Li et al. 2023); beyond the paper."""
+
+    cannot = SOFTMAX_ALONE
+    kind: Literal["fire"] = "fire"
+    width: PositiveInt = 32
+    """Of the hidden layer of the function."""
+    threshold: PositiveFloat = 512.0
+    """L at the start of training: up to this position distances are relative to L itself."""
+
+
+class Kerple(PositionConfig):
+    """A trained kernel of the distance (Chi et al. 2022); beyond the paper."""
+
+    cannot = SOFTMAX_ALONE
+    kind: Literal["kerple"] = "kerple"
+    form: Literal["log", "power"] = "log"
+    """-r_1 log(1 + r_2|m - n|), or -r_1|m - n|^r_2."""
 
 
 class NoPosition(PositionConfig):
     """No position information at all: the control."""
 
+    cannot: ClassVar[Mapping[Capability, str]] = {
+        "absolute": "choose model/position=learned or sinusoidal"
+    }
+    exports = ("bert", "gpt2")
     kind: Literal["none"] = "none"
 
 
 Position = Annotated[
-    Rotary | Learned | Sinusoidal | Shaw | T5Bias | Alibi | NoPosition, Field(discriminator="kind")
+    Rotary
+    | Learned
+    | Sinusoidal
+    | Shaw
+    | T5Bias
+    | Alibi
+    | TransformerXL
+    | Tupe
+    | Deberta
+    | Nezha
+    | Xpos
+    | Fire
+    | Kerple
+    | NoPosition,
+    Field(discriminator="kind"),
 ]

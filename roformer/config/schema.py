@@ -168,7 +168,7 @@ class TransformerConfig(Config):
         size, heads = self.hidden_size, self.heads
         yield size % heads, f"hidden_size={size} is not divisible by heads={heads}"
         yield from self.attention.model_rules(self)
-        yield from self.position.model_rules(self)
+        yield from self.position.refusals(self)
 
 
 class FixedInitConfig(TransformerConfig):

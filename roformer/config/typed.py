@@ -10,6 +10,8 @@ from pydantic.dataclasses import dataclass
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
+
+
 Rules = Iterator[tuple[object, str]]
 """Pairs of what must not be true and of the line that says so."""
 

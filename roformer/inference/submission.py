@@ -39,7 +39,7 @@ def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
             continue
         value, config = found
         model = config.model
-        models.add(f"{model.name} ({model.position.kind}) from {config.init_from}")
+        models.add(f"{model.name} ({model.position.name}) from {config.init_from}")
         if config.task_name not in best or value > best[config.task_name][0]:
             best[config.task_name] = value, run, config
     if not best:

@@ -149,6 +149,8 @@ def _differences(stored: StoredModel) -> Iterator[str]:
     if norm not in (None, model.norm):
         places = {"pre": "before", "post": "after"}
         yield f"its norms stand {places[model.norm]} the sublayers, those of {names} {places[norm]} them"
+    if position.absolute != "none":
+        yield f"{names} have no {position.name} positions"
     if stored.kind == "translation":
         if position.kind != "sinusoidal":
             yield f"{names} compute sinusoids; this model has {position.kind} positions"
@@ -160,7 +162,7 @@ def _differences(stored: StoredModel) -> Iterator[str]:
         part = position.fraction if stored.kind == "causal" else 1.0
         if position != Rotary(base=position.base, layout=position.layout, fraction=part):
             yield f"{names} rotate otherwise than {position}"
-    elif position.kind not in ("learned", "sinusoidal", "none"):
+    elif not position.exports:
         yield f"{names} have no {position.kind} positions as trained here"
     if stored.kind == "causal" and getattr(stored.tokenizer, "words", "none") != "none":
         yield "no tokenizer of a causal model there cuts Chinese into words"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from roformer.config.lm import CausalConfig
@@ -56,7 +55,7 @@ class CausalLM(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits over the token after each one of `input_ids` (B, T), (B, T, V)."""
-        positions = Positions(torch.arange(input_ids.shape[-1], device=input_ids.device))
+        positions = Positions.counted(0, input_ids.shape[-1], input_ids.device)
         x = self._embed(input_ids, positions)
         return self._logits(self.blocks(x, positions, self.position, None))
 
@@ -80,8 +79,8 @@ class CausalDecoding:
     def advance(self, tokens: Tensor) -> Tensor:
         """Read the next tokens (B, T), T ≥ 1; return the logits of the token after them, (B, V)."""
         model, end = self.model, self.read + tokens.shape[-1]
-        seen = Positions(torch.arange(end, device=tokens.device))
-        here = Positions(seen.ids[self.read :])
+        seen = Positions.counted(0, end, tokens.device)
+        here = Positions.counted(self.read, end, tokens.device)
         each = [{"cache": cache, "seen": seen} for cache in self.caches]
         x = model.blocks(model._embed(tokens, here), here, model.position, None, each=each)
         self.read = end

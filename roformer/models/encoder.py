@@ -64,8 +64,9 @@ class Encoder(nn.Module):
             (B, T, D).
         """
         if positions is None:
-            positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
-        where = Positions(positions)
+            where = Positions.counted(0, input_ids.shape[-1], input_ids.device)
+        else:
+            where = Positions(positions)
         mask = None if attention_mask is None else additive_mask(attention_mask)
         first = self.token_types.weight[0]
         types = first if token_type_ids is None else self.token_types(token_type_ids)

@@ -93,7 +93,7 @@ class Seq2Seq(nn.Module):
             (P, V), or (B, T, V).
         """
         source = self.encode(input_ids, attention_mask)
-        positions = Positions(torch.arange(decoder_input_ids.shape[-1], device=input_ids.device))
+        positions = Positions.counted(0, decoder_input_ids.shape[-1], input_ids.device)
         x = self._embed(decoder_input_ids, positions, self.decoder_position)
         x = self.decoder(x, positions, self.decoder_position, None, *source)
         if predict is not None:
@@ -102,7 +102,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Source:
         """Encode the source; arguments as in `forward`."""
-        positions = Positions(torch.arange(input_ids.shape[-1], device=input_ids.device))
+        positions = Positions.counted(0, input_ids.shape[-1], input_ids.device)
         mask = None if attention_mask is None else additive_mask(attention_mask)
         x = self._embed(input_ids, positions, self.encoder_position)
         x = self.encoder(x, positions, self.encoder_position, mask)
@@ -148,8 +148,8 @@ class BeamDecoding:
     def advance(self, tokens: Tensor) -> Tensor:
         """Read the next token of every beam, (L, K); return the logits of the one after, (L, K, V)."""
         model, done = self.model, self.caches[0].length
-        seen = Positions(torch.arange(done + 1, device=tokens.device))
-        here = Positions(seen.ids[done:])
+        seen = Positions.counted(0, done + 1, tokens.device)
+        here = Positions.counted(done, done + 1, tokens.device)
         x = model._embed(tokens.view(-1, 1), here, model.decoder_position)  # (L·K, 1, D)
         each = [
             {"cache": cache, "seen": seen, "memory": memory}

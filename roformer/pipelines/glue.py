@@ -49,7 +49,7 @@ def glue(config: GlueConfig) -> list[Path]:
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
     cells = [changed(cell, **begun, model=plain(start.model)) for cell in cells]
-    say(f"{start.model.name} ({start.model.position.kind}, {start.model.size}) from {start.name}")
+    say(f"{start.model.name} ({start.model.position.name}, {start.model.size}) from {start.name}")
     progress = config.runtime.progress and first_process()
     sizes: dict[str, int] = {}
     for name, cell in {cell.task_name: cell for cell in cells}.items():

@@ -266,7 +266,7 @@ class Run:
             "pipeline": self.pipeline,
             "run_id": self.id,
             "model": config.model.name,
-            "position": config.model.position.kind,
+            "position": config.model.position.name,
             "recipe": config.recipe,
             "data": config.data.kind,
             "seed": config.seed,

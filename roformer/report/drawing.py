@@ -29,8 +29,16 @@ COLOURS = {
     "shaw": "#CC79A7",
     "t5": "#E69F00",
     "alibi": "#56B4E9",
+    "transformer_xl": "#999933",
+    "tupe": "#44AA99",
+    "deberta": "#332288",
+    "nezha": "#117733",
+    "xpos": "#882255",
+    "fire": "#661100",
+    "kerple": "#AA4499",
 }
-"""Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision."""
+"""Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision, then
+Tol's."""
 SPARE = ("#882255", "#999933", "#332288", "#44AA99", "#AA4499")
 """Colours of Tol's palette, for what the table does not have."""
 NEUTRAL = "#333333"

@@ -212,6 +212,12 @@ def run_label(run: Mapping[str, Any]) -> str:
     return f"{run['model'] if attention == 'softmax' else attention} ({run['position']})"
 
 
+def position_name(config: Mapping[str, Any]) -> str:
+    """Return a flattened config's encoding as `PositionConfig.name` says it: `rotary+learned`."""
+    kind, absolute = (config.get(f"model.position.{key}") for key in ("kind", "absolute"))
+    return f"{kind or ''}{'' if absolute in (None, 'none') else f'+{absolute}'}"
+
+
 def flattened(content: Any, key: str = "") -> dict[str, Any]:
     """Return nested plain data as dotted keys and values; a list is one value."""
     if not isinstance(content, dict):
@@ -288,7 +294,7 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
         "pipeline": folder.parent.name,
         "status": "running",
         "model": str(config.get("model.name") or ""),
-        "position": str(config.get("model.position.kind") or ""),
+        "position": position_name(config),
         "attention": str(config.get("model.attention.kind") or "softmax"),
         "recipe": str(config.get("recipe") or ""),
         "task": str(next(iter(tasks), "")) if isinstance(tasks, dict) else "",

@@ -19,7 +19,10 @@ from roformer.report.results import decay_tables
 from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
 from tests.scripts import run_script
 
-ENCODINGS = ("rotary", "learned", "sinusoidal", "none", "shaw", "t5", "alibi")
+ENCODINGS = (
+    *("rotary", "learned", "sinusoidal", "none", "shaw", "t5", "alibi"),
+    *("transformer_xl", "tupe", "deberta", "nezha", "fire", "kerple"),
+)
 T = 24
 
 

@@ -8,6 +8,7 @@ from roformer.config.build import build, free_keys, from_yaml, plain, run_id, to
 from roformer.config.composing import Composer, compose
 from roformer.config.glue import FinetuneConfig
 from roformer.config.runs import RUNS
+from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.registry import pipelines
 from tests.conf.composed import FILLED, RECIPES, config
@@ -32,13 +33,29 @@ def test_a_pipeline_s_recipes_are_its_own_and_one_takes_minutes(pipeline):
     assert own == {*Composer(pipeline).options("recipe")} and {"smoke", "mini"} <= own
 
 
+REFUSED = {
+    ("pretrain", "xpos"): "causal models alone",
+    ("wmt", "xpos"): "causal models alone",
+    ("wmt", "tupe"): "untie_cls=false",
+    ("clm", "tupe"): "untie_cls=false",
+}
+
+
 @pytest.mark.parametrize("pipeline", ["pretrain", "wmt", "clm"])
 def test_every_model_and_position_composes(pipeline):
+    """Or is refused with the reason."""
     composer = Composer(pipeline)
     for group in ("model", "model/position", "model/size"):
         for option in composer.options(group):
-            model = config(f"{group}={option} model/attention=softmax", pipeline).model
-            assert option in (model.name, model.position.kind, model.size)
+            words = f"{group}={option} model/attention=softmax"
+            if reason := REFUSED.get((pipeline, option)):
+                with pytest.raises(InputError, match=reason):
+                    config(words, pipeline)
+                continue
+            model = config(words, pipeline).model
+            kind = model.position.kind
+            found = (model.name, kind, model.size, f"{kind}_base", f"{kind}_big")
+            assert option in found
 
 
 @pytest.mark.parametrize("pipeline", pipelines())
@@ -94,6 +111,7 @@ SAME = {
     "pretrain": [
         *(*FREE, *INTERVALS, "data.tokenizer.words=none", f"{SCALING}.kind=none"),
         *("objective=mlm", "training.keep_at=[5,600]"),
+        *("model.position.absolute=none", "model.position.absolute_positions=512"),
     ],
     "wmt": INTERVALS[:2],
     "clm": INTERVALS,
@@ -107,6 +125,8 @@ CHANGES = {
         *("objective=mlm_nsp", "objective=mlm_sop"),
         *("model.norm=pre", "data.tokenizer.words=jieba", START, STAGE, "training.first_epoch=1"),
         *(f"{START} keep_moments=true", f"{STAGE} schedule.first_update=300"),
+        *("model.position.absolute=learned", "model.position.absolute=sinusoidal"),
+        *("model/position=shaw", "model/position=shaw_base", "model/position=shaw_big"),
         *(f"{SCALING}.kind=ntk {SCALING}.factor=4", YARN, f"{YARN} {SCALING}.factor=8"),
     ],
     "wmt": ["search.beam=5", "training.checkpoint_every=7"],
@@ -131,6 +151,30 @@ def test_run_id_names_what_changes_the_result_and_nothing_else(pipeline):
 def test_a_run_id_begins_with_model_position_and_recipe():
     assert run_id(config()).startswith("roformer-rotary-mini-")
     assert "-performer-" in run_id(config(pipeline="charlm"))
+
+
+def test_absolute_positions_are_named_in_the_id_and_stand_beside_relative_ones_alone():
+    built = config("model.position.absolute=learned model.position.absolute_positions=600")
+    assert run_id(built).startswith("roformer-rotary-learned-mini-")
+    assert (built.model.position.name, built.model.position.longest) == ("rotary+learned", 600)
+    for words, reason in (
+        ("model/position=learned model.position.absolute=sinusoidal", "is absolute itself"),
+        ("model/position=none model.position.absolute=learned", "choose model/position=learned"),
+        ("model/position=tupe model.position.absolute=learned", "out of the embeddings on purpose"),
+        ("model.position.absolute_positions=600", "set both or neither"),
+        ("model.position.absolute=learned training.sequence_length=1024", "absolute_positions=512"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            config(words)
+
+
+def test_keys_that_came_later_are_in_no_record_at_their_default():
+    """So runs without them keep their ids and are the same configurations."""
+    assert plain(config("model/position=shaw"))["model"]["position"] == {
+        "kind": "shaw",
+        "clip": 16,
+        "values": True,
+    }
 
 
 @pytest.mark.parametrize("cls", RUNS.values())

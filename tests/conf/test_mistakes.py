@@ -12,9 +12,9 @@ LEARNED = "model/position=learned model/attention=softmax"
 PERFORMER = "model/attention=performer model.attention_dropout=0"
 MISTAKES = {
     "pretrain": {
-        "model.position.bse=1": "^model.position.bse: unknown key; valid keys here: base, fraction",
+        "model.position.bse=1": "^model.position.bse: unknown key; valid keys here: base, absolute",
         "modle=bert": "^modle: unknown key; valid keys here: model, data,",
-        "model/position=rop": "choose one of alibi, learned, none, rotary",
+        "model/position=rop": "choose one of alibi, deberta, fire",
         "model=gpt": "choose one of bert, roformer",
         "accelerate=fsdp": "has no config group accelerate; it has",
         "recipe=nano": "choose one of mini, paper, paper_tuned, paper_warmstart, small, smoke$",

@@ -6,7 +6,7 @@ from roformer.cli import CONF
 from tests.conf.composed import config, differing
 
 BASE = "model.layers=12 model.hidden_size=768 model.heads=12"
-SHAW = "model=transformer model/position=shaw model.position.clip=8"
+SHAW = "model=transformer model/position=shaw_big"
 PAPERS = [
     # RoFormer, section 4.2
     ("pretrain", "recipe=paper data=hub", f"{BASE} model.intermediate_size=3072"),
@@ -67,7 +67,7 @@ PAPERS = [
     # Shaw et al. 2018, section 4.1: the base model that has 38.2 and 38.7 BLEU on EN-FR
     (
         "wmt",
-        "recipe=paper_enfr data=hub model/position=shaw",
+        "recipe=paper_enfr data=hub model/position=shaw_base",
         "model.layers=6 model.hidden_size=512 model.heads=8 model.intermediate_size=1024 "
         "model.hidden_dropout=0.1 training={steps:100000,average:1,tokens_per_update:25000} "
         "model.position.clip=16 "

@@ -374,6 +374,7 @@ PERFORMER = {"attention": PerformerAttention(features=8), "attention_dropout": 0
 HOMELESS = {
     "shaw": ("mlm", {"position": Shaw()}, "shaw positions"),
     "t5": ("mlm", {"position": T5Bias()}, "t5 positions"),
+    "composed": ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
     "partial": ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
     "pre-norm": ("mlm", {"norm": "pre"}, "norms stand before"),
     "alibi": ("causal", {"position": Alibi()}, "alibi positions"),

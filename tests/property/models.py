@@ -1,5 +1,7 @@
 """Small models of every family with every position encoding, for the laws."""
 
+import dataclasses
+
 import torch
 
 from roformer.config import position as encodings
@@ -22,6 +24,17 @@ POSITIONS = {
     "shaw keys only": encodings.Shaw(clip=3, values=False),
     "t5": encodings.T5Bias(buckets=8, max_distance=12),
     "alibi": encodings.Alibi(),
+    "shaw per head": encodings.Shaw(clip=3, per_head=True),
+    "transformer_xl": encodings.TransformerXL(),
+    "tupe": encodings.Tupe(max_positions=500, buckets=8, max_distance=12),
+    "deberta": encodings.Deberta(max_distance=6),
+    "deberta buckets": encodings.Deberta(max_distance=16, buckets=8, mirrored=True),
+    "nezha": encodings.Nezha(),
+    "xpos": encodings.Xpos(scale_base=128.0),
+    "fire": encodings.Fire(width=8),
+    "kerple": encodings.Kerple(),
+    "kerple power": encodings.Kerple(form="power"),
+    "rotary+learned": encodings.Rotary(absolute="learned", absolute_positions=160),
     "none": encodings.NoPosition(),
 }
 LINEAR = {
@@ -30,7 +43,9 @@ LINEAR = {
     "elu rotated before": EluAttention(chunk_length=7, rope_position="pre"),
 }
 """Linear attention with rotary positions."""
-SOFTMAX, NAMES = list(POSITIONS), [*POSITIONS, *LINEAR]
+NAMES = [*POSITIONS, *LINEAR]
+SEE_BOTH_WAYS = [n for n in NAMES if n not in POSITIONS or POSITIONS[n].can("bidirectional")]
+SOFTMAX = [name for name in SEE_BOTH_WAYS if name in POSITIONS]
 FAMILIES = {
     "encoder": (MaskedLM, EncoderConfig, {"init_std": 0.3}),
     "causal": (CausalLM, CausalConfig, {}),
@@ -58,6 +73,8 @@ def build(family, name, *, recompute=False, **changes):
     """Return a model in evaluation mode, drawn from seed 0."""
     model, config, defaults = FAMILIES[family]
     torch.manual_seed(0)
+    if name == "tupe" and family != "encoder":  # no [CLS] to untie
+        changes = {"position": dataclasses.replace(POSITIONS[name], untie_cls=False), **changes}
     chosen = config(**settings(name, **(defaults | changes)))
     return model(chosen, VOCABULARY, gradient_checkpointing=recompute).eval()
 

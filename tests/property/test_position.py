@@ -1,27 +1,22 @@
 """Laws of all position encodings in whole models: what the logits may depend on, and on what not."""
 
-import math
+from typing import get_args
 
 import pytest
 import torch
-from transformers import T5Config
-from transformers.models.t5.modeling_t5 import T5Attention
 
+from roformer.config.position import Capability
 from roformer.models.causal import CausalDecoding
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import BeamDecoding
-from roformer.nn.position import (
-    ENCODINGS,
-    Positions,
-    RotaryPosition,
-    alibi_slopes,
-    t5_bucket,
-)
+from roformer.nn.position import ENCODINGS
+from roformer.nn.position.rotary import RotaryPosition
 from tests.property.models import (
     FAMILIES,
     LINEAR,
     NAMES,
     POSITIONS,
+    SEE_BOTH_WAYS,
     SOFTMAX,
     VOCABULARY,
     build,
@@ -30,11 +25,23 @@ from tests.property.models import (
 )
 
 all_encodings = pytest.mark.parametrize("name", NAMES)
+of_encoders = pytest.mark.parametrize("name", SEE_BOTH_WAYS)
+"""Those that see keys on both sides."""
 softmax_alone = pytest.mark.parametrize("name", SOFTMAX)
 families = pytest.mark.parametrize("family", FAMILIES)
+CASES = [
+    (family, n) for family in FAMILIES for n in (NAMES if family == "causal" else SEE_BOTH_WAYS)
+]
+of_families = pytest.mark.parametrize(("family", "name"), CASES)
+of_decoders = pytest.mark.parametrize(
+    ("family", "name"), [case for case in CASES if case[0] != "encoder"]
+)
 norms = pytest.mark.parametrize("norm", ["post", "pre"])
-ABSOLUTE = ("learned", "sinusoidal", "elu rotated before")
-TRAINED = ("learned", "shaw", "shaw keys only", "t5", "performer")
+ABSOLUTE = ("learned", "sinusoidal", "elu rotated before", "tupe", "rotary+learned")
+TRAINED = (
+    *("learned", "shaw", "shaw keys only", "t5", "performer", "shaw per head", "transformer_xl"),
+    *("tupe", "deberta", "deberta buckets", "fire", "kerple", "kerple power", "rotary+learned"),
+)
 
 
 def close(found, expected, atol=1e-5):
@@ -51,10 +58,30 @@ def test_every_config_class_has_an_encoding():
     assert set(ENCODINGS) == {type(config) for config in POSITIONS.values()}
 
 
+def test_what_a_config_declares_is_what_its_encoding_does():
+    for cls in ENCODINGS:
+        assert cls.can("longer") == (cls().longest is None), cls
+        assert set(cls.cannot) <= set(get_args(Capability)), cls
+        for family, capability in (("encoder", "bidirectional"), ("causal", "causal")):
+            changes = {"untie_cls": False} if cls.kind == "tupe" and family == "causal" else {}
+            try:
+                build(family, "", position=cls(**changes))
+                built = True
+            except ValueError as error:
+                built, reason = False, cls.why(capability)
+                assert reason and reason in str(error)
+            assert built == cls.can(capability), cls
+        try:
+            build("encoder", "elu", position=cls())
+            assert cls.can("linear"), cls
+        except ValueError as error:
+            assert not cls.can("linear") and "model/attention=elu" in str(error), cls
+
+
 # --- what the logits depend on -------------------------------------------------------------------
 
 
-@all_encodings
+@of_encoders
 @torch.no_grad()
 def test_word_order_matters_except_without_positions(name):
     """Of an encoder, and of the source of a translation; catches a lost rotation, bias or embedding."""
@@ -69,7 +96,7 @@ def test_word_order_matters_except_without_positions(name):
     assert max(changes) < 1e-4 if name == "none" else min(changes) > 1e-3 and changes[0] > 1e-2
 
 
-@all_encodings
+@of_encoders
 @torch.no_grad()
 def test_relative_encodings_alone_do_not_see_where_the_sequence_starts(name):
     """elu(R_m q) + 1 is no function of the distance: why `post` is the default."""
@@ -82,7 +109,7 @@ def test_relative_encodings_alone_do_not_see_where_the_sequence_starts(name):
             torch.testing.assert_close(shifted, net(ids), atol=2e-3, rtol=1e-3)
 
 
-@all_encodings
+@of_encoders
 @torch.no_grad()
 def test_positions_by_row_equal_shared_ones(name):
     net, ids = build("encoder", name), tokens(2, 9)
@@ -91,7 +118,15 @@ def test_positions_by_row_equal_shared_ones(name):
     close(net(ids, positions=rows), torch.cat(alone))
 
 
-@all_encodings
+@of_encoders
+@torch.no_grad()
+def test_a_batch_equals_its_rows_alone(name):
+    """Catches an encoding that mixes rows, or takes one row's positions for all."""
+    net, ids = build("encoder", name), tokens(3, 9)
+    close(net(ids), torch.cat([net(row[None]) for row in ids]))
+
+
+@of_encoders
 @torch.no_grad()
 def test_padding_changes_nothing(name):
     """On either side of an encoder's text, and after the source of a translation."""
@@ -141,8 +176,7 @@ def test_rotary_has_no_length_limit_and_a_learned_table_has():
 
 
 @pytest.mark.parametrize("length", [12, 140])
-@pytest.mark.parametrize("family", ["causal", "translation"])
-@all_encodings
+@of_decoders
 def test_a_prediction_depends_on_earlier_tokens_and_on_nothing_later(name, family, length):
     """By gradient; 140 tokens take the fused kernel. Catches a lost or shifted causal mask."""
     model, embedded = build(family, name), []
@@ -172,7 +206,7 @@ def test_reading_a_text_in_pieces_equals_reading_it_at_once(name, norm, pieces, 
 
 
 @norms
-@all_encodings
+@of_encoders
 @torch.no_grad()
 def test_the_cached_decoder_equals_the_uncached_one(name, norm):
     """At every step, through reordered beams and dropped sentences.
@@ -217,8 +251,7 @@ def test_rotation_acts_once_a_block_and_never_between_the_two_texts(monkeypatch)
 # --- weights -------------------------------------------------------------------------------------
 
 
-@families
-@all_encodings
+@of_families
 def test_one_seed_gives_equal_weights_besides_the_encoding(family, name):
     """And nothing that is derived, such as a table of angles, is among the weights."""
     ours, plain = build(family, name).state_dict(), build(family, "none").state_dict()
@@ -228,7 +261,7 @@ def test_one_seed_gives_equal_weights_besides_the_encoding(family, name):
     assert bool(own) == (name in TRAINED)
 
 
-@all_encodings
+@of_encoders
 def test_weights_loaded_into_a_meta_model_give_the_same_logits(name):
     net, ids = build("encoder", name), tokens(2, 9)
     with torch.device("meta"):
@@ -237,7 +270,7 @@ def test_weights_loaded_into_a_meta_model_give_the_same_logits(name):
     assert torch.equal(empty(ids), net(ids))
 
 
-@all_encodings
+@of_encoders
 def test_all_parameters_get_a_gradient(name):
     net, ids = build("encoder", name).train(), tokens(2, 9)
     net(ids, token_type_ids=ids % 2).square().sum().backward()
@@ -245,7 +278,7 @@ def test_all_parameters_get_a_gradient(name):
 
 
 @families
-@pytest.mark.parametrize("name", ["rotary", "shaw", "t5", *LINEAR])
+@pytest.mark.parametrize("name", ["rotary", "shaw", "t5", "tupe", "deberta", *LINEAR])
 def test_recomputed_blocks_give_the_same_gradients(family, name):
     """With dropout, which must be drawn alike. Catches a pass that is recomputed without its mask."""
     gradients = []
@@ -284,39 +317,3 @@ def test_predicting_some_tokens_equals_predicting_all_and_selecting():
     model, source, target = build("translation", "rotary"), tokens(3, 9), tokens(3, 10)
     places = torch.tensor([0, 7, 12, 29])
     close(model(source, target, predict=places), model(source, target).flatten(0, 1)[places])
-
-
-# --- each encoding's own definition --------------------------------------------------------------
-
-
-def test_shaw_equals_its_equations():
-    """Eq. 3 and 4 with the (T, S, H) tensors that the implementation avoids."""
-    net = build("encoder", "shaw")
-    layer, attention = net.encoder.position.for_layer(0), net.encoder.blocks[0].attention
-    x = torch.randn(2, 9, 32)
-    q, k, v = attention.projection(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-    index = (torch.arange(9)[None] - torch.arange(9)[:, None]).clamp(-3, 3) + 3
-    logits = torch.einsum("bntd,bntsd->bnts", q, k[:, :, None] + layer.keys[index])
-    weights, values = (logits / math.sqrt(8)).softmax(-1), v[:, :, None] + layer.values[index]
-    expected = attention.join(torch.einsum("bnts,bntsd->bntd", weights, values))
-    close(attention(x, Positions(torch.arange(9)), layer, None), expected, atol=1e-4)
-
-
-def test_t5_buckets_equal_those_of_transformers_and_a_causal_bias_uses_all_of_them():
-    attention = T5Attention(T5Config(), has_relative_attention_bias=True, layer_idx=0)
-    distance = torch.arange(-600, 601)
-    theirs = attention._relative_position_bucket(distance, True, 32, 128)
-    assert torch.equal(t5_bucket(distance, 32, 128), theirs)
-    past = distance[distance <= 0]
-    assert t5_bucket(past, 32, 128, causal=True).unique().tolist() == list(range(32))
-
-
-def test_alibi_is_symmetric_with_the_authors_slopes():
-    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
-    # Twelve heads, by the authors' rule: those of 8, then every other one of 16.
-    assert alibi_slopes(12)[8:] == [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]
-    where = Positions(torch.arange(6))
-    bias = build("encoder", "alibi").encoder.position.bias(torch.zeros(1, 4, 6, 8), where, where)
-    assert torch.equal(bias, bias.transpose(-1, -2))
-    assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
-    assert bias[0, 0, 3].item() == -3 * 2.0**-2

@@ -7,13 +7,15 @@ import re
 import shlex
 import subprocess
 from functools import cache
+from typing import get_args
 
 import pytest
 
 from roformer.cli import compose
 from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
-from roformer.nn.position import PositionEncoding
+from roformer.config.position import Capability
+from roformer.nn.position import ENCODINGS, PositionEncoding
 from roformer.pipelines import registry
 from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
@@ -324,3 +326,19 @@ def test_the_guide_names_hooks_with_their_parameters_and_tests_that_are_there():
     named = re.findall(r"`(test_\w+)`", GUIDE)
     source = (REPOSITORY / "tests" / "property" / "test_rotary.py").read_text()
     assert len(named) >= 5 and all(f"def {name}(" in source for name in named)
+
+
+def test_the_guide_says_of_every_encoding_what_it_declares():
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", GUIDE.partition("## Absolute")[0], re.MULTILINE)
+    said = {kind: tuple(cells.split(" | ")) for kind, cells in rows}
+    declared = {
+        cls.kind: (
+            *("yes" if cls.can(one) else "–" for one in get_args(Capability)),
+            ", ".join(cls.exports) or "–",
+        )
+        for cls in ENCODINGS
+    }
+    assert said == declared
+    for kind in declared:  # each has its line, and its code
+        told = re.search(rf"^\*\*`{kind}`\*\*.*", GUIDE, re.MULTILINE)
+        assert told and (kind == "none" or "](../roformer/nn/position/" in told[0])

@@ -55,7 +55,8 @@ class Attention(MultiHead):
                 later = causal_mask(q.shape[-2], k.shape[-2], q.device)
                 mask, causal = later if mask is None else mask + later, False
             if mask is not None:  # the lowest fp32 number must not become infinite in fewer bits
-                mask = mask.clamp(min=torch.finfo(q.dtype).min).to(q.dtype)
+                lowest = max(torch.finfo(q.dtype).min, torch.finfo(mask.dtype).min)
+                mask = mask.clamp(min=lowest).to(q.dtype)
             y = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
             )
@@ -126,7 +127,7 @@ class SelfAttention(Attention):
         if cache is not None:
             k, v = cache.append(k, v)
         seen = seen or positions
-        bias = encoding.bias(q, positions, seen)
+        bias = encoding.bias(q, k, positions, seen)
         if bias is not None:
             mask = bias if mask is None else bias + mask
         if not encoding.adds_to_values:

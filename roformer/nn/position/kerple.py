@@ -1,0 +1,62 @@
+"""A trained kernel of the distance (KERPLE; Chi et al. 2022, section 4): beyond the paper.
+
+    q_m·k_n/√H - r_1 log(1 + r_2|m - n|),  or  - r_1 |m - n|^r_2
+
+with r_1 and r_2 above 0, and r_2 at most 2 in the second form, for each head of each layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roformer.config import position as encodings
+from roformer.config.schema import TransformerConfig
+from roformer.nn.position.seam import (
+    LayeredEncoding,
+    PositionEncoding,
+    Positions,
+    encodes,
+    pairs,
+)
+
+SMALLEST = 0.01
+"""That r_1 and r_2 are drawn as."""
+
+
+@encodes(encodings.Kerple)
+class KerplePosition(LayeredEncoding):
+    """Two numbers a head and layer."""
+
+    def __init__(self, config: encodings.Kerple, model: TransformerConfig):
+        super().__init__(config, model)
+        self.per_layer = nn.ModuleList(KerpleLayer(config, model) for _ in range(model.layers))
+
+
+class KerpleLayer(PositionEncoding):
+    """One layer; both numbers are the softplus, or twice the sigmoid, of what is trained."""
+
+    def __init__(self, config: encodings.Kerple, model: TransformerConfig):
+        super().__init__(config, model)
+        self.form = config.form
+        self.first, self.second = (nn.Parameter(torch.empty(model.heads)) for _ in range(2))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw r_1 uniformly below 2 and r_2 below 1, as the authors' code."""
+        first = 2 * torch.rand_like(self.first).clamp(min=SMALLEST)
+        second = torch.rand_like(self.second).clamp(min=SMALLEST)
+        self.first.copy_(first.expm1().log())
+        power = self.form == "power"
+        self.second.copy_((second / 2).logit() if power else second.expm1().log())
+
+    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        found = pairs(q_positions, k_positions)
+        far = found.distances.abs()
+        first, second = functional.softplus(self.first), self.second
+        if self.form == "log":
+            kernel = torch.log1p(functional.softplus(second)[:, None] * far)
+        else:
+            kernel = far ** (2 * second.sigmoid()[:, None])
+        return found.spread(-first[:, None] * kernel)

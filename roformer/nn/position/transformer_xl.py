@@ -1,0 +1,66 @@
+"""Content and position terms with two global biases (Transformer-XL; Dai et al. 2019, section 3.3).
+
+    A_mn = q_m·k_n + q_m·W r_(m-n) + u·k_n + v·W r_(m-n),  over √H
+            (a)        (b)             (c)     (d)
+
+r is sinusoidal and fixed, W each layer's own; u and v are the same at every position and layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from roformer.config import position as encodings
+from roformer.config.schema import TransformerConfig
+from roformer.nn.position.absolute import sinusoids
+from roformer.nn.position.seam import (
+    LayeredEncoding,
+    PositionEncoding,
+    Positions,
+    encodes,
+    pairs,
+)
+
+
+@encodes(encodings.TransformerXL)
+class TransformerXLPosition(LayeredEncoding):
+    """The global biases, and W of each layer."""
+
+    def __init__(self, config: encodings.TransformerXL, model: TransformerConfig):
+        super().__init__(config, model)
+        self.content_bias = nn.Parameter(torch.empty(model.heads, model.head_dim))  # u
+        self.position_bias = nn.Parameter(torch.empty(model.heads, model.head_dim))  # v
+        self.per_layer = nn.ModuleList(
+            TransformerXLLayer(config, model, self) for _ in range(model.layers)
+        )
+
+
+class TransformerXLLayer(PositionEncoding):
+    """One layer: terms (b), (c) and (d); (a) is the attention's own."""
+
+    def __init__(
+        self,
+        config: encodings.TransformerXL,
+        model: TransformerConfig,
+        shared: TransformerXLPosition,
+    ):
+        super().__init__(config, model)
+        self.base = config.base
+        self.projection = nn.Parameter(torch.empty(model.hidden_size, model.hidden_size))  # Wᵀ
+        self._shared = (shared,)  # in a tuple, so that its parameters are not this layer's too
+
+    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        (shared,) = self._shared
+        found, size, scale = (
+            pairs(q_positions, k_positions),
+            len(self.projection),
+            q.shape[-1] ** -0.5,
+        )
+        table = q_positions.derive(
+            ("sinusoids", size, self.base, id(k_positions)),
+            lambda: sinusoids(-found.distances, size, self.base),
+        )
+        queries = (q + shared.position_bias[:, None].to(q.dtype)) * scale
+        by_content = k @ (shared.content_bias[..., None].to(k.dtype) * scale)
+        return found.projected(queries, table, self.projection) + by_content.mT

@@ -1,0 +1,120 @@
+"""Every encoding equals its paper's formula, forward and backward, and a planted mistake does not."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roformer.config import position as encodings
+from roformer.config.lm import CausalConfig
+from roformer.nn.attention import SelfAttention
+from roformer.nn.position import Positions, build_position, seam
+from tests.nn.position_formulas import LOGITS, VALUES
+from tests.property import models
+from tests.property.test_mutations import mutant
+
+CONFIGS = models.POSITIONS | {"fire": encodings.Fire(width=8, threshold=5.0)}
+WAYS = ("counted", "from seven", "with gaps", "by row")
+
+
+def positions(way, length):
+    """Return (for the layer, ids of each of two rows)."""
+    if way in ("counted", "from seven"):
+        where = Positions.counted(7 * (way != "counted"), 7 * (way != "counted") + length, None)
+        return where, where.ids.expand(2, -1)
+    ids = torch.stack((torch.arange(length) * 2 + 1, torch.arange(length) // 2))
+    return (Positions(ids), ids) if way == "by row" else (Positions(ids[0]), ids[:1].expand(2, -1))
+
+
+def deviation(name, way="counted", length=9):
+    """Return the largest difference to the formula, of outputs and of all gradients."""
+    torch.manual_seed(length)
+    # A causal config has no opinion on the direction, and the layer is called without its mask.
+    config = CONFIGS[name]
+    family = CausalConfig if name == "xpos" else models.FAMILIES["encoder"][1]
+    sizes = family(**models.settings(name, layers=1, position=config))
+    encoding = build_position(config, sizes)
+    for parameter in encoding.parameters():
+        torch.nn.init.uniform_(parameter, 0.1, 0.9)
+    encoding, attention = encoding.double(), SelfAttention(32, 4, 0.0).double()
+    x = torch.randn(2, length, 32, dtype=torch.float64, requires_grad=True)
+    (where, ids), layer = positions(way, length), encoding.for_layer(0)
+    ours = attention(encoding.embed(x, where), where, layer, None)
+    q, k, v = attention.split(attention.projection(x), 3)
+    rows = []
+    for row, m in enumerate(ids):
+        weights = LOGITS[name](encoding, layer, q[row], k[row], m, m).softmax(-1)
+        y = weights @ v[row]
+        rows.append(y + VALUES[name](encoding, layer, weights, m, m) if name in VALUES else y)
+    theirs = attention.join(torch.stack(rows))
+    aim, inputs = torch.randn_like(ours), [x, *encoding.parameters()]
+    unused = {"materialize_grads": True}  # [CLS], where no token is at position 0
+    gradients = [torch.autograd.grad((y * aim).sum(), inputs, **unused) for y in (ours, theirs)]
+    differences = [(a - b).abs().max().item() for a, b in zip(*gradients, strict=True)]
+    return max((ours - theirs).abs().max().item(), *differences)
+
+
+def test_every_relative_encoding_has_its_formula():
+    kinds = {CONFIGS[name].kind for name in LOGITS}
+    assert kinds == {cls.kind for cls in seam.ENCODINGS} - {"learned", "sinusoidal"}
+
+
+@pytest.mark.parametrize("name", LOGITS)
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from(WAYS), st.integers(1, 17))
+def test_it_equals_the_formula_of_its_paper(name, way, length):
+    """At any positions; tables of angles are fp32."""
+    assert deviation(name, way, length) < 1e-4
+
+
+MUTATIONS = [
+    ("shaw", "shaw", ".clamp(-self.clip, self.clip)", ".clamp(-self.clip, 0)"),
+    ("shaw per head", "shaw", "self.keys.to(", "self.keys.flip(0).to("),
+    ("shaw", "shaw", "by_distance @ self.values", "by_distance @ self.keys"),
+    ("nezha", "nezha", "-turn.sin", "turn.sin"),
+    ("nezha", "nezha", "return self.rotary(weighted, self._turn(q))", "return weighted"),
+    ("transformer_xl", "transformer_xl", "-found.distances", "found.distances"),
+    ("transformer_xl", "transformer_xl", "k @ (shared.content_bias", "k @ (shared.position_bias"),
+    ("transformer_xl", "transformer_xl", " + by_content.mT", ""),
+    ("deberta", "deberta", "return q / math.sqrt(TERMS), k", "return q, k"),
+    ("deberta", "deberta", "else -1\n", "else 1\n"),
+    ("deberta", "deberta", "self.query).mT", "self.query)"),
+    ("deberta", "deberta", "2 * span - 1)", "2 * span - 2)"),
+    ("tupe", "tupe", "return q / math.sqrt(2), k", "return q, k"),
+    ("tupe", "tupe", "(at_q, first,", "(at_k, first,"),
+    ("tupe", "tupe", "apart.spread(", "0 * apart.spread("),
+    ("xpos", "xpos", "turn.cos / scale, turn.sin / scale", "turn.cos * scale, turn.sin * scale"),
+    ("fire", "fire", "torch.maximum(q_positions.ids", "torch.maximum(0 * q_positions.ids"),
+    ("fire", "fire", "* self.threshold", "+ self.threshold"),
+    ("kerple", "kerple", "distances.abs()", "distances.clamp(min=0)"),
+    ("kerple power", "kerple", "(2 * second", "(1 * second"),
+    ("alibi", "alibi", "-slopes *", "slopes *"),
+    ("t5", "t5", "self.biases[bucket]", "self.biases[bucket * 0]"),
+]
+
+
+@pytest.mark.parametrize(("name", "module", "original", "replacement"), MUTATIONS)
+def test_a_planted_mistake_is_seen(name, module, original, replacement, monkeypatch):
+    monkeypatch.setattr(seam, "ENCODINGS", seam.ENCODINGS.copy())  # the mutant takes its place
+    mutant(f"roformer.nn.position.{module}", original, replacement)
+    assert deviation(name) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["transformer_xl", "deberta", "kerple"])
+@pytest.mark.parametrize("queries", [1, 2, 5])
+@pytest.mark.parametrize("keys", [1, 2, 5, 9])
+def test_the_shift_equals_the_lookup(name, queries, keys, monkeypatch):
+    """For queries at the end of the keys, as with a cache, for any numbers of both, and in blocks."""
+    monkeypatch.setattr(seam, "BLOCK", 2)
+    config = CausalConfig(**models.settings(name, layers=1, position=CONFIGS[name]))
+    layer = build_position(config.position, config).for_layer(0)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    shared = getattr(layer, "_shared", ())
+    for parameter in (p for one in shared for p in one.parameters(recurse=False)):
+        torch.nn.init.normal_(parameter)
+    q, k = torch.randn(2, 4, queries, 8), torch.randn(2, 4, keys, 8)
+    first = keys - queries
+    counted = Positions.counted(first, keys, None), Positions.counted(0, keys, None)
+    looked_up = [Positions(one.ids) for one in counted]
+    torch.testing.assert_close(layer.bias(q, k, *counted), layer.bias(q, k, *looked_up))
