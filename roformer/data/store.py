@@ -7,7 +7,8 @@
 
 The key hashes what decides the content. A folder appears under its name complete or not at all;
 where several processes want it, one makes it and the others wait. Every file is checked when the
-folder is opened, and trusted from then on.
+folder is first opened; its inode and time of change are remembered in `.<key>.checked` beside the
+folder, and while they stay, later runs and ranks do not read it again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import platform
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -41,6 +43,8 @@ FORMAT = 3
 """Version of the folder; that of what is in it is `version` in the key."""
 MANIFEST = "manifest.json"
 PACKAGES = ("datasets", "numpy", "pyarrow", "sacremoses", "tokenizers")
+SETTLED = 2 * 10**9
+"""Nanoseconds after which another change to a file shows in its time, on any file system."""
 
 
 class Prepared:
@@ -86,7 +90,7 @@ class Prepared:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """Open a prepared folder and check every byte.
+        """Open a prepared folder and check every byte, unless that was done and no file is changed.
 
         Raises:
             InputError: not a prepared folder, or damaged.
@@ -98,8 +102,7 @@ class Prepared:
         except (OSError, ValueError) as error:
             raise InputError(f"{file} is missing or damaged ({error}): {again}") from error
         whole = manifest.pop("seal", None) == _hash(manifest)
-        files = manifest["files"] if whole else {}
-        damaged = [n for n, stored in files.items() if _file_hash(folder / n) != stored["sha256"]]
+        damaged = _damaged(folder, manifest["files"]) if whole else []
         if not whole or damaged:
             raise InputError(
                 f"{folder / damaged[0] if whole else file} is not what was written (SHA-256): {again}"
@@ -124,6 +127,24 @@ def settings(config: Any, *left_out: str) -> dict[str, Any]:
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, files: Mapping[str, Any]) -> list[str]:
+    """Return the files that are not what was written; those that passed before are not read again."""
+    passed, found = folder.with_name(f".{folder.name}.checked"), list[Any]()
+    for name, stored in files.items():
+        with suppress(OSError):
+            stat = (folder / name).stat()
+            # The time of change, unlike that of modification, cannot be set.
+            found.append([name, stored["sha256"], stat.st_size, stat.st_ino, stat.st_ctime_ns])
+    with suppress(OSError, ValueError):
+        if len(found) == len(files) and json.loads(passed.read_text(encoding="utf-8")) == found:
+            return []
+    damaged = [n for n, stored in files.items() if _file_hash(folder / n) != stored["sha256"]]
+    if not damaged and all(time.time_ns() - changed > SETTLED for *_, changed in found):
+        with suppress(OSError):  # of a disk that can only be read
+            passed.write_text(json.dumps(found), encoding="utf-8")
+    return damaged
 
 
 def _file_hash(file: Path) -> str | None:

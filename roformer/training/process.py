@@ -7,8 +7,9 @@ Applied by the entry points; `runtime.tune_process=false` leaves the process alo
   costs a page fault every 4 KiB. Kept in the process, large tensors come back warm (experiments/speed).
 * Memory: where lengths vary, kept blocks leave holes that no later tensor fits. They go back to the
   system when the process holds well more than a step needs (`KeptMemory`).
-* oneDNN: it keeps a primitive for every shape of a product, by default 1,024 of them, between the
-  freed blocks. Fewer are kept.
+* Primitives: for every shape of a bf16 product ideep, torch's way to oneDNN, keeps a quarter of a
+  megabyte, and oneDNN the code, by default for 1,024 shapes. Where lengths vary almost none comes again,
+  and each holds the freed blocks around it apart. Kept are a few more than a step of one shape has.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ import torch
 
 MALLOPT = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 << 20)}
 """Number and value of the parameters of mallopt(3)."""
-PRIMITIVES = 32
-"""Primitives that oneDNN keeps."""
+PRIMITIVES = 64
+"""Shapes that each keeps; a step of a translation model has products of 45."""
+CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Variables that say how many oneDNN and ideep keep."""
 SLACK = 1.5
 """Memory held over what a step needs, above which it is given back."""
 
 
 def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
-    """Set threads, allocator and oneDNN's cache; return what was done, for the run's record.
+    """Set threads, allocator and caches of primitives; return what was done, for the run's record.
 
-    oneDNN reads its variable at its first product: those that came before are not affected.
+    ideep and oneDNN read their variable at their first product, in bf16; it is too late after one.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(PRIMITIVES))
+    for cache in CACHES:
+        os.environ.setdefault(cache, str(PRIMITIVES))
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = threads or max(1, len(usable_cores()) // processes)
     torch.set_num_threads(threads)

@@ -31,6 +31,9 @@ from roformer.training.loop import Loop
 from roformer.training.process import KeptMemory, tune_process
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, small_run
+from tests.e2e.wmt_runs import SMALL as TRANSLATION
+from tests.e2e.wmt_runs import small_run as translate
+from tests.e2e.wmt_runs import write_parallel_text
 
 pytestmark = pytest.mark.slow
 MB = 1 << 20
@@ -38,7 +41,7 @@ SMALLEST = [
     *(*SMALL, "model.layers=1", "model.hidden_size=32", "model.heads=2"),
     *("model.intermediate_size=64", "training.batch_size=32"),
 ]
-STEPS, LENGTH = 400, 128
+STEPS, LENGTH, SHAPES = 400, 128, 20
 CORPORA = {"1 MB": MB, "100 MB": 100 * MB}
 TEXTS = {"text of 1 MB": MB, "text of 10 MB": 10 * MB}
 PAIRS = (100_000, 1_000_000)
@@ -96,8 +99,8 @@ def measured(work, *given):
     return json.loads(result)
 
 
-def over_steps(folder):
-    """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
+def sampled(steps):
+    """Sample the memory by the step that is being made, from 0."""
     step, make = 0, Loop._step
 
     def counted(loop, batches):
@@ -106,7 +109,12 @@ def over_steps(folder):
         make(loop, batches)
 
     Loop._step = counted
-    samples = Samples(lambda: step, STEPS + 1)
+    return Samples(lambda: step, steps + 1)
+
+
+def over_steps(folder):
+    """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
+    samples = sampled(STEPS)
     keys = [f"steps={STEPS}", "evaluate_every=10", "log_every=10", "checkpoint_every=100"]
     keys += ["sequence_length=64", "valid_sequences=64"]
     where = [f"data.path={folder / 'text'}", f"runtime.cache_dir={folder / 'cache'}"]
@@ -114,6 +122,23 @@ def over_steps(folder):
     small_run([*SMALLEST, *(f"training.{key}" for key in keys), *where])
     quarter = STEPS // 4
     return samples.peak(quarter // 2, quarter), samples.peak(STEPS - quarter)
+
+
+def over_shapes(folder):
+    """Translate pairs of many lengths; return the peaks before step N and before 3N."""
+    steps = 3 * SHAPES
+    samples = sampled(steps)
+    write_parallel_text(folder / "parallel", 4000, longest=40)
+    keys = [f"steps={steps}", f"evaluate_every={steps}", f"checkpoint_every={SHAPES}"]
+    keys += ["precision=bf16", "tokens_per_update=1024", "bucket_tokens=1024"]
+    where = [f"data.path={folder / 'parallel'}", f"runtime.cache_dir={folder / 'cache'}"]
+    where += [
+        f"runtime.runs_dir={folder / 'runs'}",
+        "runtime.tune_process=true",
+        "runtime.threads=1",
+    ]
+    translate([*TRANSLATION, *(f"training.{key}" for key in keys), *where])
+    return samples.peak(SHAPES - 5, SHAPES), samples.peak(steps - 6, steps - 1)
 
 
 def write_shards(folder, size):
@@ -194,6 +219,7 @@ def main(folder):
         (folder / name).mkdir()
     write_text(folder / "text", MB)
     outcome = {"steps": measured(over_steps, folder)}
+    outcome["shapes"] = measured(over_shapes, folder)
     for name, size in CORPORA.items():
         measured(write_shards, folder / name, size)  # it starts threads
         outcome[name] = measured(over_corpus, folder / name)
@@ -227,6 +253,12 @@ def test_steps_and_evaluations_keep_nothing(outcome):
     """300 batches of 21 kB would be 6 MB, 30 evaluations' logits of 1.3 MB each 39 MB."""
     first, last = outcome["steps"]
     assert last - first < 4 * MB
+
+
+def test_new_lengths_keep_nothing(outcome):
+    """By 72 MB where ideep keeps the primitives of 1,024 shapes, by 11 as shipped."""
+    first, last = outcome["shapes"]
+    assert last - first < 30 * MB
 
 
 def test_a_larger_corpus_costs_the_order_of_its_blocks(outcome):

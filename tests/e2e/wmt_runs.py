@@ -15,7 +15,7 @@ ENGLISH = ["red", "blue", "old", "new", "cat", "dog", "house", "tree", "sees", "
 GERMAN = ["rot", "blau", "alt", "neu", "Katze", "Hund", "Haus", "Baum", "sieht", "mag", "und"]
 
 
-def write_parallel_text(folder: Path, pairs: int = 300) -> None:
+def write_parallel_text(folder: Path, pairs: int = 300, longest: int = 7) -> None:
     """Word for word, the last word first: so order counts."""
     generator = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def write_parallel_text(folder: Path, pairs: int = 300) -> None:
     for split, count in (("train", pairs), ("valid", 12), ("test", 15)):
         lines = []
         while len(lines) < count:
-            words = tuple(generator.choices(range(len(ENGLISH)), k=generator.randint(2, 7)))
+            words = tuple(generator.choices(range(len(ENGLISH)), k=generator.randint(2, longest)))
             if words not in seen:
                 seen.add(words)
                 lines.append(words)
