@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any, get_args
 
 import torch
 
@@ -19,13 +20,12 @@ from roformer.config import position as encodings
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.lm import CausalConfig
 from roformer.models.causal import CausalDecoding, CausalLM
-from roformer.nn.position import ENCODINGS
 
 LENGTHS = (128, 512, 2048)
 TOKENS, VOCABULARY = 4096, 8192
 BASELINE = "rotary"
-CONFIGS: dict[str, encodings.PositionConfig] = {
-    **{cls.kind: cls() for cls in ENCODINGS},
+CONFIGS: dict[str, encodings.Position] = {
+    **{cls.kind: cls() for cls in get_args(get_args(encodings.Position)[0])},
     "learned": encodings.Learned(max_positions=LENGTHS[-1] + 1),
     "tupe": encodings.Tupe(max_positions=LENGTHS[-1] + 1, untie_cls=False),
     "shaw, per head": encodings.Shaw(per_head=True),
@@ -44,7 +44,7 @@ def bench_encodings(*, rounds: int) -> list[Row]:
             calls = {name: decoder(model, length) for name, model in models.items()}
             tokens = interleave(calls, rounds=4 * rounds)
         for name, model in models.items():
-            about = {
+            about: dict[str, Any] = {
                 "deviations": "another encoding",
                 "encoding": name,
                 "length": length,

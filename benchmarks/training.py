@@ -128,7 +128,10 @@ def measure_training(
     """
     if tuned:
         tune_process()
-    builders = {"peer": peer_step, **{LIMIT[half]: partial(products, half=half) for half in LIMIT}}
+    builders: dict[str, Callable[[str], Callable[[], object]]] = {
+        "peer": peer_step,
+        **{LIMIT[half]: partial(products, half=half) for half in LIMIT},
+    }
     steps = {
         name: builders[name](size) if name in builders else our_step(size, name)
         for name in variants

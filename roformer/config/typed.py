@@ -1,4 +1,4 @@
-"""What every part of a config is made of: strict dataclasses with their rules, and types of values."""
+"""Base class of every part of a config, strict and with rules between keys, and types of values."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Rows:
     most: tuple[int | None, int | None]
     """Rows of `train`, and of each other split."""
     identity: dict[str, Any]
-    """What decides the content, besides source and tokenizer."""
+    """The keys that decide the content, besides source and tokenizer."""
     facts: Callable[[Splits], dict[str, Any]]
     """Returns further entries of the manifest."""
 

@@ -33,7 +33,7 @@ class StoredModel:
     revision: str | None = None
     """Commit that the revision of a Hub id stands for."""
     architecture: str | None = None
-    """Of a model of Hugging Face: see `roformer.interop.mapping.NAMES`."""
+    """The `model_type` of a Hugging Face model: see `roformer.interop.mapping.NAMES`."""
     unused: tuple[str, ...] = ()
     """Names in `transformers` of weights that no model here has."""
     flaw: str | None = None

@@ -92,7 +92,7 @@ class Panel(NamedTuple):
     log: str = ""
     """Which axes are logarithmic: "", "x", "y" or "xy"."""
     ticks: Sequence[float] = ()
-    """Of the x axis, where they are given."""
+    """Ticks of the x axis, where they are given."""
     references: Sequence[tuple[str, float, str]] = ()
     """Axis, "x" or "y", place and colour of dotted lines."""
 

@@ -1,4 +1,4 @@
-"""What our scripts measured and wrote as JSON: speed, linear attention, decay, extension."""
+"""Measurements that our scripts wrote as JSON: speed, linear attention, decay, extension."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Decay(NamedTuple):
     quantity, distance, value."""
     length: int
     scale: str
-    """What was measured, in a sentence."""
+    """The measurement, in a sentence."""
 
 
 def read_decay(file: Path) -> Decay:

@@ -53,7 +53,7 @@ PLACES = {"": "", "_early": ", evidence early", "_late": ", evidence late"}
 
 
 class Scored(NamedTuple):
-    """What the tables of a pipeline's scores show."""
+    """The metrics and columns of a pipeline's score tables."""
 
     title: str
     metrics: Mapping[str, str] = {}
@@ -64,7 +64,7 @@ class Scored(NamedTuple):
     factor: int = 1
     note: str = ""
     label: str = "{label}"
-    """What a run is called by its facts and its summary."""
+    """Return the name of a run from its facts and its summary."""
     no_setting: Sequence[str] = ()
     """Keys of the config, or what is below them, in which runs of a configuration may differ."""
     same: Sequence[str] = ()
@@ -74,7 +74,7 @@ class Scored(NamedTuple):
     adjusted: str = "t_p"
     """The p-value that Holm's adjusts."""
     family: str = "configurations"
-    """What is tested together: all `configurations` of a metric, or all `metrics` of a configuration."""
+    """The family of tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
 
 
 SCORES = {

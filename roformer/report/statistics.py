@@ -44,7 +44,7 @@ class Paired(NamedTuple):
     interval: Interval | None
     t_p: float | None
     permutation_p: float | None
-    """Of the sign-flip test; at best `smallest_p(n)`."""
+    """p of the sign-flip test; at best `smallest_p(n)`."""
     n: int
 
 

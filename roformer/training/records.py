@@ -60,7 +60,7 @@ class Summary(TypedDict):
 
 
 class TaskSummary(TypedDict):
-    """What a fine-tuning has besides."""
+    """Fields that only fine-tuning has."""
 
     task: str
     headline: str

@@ -1,4 +1,4 @@
-"""What a step begins with: the micro-batches of a rank, and its random numbers."""
+"""The beginning of a step: the micro-batches of a rank, and its random numbers."""
 
 from __future__ import annotations
 

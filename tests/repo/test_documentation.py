@@ -317,15 +317,12 @@ def test_memory_is_told_as_recorded():
 # --- the guide to position encodings -------------------------------------------------------------
 
 
-def test_the_guide_names_hooks_with_their_parameters_and_tests_that_are_there():
+def test_the_guide_names_hooks_with_their_parameters():
     hooks = re.findall(r"^\| `(\w+)\((.*?)\)`", GUIDE, re.MULTILINE)
     assert [name for name, _ in hooks] == ["embed", "rotate", "bias", "value_term"]
     for name, parameters in hooks:
         signature = inspect.signature(getattr(PositionEncoding, name))
         assert parameters.split(", ") == list(signature.parameters)[1:], name
-    named = re.findall(r"`(test_\w+)`", GUIDE)
-    source = (REPOSITORY / "tests" / "property" / "test_rotary.py").read_text()
-    assert len(named) >= 5 and all(f"def {name}(" in source for name in named)
 
 
 def test_the_guide_says_of_every_encoding_what_it_declares():

@@ -43,7 +43,7 @@ POINTS: dict[str, dict[str, list[str]]] = {
     name: {part: text.split() for part, text in parts.items()}
     for name, parts in _TABLE.pop("points").items()
 }
-"""What a case can turn on: two terms of law, four holdings and the pleas."""
+"""The points that a case can turn on: two terms of law, four holdings and the pleas."""
 SENTENCES: dict[str, list[str]] = {name: text.split() for name, text in _TABLE.items()}
 
 Place = Literal["early", "late"]
