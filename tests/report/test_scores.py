@@ -35,6 +35,7 @@ def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
     spread = f"{statistics.stdev((80, 80, 83)):.1f}"
     assert means.lines[1:] == [
         ["majority", "81.2"],
+        ["bag of words", "83.4"],
         ["roformer (rotary)", f"81.0 ± {spread} (3)"],
     ]
     best = [f"81.0 ± {spread}", "80.0", "83.0", "3", "82.0", "0", "0"]
