@@ -382,7 +382,9 @@ def predicted(task: TaskConfig, scores: Scores) -> Labels:
     return scores[:, 0] if task.labels is None else scores.argmax(1)
 
 
-def accuracies(split: str, scores: Scores, labels: Labels, places: Labels) -> dict[str, float]:
+def accuracies(
+    split: str, scores: NDArray[Any], labels: Labels, places: Labels
+) -> dict[str, float]:
     """Return the accuracy of a split's scores, (N, 2), and that of each place of the evidence."""
     name = split.replace("validation", "valid")
     found = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
