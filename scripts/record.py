@@ -4,24 +4,50 @@
 
 Adds them to the study's runs.jsonl and metrics.csv; a run that is there is replaced. Also what further
 tables are made of, where a run has it: the spikes of its loss; of translations the counts of each test
-line, not the texts; of language models the loss by position; of triplets the scores.
+line, not the texts; of language models the loss by position; of triplets the scores. Runs of the study
+whose summary has no trivial baselines get them from their data, which must be where their config says;
+without runs that is all.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
+from roformer.config.build import build
 from roformer.errors import InputError
+from roformer.pipelines import registry
 from roformer.report.runs import write_recorded
 from roformer.script import Arguments, script
-from roformer.training.records import RunFolder, read_metrics
+from roformer.training.records import RunFolder, finite, read_metrics
 
 FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
+READ = ("data", "task", "training", "tokenizer")
+"""Sections of a config that decide what a trivial baseline is of."""
+
+
+class Completed:
+    """Records with the trivial baselines of their data, which are the same for many runs."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+
+    def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
+        summary, config = record["summary"], record["config"]
+        pipeline = registry.get(summary["pipeline"])
+        if not pipeline.baselines or "baselines" in summary:
+            return record
+        key = json.dumps([pipeline.name, [config.get(section) for section in READ]])
+        if key not in self.known:
+            typed = build(registry.load(pipeline.config_of_run), config)
+            self.known[key] = finite(registry.load(pipeline.baselines)(typed))
+        return record | {"summary": summary | {"baselines": self.known[key]}}
 
 
 @script()
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("study", type=Path, help="folder under experiments/ that has a PLAN.md")
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
     arguments = parser.parse_args()
     wanted = [arguments.study / "PLAN.md"]
     wanted += [run / name for run in arguments.runs for name in FILES]
@@ -32,7 +58,7 @@ def main() -> None:
         RunFolder(run).summary()
         RunFolder(run).data()
         read_metrics(run / "metrics.jsonl")
-    for name in write_recorded(arguments.study, arguments.runs):
+    for name in write_recorded(arguments.study, arguments.runs, Completed()):
         print(f"{arguments.study}: {name}")
 
 

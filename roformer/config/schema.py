@@ -146,7 +146,7 @@ class TransformerConfig(Config):
 
     @property
     def init_std(self) -> float:
-        """Standard deviation of embeddings and trained positions: unit variance after the scaling by √hidden_size."""
+        """Standard deviation of embeddings and trained positions: 1 after the scaling by √hidden_size."""
         return float(self.hidden_size**-0.5)
 
     @property

@@ -88,6 +88,8 @@ class Pipeline:
     """None where each run's summary names its own, as those of several tasks do."""
     loss: Loss | None = None
     """The metric of its curves; None: it is judged by scores."""
+    baselines: str = ""
+    """Function of a run's config: name of a trivial baseline → metric → value."""
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
     train: str = ""
@@ -219,6 +221,7 @@ register(
         kind="classifier",
         headline=None,
         task="roformer.tasks.classification:open_finetuning",
+        baselines="roformer.tasks.baselines:of_task",
         folders="roformer.pipelines.glue:folders_of",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
@@ -253,6 +256,7 @@ register(
         ),
         prepare="roformer.tasks.causal:prepare_text_of_bytes",
         task="roformer.tasks.causal:open_bytes",
+        baselines="roformer.tasks.baselines:of_bytes",
         plan=Plan("roformer.config.plan:CharLMPlan", "roformer.analysis.plan:plan_sequences"),
         stages=(
             Stage(7, only_all=True),
@@ -270,6 +274,7 @@ register(
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.causal:open_tokens",
+        baselines="roformer.tasks.baselines:of_tokens",
         plan=Plan("roformer.config.plan:CausalLMPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
         stages=tuple(
@@ -285,6 +290,7 @@ register(
         kind="scorer",
         headline=Metric("test/accuracy", higher_is_better=True),
         task="roformer.tasks.classification:open_triplets",
+        baselines="roformer.tasks.baselines:of_triplets",
         stages=(
             Stage(5, ("preset=roformer_1024",), only_all=True),
             Stage(4.5, ("preset=roformer_512",), only_all=True),

@@ -171,7 +171,7 @@ class Run:
             ProcessLost: another process of the run ended.
         """
         task = self.opened.build()
-        facts = task.facts()
+        facts = task.facts() | self._baselines()
         moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
             say(line if number else f"{self.id}: {line}")
@@ -187,6 +187,17 @@ class Run:
             for line in task.result(summary, self.folder.path):
                 say(line)
         return summary
+
+    def _baselines(self) -> dict[str, Any]:
+        """Return what the summary says of trivial baselines; see `Pipeline.baselines`."""
+        part = registry.get(self.pipeline).baselines
+        if not (part and first_process()):
+            return {}
+        try:
+            return {"baselines": registry.load(part)(self.config)}
+        except InputError as error:  # the data was prepared, but its source is out of reach now
+            say(f"without trivial baselines: {error}")
+            return {}
 
     def _train(self, task: Task, moments: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
         config, folder = self.config, self.folder

@@ -39,6 +39,7 @@ CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "vali
 """Pipeline → the validation loss by which learning rates are compared."""
 VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
+NGRAMS = "n-grams with Kneser-Ney smoothing"
 POSITIONS = "positions.json"
 """File of a run with its loss by the number of tokens before the predicted one."""
 DATA = {
@@ -161,6 +162,14 @@ def _tables(
         for name, run in zip(named(runs.runs).name, runs.runs.to_dict("records"), strict=True)
     }
     keys = differing_keys(one_each.values())
+    if simple := baselines_of(runs.runs, metric):
+        worth = ", ".join(
+            f"{name} {' / '.join(f'{value:.3f}' for value in sorted(set(values)))}"
+            for name, values in simple.items()
+        )
+        notes.append(
+            f"Counted in as much of the training text as the runs read ({NGRAMS}): {worth}."
+        )
     if len(one_each) > 1:
         notes.append(f"All that the configurations differ in: {', '.join(keys)}.")
     tables = [Table(f"{metric} at equal steps{about}", values, text_columns=0, notes=notes)]
@@ -182,6 +191,16 @@ def _tables(
             curves[name][0 if each_run else seed] = points
         tables.append(_steps_to_equal_losses(curves, plateau, base, f"{metric}{about}"))
     return tables
+
+
+def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
+    """Return name of a trivial baseline → its value for a metric, of each run that has one."""
+    found: dict[str, list[float]] = {}
+    for summary in runs.summary:
+        for name, values in summary.get("baselines", {}).items():
+            if (value := values.get(metric)) is not None:
+                found.setdefault(name, []).append(float(value))
+    return found
 
 
 def _validated_on(run: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ that already shows the same data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from roformer.errors import one_line
-from roformer.report.curves import CHOSEN_BY, loss_of, read_curves, read_positions, read_rates
+from roformer.report.curves import (
+    CHOSEN_BY,
+    baselines_of,
+    loss_of,
+    read_curves,
+    read_positions,
+    read_rates,
+)
 from roformer.report.drawing import (
     BAND,
     NEUTRAL,
@@ -66,17 +74,23 @@ def draw_convergence(runs: Runs, output: Path) -> str:
     # One place for all seeds, though one may have read the text's last block, which is not full.
     read = frame.groupby(["name", "step"]).tokens.transform("first") / 1e6
     panels = [frame.assign(panel=0, x=frame.step), frame.assign(panel=1, x=read)]
-    references = [("y", entropy, NEUTRAL) for entropy in entropies if near]
+    trigrams = sorted(set(baselines_of(runs.runs, loss.metric).get("trigram", ())))
+    known = {"unigram entropy": entropies if near else [], "trigram": trigrams}
+    references = [("y", value, NEUTRAL) for values in known.values() for value in values]
+    reference = ", ".join(name for name, values in known.items() if values)
     axes = [
         Panel("steps", loss.axis, references=references),
         Panel(f"{loss.read} (millions)", references=references),
     ]
-    _curves(output, pd.concat(panels), axes, reference="unigram entropy", share=True)
-    worth = " / ".join(f"{entropy:.3f}" for entropy in entropies)
+    _curves(output, pd.concat(panels), axes, reference=reference, share=True)
+    worth, counted = (
+        " / ".join(f"{value:.3f}" for value in values) for values in (entropies, trigrams)
+    )
+    told = f" Dotted: the loss of counted trigrams, {counted} {loss.unit}." if trigrams else ""
     return (
         f"{_sentence(loss.words)} on validation text against steps and against {loss.read}; {BAND}. "
         f"{'Dotted' if near else 'Not shown'}: the unigram entropy of the predicted {loss.read}, {worth} "
-        f"{loss.unit}{'' if near else ', far above'}. {_seeds(frame)} "
+        f"{loss.unit}{'' if near else ', far above'}.{told} {_seeds(frame)} "
         f"{_scale(runs.runs.config, loss.read)}"
     )
 
@@ -135,14 +149,14 @@ def draw_glue(runs: Runs, output: Path) -> str:
     found = scores(runs.runs)
     frame = found[found.chosen & found.headline]
     groups = frame.metric.str.replace("[/_]", " ", regex=True)
-    frame = frame.assign(group=groups, level=frame.majority)
+    frame = frame.assign(group=groups, level=[_best(one) for one in frame.baselines])
     return _scores(
         output,
         frame,
         "Headline metric on validation after fine-tuning, at each configuration's learning rate with the "
-        "best mean; dotted: always saying the majority class.",
+        "best mean; dotted: the better of always saying the majority class and a bag of words.",
         "headline metric (%)",
-        "majority class",
+        "best trivial baseline",
     )
 
 
@@ -152,12 +166,13 @@ def draw_triplets(runs: Runs, output: Path) -> str:
     tested = found[found.metric == "test/accuracy"].name.nunique() == found.name.nunique()
     split = "test" if tested else "valid"
     frame = found[found.metric.str.startswith(f"{split}/")]
-    frame = frame.assign(group=frame.metric.map(SCORES["scm"].metrics), level=50.0)
+    levels = [_best({"a coin": 50.0} | one) for one in frame.baselines]
+    frame = frame.assign(group=frame.metric.map(SCORES["scm"].metrics), level=levels)
     text = (
         f"Ranking accuracy on the {'test' if tested else 'validation'} triplets with the weights of the "
-        "best validation; dotted: tossing a coin."
+        "best validation; dotted: the best of tossing a coin, overlap and known documents."
     )
-    return _scores(output, frame, text, "ranking accuracy (%)", "a coin")
+    return _scores(output, frame, text, "ranking accuracy (%)", "best trivial baseline")
 
 
 def draw_bleu(runs: Runs, output: Path) -> str:
@@ -390,6 +405,11 @@ def _scores(
         f"{text} Points: single seeds, lines: their mean, error bars: {bars}, n/a: not defined. "
         f"{_seeds(frame)} {_scale(frame.config)}"
     )
+
+
+def _best(baselines: Mapping[str, float]) -> float:
+    """Return the highest score that is defined, or NaN."""
+    return max((value for value in baselines.values() if value == value), default=math.nan)
 
 
 def _sentence(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, read_yaml_file
-from roformer.report.scores import Scored, left_out, paired_table, scores
+from roformer.report.scores import Scored, baseline_texts, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
 from roformer.report.tables import Table, check_seeds, mean_lines
@@ -257,6 +257,11 @@ def study_ours(
             signature = signatures.get(metric.removeprefix("test/"), "")
             theirs, column = about["metrics"][metric]
             ours.append(Ours(theirs, name, setting, column, text, signature))
+        for metric, part in shown.groupby("metric", sort=False):
+            theirs, column = about["metrics"][metric]
+            for name, texts in baseline_texts(part, "metric", about["digits"]).items():
+                of = setting if about["pipeline"] in LOSSES else study.data or part.data.iloc[0]
+                ours.append(Ours(theirs, name, of, column, texts[metric]))
 
 
 def _setting(seeds: pd.DataFrame, amounts: Mapping[str, int | None], data: str) -> str:

@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache, partial
@@ -140,7 +140,7 @@ class _Summary(TypedDict):
     error: NotRequired[str]
     headline: NotRequired[str]
     best: NotRequired[dict[str, JsonValue] | None]
-    majority: NotRequired[Metrics]
+    baselines: NotRequired[dict[str, Metrics]]
     test_set: NotRequired[dict[str, JsonValue]]
     signatures: NotRequired[dict[str, str]]
     commit: NotRequired[str | None]
@@ -431,8 +431,15 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
     return dict(sorted(found.items()))
 
 
-def write_recorded(study: Path, folders: Iterable[Path]) -> list[str]:
+def write_recorded(
+    study: Path, folders: Iterable[Path], complete: Callable[[Record], Record] = lambda one: one
+) -> list[str]:
     """Add the records of run folders to a study's two files; one of the same id is replaced.
+
+    Args:
+        study: its folder.
+        folders: of finished runs; there may be none.
+        complete: returns a record, also one that was there, with what it lacks.
 
     Returns:
         The ids added.
@@ -455,7 +462,8 @@ def write_recorded(study: Path, folders: Iterable[Path]) -> list[str]:
     for run, (_, rows) in found.items():
         cells = ({k: "nan" if v is None else json.dumps(v) for k, v in row.items()} for row in rows)
         writer.writerows({"run": run} | line for line in cells)
-    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record, _ in found.values()]
+    records = [complete(record) for record, _ in found.values()]
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     study.mkdir(parents=True, exist_ok=True)
     for file, text in ((METRICS, table.getvalue()), (RUNS, "".join(lines))):
         unfinished = study / f".{file}.partial"

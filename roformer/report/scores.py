@@ -74,7 +74,7 @@ class Scored(NamedTuple):
     adjusted: str = "t_p"
     """The p-value that Holm's adjusts."""
     family: str = "configurations"
-    """The family of tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
+    """Tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
 
 
 SCORES = {
@@ -83,9 +83,11 @@ SCORES = {
         digits=1,
         factor=100,
         note="The learning rate of each configuration is chosen on the same validation set, which "
-        "favours all. A headline of several parts has a column a part; the majority class is that of the "
-        "validation set. The seeds are those of the fine-tuning: what another pre-training would give, "
-        "or other validation examples, is in no interval.",
+        "favours all. A headline of several parts has a column a part. Majority: always the commonest "
+        "class of the training set. Bag of words: naive Bayes on the counts of words, or of two texts a "
+        "regression on how many words they share, learnt from the training set. The seeds are those of "
+        "the fine-tuning: what another pre-training would give, or other validation examples, is in no "
+        "interval.",
         no_setting=("task", "optimizer.learning_rate"),
         adjusted="permutation_p",
         family="metrics",
@@ -111,7 +113,9 @@ SCORES = {
         ("valid/accuracy", "test/accuracy"),
         digits=1,
         factor=100,
-        note="Tossing a coin gives 50. The validation accuracy is that of the best epoch, chosen on it; "
+        note="Tossing a coin gives 50. Overlap: the document that shares more pairs of characters with A, "
+        "nothing learnt. Known documents: the one that was more often the closer one in the training "
+        "triplets; 50 where all are new. The validation accuracy is that of the best epoch, chosen on it; "
         "the test accuracy is of the same weights, and was used for nothing. Degenerate: the last "
         "validation accuracy is less than two standard errors above 50.",
         label="{model}-{max_length} ({position})",
@@ -160,7 +164,8 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         rate: the learning rate, where several are tried; else 0.
         metric: as the summary has it.
         value: the score, in percent where `Scored` says so; NaN where it is not defined.
-        best, majority: the same of the best epoch, and of the majority class.
+        best: the same of the best epoch.
+        baselines: the same of trivial baselines, by name.
         headline: whether it is compared with the baseline's.
         shown: whether it is a headline, or another part of one.
         chosen: whether the rate is the best one.
@@ -179,7 +184,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             folder = run["folder"]
             raise RecordError(f"{folder}/summary.json has no scores: {error!r}") from error
-    columns = ["number", "metric", "value", "best", "majority", "headline", "shown"]
+    columns = ["number", "metric", "value", "best", "baselines", "headline", "shown"]
     kinds = {"number": int, "headline": bool, "shown": bool}
     long = pd.DataFrame(found, columns=columns).astype(kinds)
     frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
@@ -221,11 +226,11 @@ def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
             text += f" ({interval_text(interval, about.digits, sign=False)})"
         cells.append(f"{text}, n = {len(part)}")
     run = found.iloc[0]
-    simple = {"majority": run.majority}
-    if run.pipeline in LOSSES:
+    simple = dict(run.baselines)
+    if run.pipeline in LOSSES and not simple:
         simple["unigram entropy"] = run.summary["metrics"][LOSSES[run.pipeline].entropy]
     texts = [f"{k} {v:.{about.digits}f}" for k, v in simple.items() if not math.isnan(v)]
-    return [*cells, result.trivial or ", ".join(texts) or "–"]
+    return [*cells, ", ".join(texts) or "–"]
 
 
 def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
@@ -262,17 +267,26 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
     summary = run["summary"]
-    best, majority = (summary.get("best") or {}).get("metrics", {}), summary.get("majority", {})
-    own = sorted(majority or summary["metrics"], key=lambda metric: metric != run["headline"])
+    best, simple = (summary.get("best") or {}).get("metrics", {}), summary.get("baselines", {})
+    own = [one for one in summary["metrics"] if one.startswith(f"{run['task']}/")]
+    own = [one for one in own if not one.endswith("/constant")]
+    own.sort(key=lambda metric: metric != run["headline"])
+
+    def shown(value: float | None) -> float:
+        return math.nan if value is None else about.factor * float(value)
+
     found = []
     for metric in about.metrics or own:
         source = best if about.best_epoch and metric.startswith("valid/") else summary["metrics"]
         if metric in source:
-            values = (one.get(metric) for one in (source, best, majority))
-            value, at_best, simple = (
-                math.nan if v is None else about.factor * float(v) for v in values
-            )
-            told = {"metric": metric, "value": value, "best": at_best, "majority": simple}
+            told = {
+                "metric": metric,
+                "value": shown(source[metric]),
+                "best": shown(best.get(metric)),
+            }
+            told["baselines"] = {
+                name: shown(values[metric]) for name, values in simple.items() if metric in values
+            }
             told["headline"] = metric in about.compared or metric == run["headline"]
             # accuracy_mismatched beside accuracy_matched
             part_of_it = metric.partition("_")[0] == run["headline"].partition("_")[0]
@@ -333,12 +347,24 @@ def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
     shown = frame[frame.shown]
     shown = shown.assign(configuration=shown.name, heading=shown.metric.replace(about.metrics))
     header, *lines = mean_lines(shown, "configuration", "heading", about.digits)
-    if any("majority" in summary for summary in frame.summary):
-        values = shown.drop_duplicates(["heading", "majority"]).groupby("heading").majority
-        texts = {k: " / ".join(sorted(_text(v, about.digits) for v in vs)) for k, vs in values}
-        lines.insert(0, ["majority", *(texts[one] for one in header[1:])])
+    lines[:0] = [
+        [name, *(texts.get(heading, "") for heading in header[1:])]
+        for name, texts in baseline_texts(shown, "heading", about.digits).items()
+    ]
     notes = ["Mean ± standard deviation over seeds (n).", about.note, *told]
     return Table(about.title, [header, *lines], notes=[note for note in notes if note])
+
+
+def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[str, str]]:
+    """Return name of a trivial baseline → value of `by` → its score; several where the data differs."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for place, baselines in zip(frame[by], frame.baselines, strict=True):
+        for name, value in baselines.items():
+            found.setdefault(name, {}).setdefault(place, set()).add(_text(value, digits))
+    return {
+        name: {place: " / ".join(sorted(texts)) for place, texts in places.items()}
+        for name, places in found.items()
+    }
 
 
 def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:

@@ -37,8 +37,6 @@ class Result(BaseModel, extra="forbid"):
     """The configuration that should be ahead: its name in tables, or a part that no other has."""
     baseline: str
     """The configuration it is held against, named likewise."""
-    trivial: str = ""
-    """What is worth how much without a model, where the records do not say."""
 
 
 class Study(BaseModel, extra="forbid"):

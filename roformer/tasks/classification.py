@@ -51,7 +51,7 @@ from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process
 from roformer.training.task import Batch, Opened, Task, cost
 
-Labels = NDArray[np.number]
+Labels = NDArray[Any]
 Scores = NDArray[np.float32]
 
 
@@ -268,8 +268,8 @@ class ClassificationTask(ExamplesTask):
         self.name, self.task = config.task_name, config.task[config.task_name]
         self.columns = tuple(self.task.labels or ("score",))
         super().__init__(config, data, start)
-        self.constant = constant_prediction(self.task, data.split("train").labels)
-        self.monitor = f"{self.name}/{self.task.metrics[0]}{suffix(self.held_out[0])}"
+        first = self.held_out[0].name.removeprefix("validation")
+        self.monitor = f"{self.name}/{self.task.metrics[0]}{first}"
         self.description |= {
             "kind": "classifier",
             "task": self.name,
@@ -325,19 +325,8 @@ class ClassificationTask(ExamplesTask):
             examples += len(labels)
             predictions = predicted(self.task, outputs)
             constant |= bool(np.ptp(predictions) < 1e-3)
-            metrics |= self.metrics(part, predictions)
+            metrics |= task_scores(self.name, self.task, part.name, predictions, labels)
         return {"valid/loss": loss / examples, **metrics, f"{self.name}/constant": float(constant)}
-
-    def metrics(self, part: HeldOut, predictions: Any) -> dict[str, float]:
-        """Return the task's metrics of predictions for a part's labels."""
-        from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
-
-        return {
-            f"{self.name}/{metric}{suffix(part)}": glue_metric(
-                metric, predictions, part.split.labels
-            )
-            for metric in self.task.metrics
-        }
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
         return metrics[f"{self.name}/constant"] == 1.0
@@ -352,15 +341,11 @@ class ClassificationTask(ExamplesTask):
         ]
 
     def facts(self) -> dict[str, Any]:
-        majority: dict[str, float] = {}  # the baseline that knows no text
-        for part in self.held_out:
-            majority |= self.metrics(part, np.full_like(part.split.labels, self.constant))
         return {
             "task": self.name,
             "learning_rate": self.config.optimizer.learning_rate,
             "init_from": self.config.init_from,
             "headline": self.monitor,
-            "majority": majority,
             "train_examples": len(self.batches),
         }
 
@@ -378,9 +363,18 @@ class ClassificationTask(ExamplesTask):
         return [[names[int(value)] for value in pair] for pair in pairs]
 
 
-def suffix(part: HeldOut) -> str:
-    """Return what the metrics of a validation part end in."""
-    return part.name.removeprefix("validation")
+def task_scores(
+    name: str, task: TaskConfig, split: str, predictions: Labels, labels: Labels
+) -> dict[str, float]:
+    """Return the metrics of a task for the predictions of a split; those of a part end in its name."""
+    from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
+
+    return {
+        f"{name}/{metric}{split.removeprefix('validation')}": glue_metric(
+            metric, predictions, labels
+        )
+        for metric in task.metrics
+    }
 
 
 def predicted(task: TaskConfig, scores: Scores) -> Labels:
@@ -388,15 +382,16 @@ def predicted(task: TaskConfig, scores: Scores) -> Labels:
     return scores[:, 0] if task.labels is None else scores.argmax(1)
 
 
-def constant_prediction(task: TaskConfig, labels: Labels) -> float:
-    """Return what a model that ignores the input would say: the commonest class, or the mean score.
-
-    Of classes that are equally common it is the last one: that of F1, which is 0 for the other.
-    """
-    if task.labels is None:
-        return float(labels.mean())
-    counts = np.bincount(labels, minlength=len(task.labels))
-    return float(np.flatnonzero(counts == counts.max())[-1])
+def accuracies(
+    split: str, scores: NDArray[Any], labels: Labels, places: Labels
+) -> dict[str, float]:
+    """Return the accuracy of a split's scores, (N, 2), and that of each place of the evidence."""
+    name = split.replace("validation", "valid")
+    found = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
+    for number, place in enumerate(PLACES):
+        if (here := places == number).any():
+            found[f"{name}/accuracy_{place}"] = ranking_accuracy(scores[here], labels[here])
+    return found
 
 
 class TripletTask(ExamplesTask):
@@ -444,21 +439,16 @@ class TripletTask(ExamplesTask):
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the validation triplets; of builtin ones early and late too."""
         scores = self.held_out_outputs(model, self.valid, accelerator)
-        return self.metrics("valid", self.valid.split, scores)
+        return self.metrics(self.valid, scores)
 
-    def metrics(self, name: str, split: ExampleSplit, scores: Scores) -> dict[str, float]:
+    def metrics(self, part: HeldOut, scores: Scores) -> dict[str, float]:
         """Return loss and accuracies of a split's scores, (N, 2)."""
-        labels = split.labels.astype(np.int64)
+        labels = part.split.labels.astype(np.int64)
         loss = float(self.summed_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
         targets = len(labels) * (2 if self.config.training.loss == "bce" else 1)
-        found = {
-            f"{name}/loss": loss / targets,
-            f"{name}/accuracy": ranking_accuracy(scores, labels),
-        }
-        for number, place in enumerate(PLACES):
-            if (here := split.places == number).any():
-                found[f"{name}/accuracy_{place}"] = ranking_accuracy(scores[here], labels[here])
-        return found
+        name = part.name.replace("validation", "valid")
+        found = accuracies(part.name, scores, labels, part.split.places)
+        return {f"{name}/loss": loss / targets} | found
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
         """Return whether the validation accuracy is not above a coin's by two standard errors."""
@@ -498,7 +488,7 @@ class TripletTask(ExamplesTask):
         scores = self.write_predictions(run)
         if self.test is None:
             return {}
-        return {"metrics": self.metrics("test", self.test.split, scores["test"])}
+        return {"metrics": self.metrics(self.test, scores["test"])}
 
     def result(self, summary: dict[str, Any], run: Path) -> list[str]:
         metrics = summary["best"]["metrics"] | {

@@ -1,6 +1,7 @@
 """Fine-tuning from a command line to its tables, in this process."""
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.inference.submission import missing, write_submission
 from roformer.pipelines.glue import glue
+from roformer.report.runs import read_recorded, write_recorded
 from roformer.tasks import classification
 from roformer.tasks.classification import ClassificationTask
 from roformer.training.loop import Loop
+from tests.conftest import REPOSITORY
 from tests.data import glue_tasks
 from tests.e2e.conftest import SMALL as PRETRAIN
 from tests.e2e.conftest import small_run
@@ -90,7 +93,8 @@ def test_a_record_says_what_came_out(trained):
     assert summary["pipeline"] == "glue" and summary["init_from"] == "scratch"
     assert summary["headline"] == "mnli/accuracy_matched"
     assert {"mnli/accuracy_matched", "mnli/accuracy_mismatched"} <= summary["metrics"].keys()
-    assert list(summary["majority"].values()) == [pytest.approx(1 / 3)] * 2
+    for values in summary["baselines"].values():
+        assert list(values.values()) == [pytest.approx(1 / 3)] * 2
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     evaluated = [row for row in rows if "mnli/accuracy_matched" in row]
     assert [row["step"] for row in evaluated] == [6, 12]  # the end of each epoch, nowhere else
@@ -99,6 +103,20 @@ def test_a_record_says_what_came_out(trained):
     description = json.loads((folder / "checkpoints" / "best" / "model.json").read_text())
     assert description["labels"] == glue_tasks.TASKS["mnli"].labels
     assert description["task"] == "mnli" and description["max_length"] == 48
+
+
+def test_an_older_record_gets_the_baselines_that_a_run_writes(trained, tmp_path):
+    """Of its data, found through its config; what the record has otherwise stays."""
+    older = tmp_path / "mnli-older"
+    shutil.copytree(trained["mnli"], older, ignore=shutil.ignore_patterns("checkpoints"))
+    summary = summary_of(older)
+    whole = dict(summary)
+    del summary["baselines"]
+    (older / "summary.json").write_text(json.dumps(summary))
+    completed = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]
+    write_recorded(tmp_path, [older], completed())
+    ((record, _),) = read_recorded(tmp_path).values()
+    assert record["summary"] == whole
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])

@@ -208,8 +208,6 @@ def test_the_results_of_the_readme_are_few_and_of_real_data():
         rows = [row for row in table if f"](experiments/{study.folder.name}/REPORT.md)" in row]
         assert len(rows) == len(study.results) > 0
         assert all(("(toy)" in row) == study.toy for row in rows)
-        for result in study.results:  # of which no record is
-            assert result.trivial.rpartition(" ")[2] in report(study.folder.name)
 
 
 def test_made_up_data_stands_beside_no_claim():

@@ -36,7 +36,7 @@ def test_names_out_of_records_cannot_break_a_table(tmp_path):
     losses.append(record(tmp_path / "c", status="failed", error=EVIL, model=EVIL))
     glue = glue_run(tmp_path / "g", 0, 2e-5, 0.8)
     change(glue, model=EVIL, task=EVIL, headline=f"{EVIL}/f1")
-    change(glue, majority={f"{EVIL}/f1": 0.5}, metrics={f"{EVIL}/f1": 0.5})
+    change(glue, baselines={EVIL: {f"{EVIL}/f1": 0.5}}, metrics={f"{EVIL}/f1": 0.5})
     test_set = {"name": EVIL, "lines": 3, "fingerprint": EVIL}
     wmt = translation_run(tmp_path / "w", 0, 27.0)
     change(wmt, model=EVIL, test_set=test_set, signatures={EVIL: EVIL})
