@@ -39,7 +39,7 @@ COLOURS = {
 }
 """Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision, then
 Tol's."""
-SPARE = ("#882255", "#999933", "#332288", "#44AA99", "#AA4499")
+SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 """Colours of Tol's palette, for what the table does not have."""
 NEUTRAL = "#333333"
 DASHES = ("-", "--", "-.", (0, (1, 1)))

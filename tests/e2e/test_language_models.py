@@ -79,7 +79,7 @@ def test_it_learns_more_than_frequencies_and_records_it(pipeline, trained):
     }[pipeline]
     assert metrics[monitor] < 0.9 * metrics[entropy]
     assert summary["status"] == "done" and summary["attention"] == ATTENTION[pipeline]
-    assert summary.keys() == SUMMARY_KEYS | {"attention"}
+    assert summary.keys() == SUMMARY_KEYS | {"attention", "baselines"}
     assert summary == json.loads((folder / "summary.json").read_text())
     assert 0 <= 60 * 8 * 32 - summary["tokens"] < 64  # the last block of an epoch is not full
     rows = results(folder)

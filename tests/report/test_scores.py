@@ -308,7 +308,7 @@ def test_a_result_has_means_intervals_seeds_and_what_needs_no_model(tmp_path):
     assert cells == [
         f"roformer (rotary) 81.0 ({low:.1f} to {high:.1f}), n = 3",
         "bert (rotary) 78.0, n = 1",
-        "majority 81.2",
+        "majority 81.2, bag of words 83.4",
     ]
     with pytest.raises(RecordError, match="no configuration has 'roformer' in the name"):
         result_texts(result("mrpc/mcc"), frame)
