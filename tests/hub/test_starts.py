@@ -1,7 +1,6 @@
 """The project's scripts read models and data sets of a Hub, to the end of a small run."""
 
 import json
-import os
 
 import pytest
 from omegaconf import OmegaConf
@@ -143,7 +142,7 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
     begun = len(hub.log)
     run(start, tmp_path / "false", "pretrain", "data.streaming=false", "seed=1")
     assert not hub.asked(NOTHING_FETCHED, begun)
-    assert len(os.listdir(tmp_path / "false" / "cache" / "text")) == 1
+    assert len([*(tmp_path / "false" / "cache" / "text").glob("[!.]*")]) == 1
 
 
 def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):
