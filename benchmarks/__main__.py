@@ -1,6 +1,7 @@
 """Measure speed against other libraries: `python -m benchmarks rotary like shipped finetuning`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
+`encodings` compares ours with each other, over ten minutes, and runs when it is named alone.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def main() -> None:
     if unknown := set(arguments.suites) - set(suites):
         parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(suites)}")
     print("times faster (medians of ratios; goal in brackets)")
-    for suite in arguments.suites or suites:
+    for suite in arguments.suites or (suite for suite in suites if suite != "encodings"):
         rows = suites[suite](arguments.rounds)
         for row in rows:
             goal = f"[{row['goal']}]" if row["goal"] else ""
