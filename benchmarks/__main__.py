@@ -1,13 +1,19 @@
-"""Measure speed against other libraries: `python -m benchmarks rotary like shipped finetuning`.
+"""Measure speed against other libraries, and print one table: `python -m benchmarks like shipped`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
-`encodings` compares ours with each other, over ten minutes, and runs when it is named alone.
+`kernels` and `encodings` compare ours with each other, `linear` attention's kernels by length: they take
+minutes each, no headline depends on them, and they run when they are named.
 """
 
 import argparse
 import json
+import sys
+import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+
+import pandas as pd
 
 from benchmarks.encodings import bench_encodings, measure_encodings
 from benchmarks.finetuning import bench_finetuning, measure_finetuning
@@ -23,6 +29,8 @@ from benchmarks.translation import (
     measure_translation,
 )
 from roformer.cli import one_line_errors
+from roformer.report.results import speed_table
+from roformer.report.tables import markdown_of
 from roformer.script import outlive_reader
 from roformer.training.records import environment
 
@@ -36,6 +44,8 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "linear": lambda rounds: bench_linear(rounds=rounds),
     "encodings": lambda rounds: bench_encodings(rounds=rounds),
 }
+STANDARD = ("rotary", "like", "shipped", "finetuning", "translation")
+"""The suites that run when none is named."""
 DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""
 MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
@@ -51,8 +61,9 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(SUITES)}; all")
-    parser.add_argument("--rounds", type=int, default=5)
+    said = f"of {', '.join([*SUITES, DECODING])}; {', '.join(STANDARD)} unless given"
+    parser.add_argument("suites", nargs="*", metavar="suite", help=said)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
@@ -68,21 +79,20 @@ def main() -> None:
         )
     if unknown := set(arguments.suites) - set(suites):
         parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(suites)}")
-    print("times faster (medians of ratios; goal in brackets)")
-    for suite in arguments.suites or (suite for suite in suites if suite != "encodings"):
-        rows = suites[suite](arguments.rounds)
-        for row in rows:
-            goal = f"[{row['goal']}]" if row["goal"] else ""
-            units = {"tok": "tokens", "sentences": "sentences"}
-            rates = {unit: row.get(f"ours_{name}_per_second") for unit, name in units.items()}
-            speed = "".join(f"{rate:,.0f} {unit}/s; " for unit, rate in rates.items() if rate)
-            if share := row.get("share_of_limit"):
-                speed += f"{share:.0%} of the limit at {row['step_gflop']:.0f} GFLOP a step; "
-            said = f"{row['what']}  ({speed}deviations: {row['deviations']})"
-            print(f"{row['ratio']:6.2f}x {goal:>7}  {said}", flush=True)
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        record = {"rows": rows, "env": environment(seed=0, data="", devices=1, process={})}
-        (arguments.output / f"{suite}.json").write_text(json.dumps(record, indent=1))
+    began, rows = time.monotonic(), []
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    environ = environment(seed=0, data="", devices=1, process={})
+    for suite in arguments.suites or [*STANDARD, *([DECODING] if arguments.run else [])]:
+        found = suites[suite](arguments.rounds)
+        record = json.dumps({"rows": found, "env": environ}, indent=1)
+        (arguments.output / f"{suite}.json").write_text(record)
+        rows += found
+        minutes, seconds = divmod(round(time.monotonic() - began), 60)
+        print(f"{suite}: measured after {minutes}:{seconds:02d}", file=sys.stderr, flush=True)
+    print(markdown_of([speed_table(pd.DataFrame(rows))]))
+    software = ", ".join(f"{name} {version(name)}" for name in ("transformers", "torch"))
+    place = environ["gpu"] or f"{environ['cores']} cores of {environ['processor']}"
+    print(f"Against {software} on {place}. Records: {arguments.output}")
 
 
 if __name__ == "__main__":

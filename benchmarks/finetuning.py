@@ -75,6 +75,7 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
             seconds[f"{ours} tuned"],
             goal=goal,
             deviations=OURS[ours.removeprefix("ours ")],
+            headline=peer == "trainer",
         )
         rows.append({**found, "ours_tokens_per_second": tokens / found["ours_seconds"]})
     return rows

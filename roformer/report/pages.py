@@ -329,6 +329,6 @@ BLOCKS: dict[str, Block] = {
     "paper": lambda folder, words: _paper(folder),
     "rates": lambda folder, words: rate_tables(matching(folder, words)),
     "results": results_block,
-    "speed": lambda folder, words: speed_tables(folder / words[0]),
+    "speed": lambda folder, words: speed_tables(folder / words[0], words[1:] == ["headlines"]),
     "tables": tables_block,
 }

@@ -50,10 +50,27 @@ def test_speed_has_every_suite_and_no_goal_is_empty(tmp_path):
     whats = [line[0] for line in table.lines]
     assert any(what.startswith("attention as two products") for what in whats)
     line = next(line for line in table.lines if line[0] == "mini step, like for like, stock")
-    assert line[1:] == ["5.07", "2.8", "4,963", "none"]
+    assert line[1:] == ["5.07", "2.8", "yes", "", "4,963", "none"]
     assert any(line[2] == "" for line in table.lines)
     with pytest.raises(RecordError, match=r"has no rotary\.json"):
         speed_tables(tmp_path)
+
+
+def test_speed_tells_what_missed_its_goal_and_headlines_alone(tmp_path):
+    rows = [
+        {"what": "step", "ratio": 3.0, "goal": 4.0, "deviations": "none", "share_of_limit": 0.71},
+        {"what": "epoch", "ratio": 3.0, "goal": 2.0, "deviations": "none", "headline": True},
+        {"what": "peer alone", "ratio": 1.5, "goal": None, "deviations": "none"},
+    ]
+    (tmp_path / "like.json").write_text(json.dumps({"rows": rows}))
+    (table,) = speed_tables(tmp_path)
+    assert [line[:5] for line in table.lines[1:]] == [
+        ["step", "3.00", "4", "no", "71%"],
+        ["epoch", "3.00", "2", "yes", ""],
+        ["peer alone", "1.50", "", "", ""],
+    ]
+    (table,) = speed_tables(tmp_path, headlines=True)
+    assert [line[0] for line in table.lines[1:]] == ["epoch"]
 
 
 def test_decay_is_a_mean_over_seeds_and_its_trend_one_of_each():
