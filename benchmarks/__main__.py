@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.data import bench_data, measure_data
 from benchmarks.encodings import bench_encodings, measure_encodings
 from benchmarks.finetuning import bench_finetuning, measure_finetuning
 from benchmarks.kernels import bench_kernels
@@ -41,10 +42,11 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
+    "data": lambda rounds: bench_data(rounds=rounds),
     "linear": lambda rounds: bench_linear(rounds=rounds),
     "encodings": lambda rounds: bench_encodings(rounds=rounds),
 }
-STANDARD = ("rotary", "like", "shipped", "finetuning", "translation")
+STANDARD = ("rotary", "like", "shipped", "finetuning", "translation", "data")
 """The suites that run when none is named."""
 DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""
@@ -53,6 +55,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "finetuning": measure_finetuning,
     "translation": measure_translation,
     "decoding": measure_decoding,
+    "data": measure_data,
     "linear": measure_linear,
     "encodings": measure_encodings,
 }
