@@ -44,7 +44,7 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / f"{record['run']}.json"
     write_atomically(file, json.dumps(record, indent=1) + "\n")
-    draw_extension(record, arguments.output / "plots" / f"{record['run']}.png")
+    draw_extension(file, arguments.output / "plots" / f"{record['run']}.png")
     print(markdown_of(extension_tables(file)))
     print(f"\nrecord: {file}")
 

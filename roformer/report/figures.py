@@ -45,6 +45,7 @@ from roformer.report.results import (
     INITIAL,
     SUITES,
     crossovers,
+    measured,
     read_decay,
     read_linear,
     read_speed,
@@ -291,22 +292,33 @@ def draw_decay_by_layer(file: Path, output: Path) -> str:
     )
 
 
-def draw_extension(record: Mapping[str, Any], output: Path) -> None:
+def draw_extension(file: Path, output: Path) -> str:
     """Draw loss by length, and by place at the longest, of a record of `scripts/extension.py`."""
-    rows = pd.DataFrame(record["rows"]).assign(seed=0)
-    rows = rows.assign(name=rows.kind, position=rows.kind)
-    parts = rows[rows.length == rows.length.max()].explode("segments").astype({"segments": float})
+    with measured(file) as record:
+        rows = pd.DataFrame(record["rows"]).assign(seed=0)
+        rows = rows.assign(name=rows.kind, position=rows.kind)
+        longest = rows[rows.length == rows.length.max()]
+        parts = longest.explode("segments").astype({"segments": float})
+        run, trained, lengths = (record[key] for key in ("run", "trained_length", "lengths"))
     places = parts.groupby("name").cumcount() + 1
     by_length = rows.assign(panel=0, x=rows.length, y=rows.loss)
     frame = pd.concat([by_length, parts.assign(panel=1, x=places, y=parts.segments)])
-    trained = [("x", record["trained_length"], NEUTRAL)]
-    title = f"{record['run']} (beyond the paper)"
-    what = ("tokens of a sequence", "masked-LM loss (nats)", title)
+    marks = [("x", trained, NEUTRAL)]
     panels = [
-        Panel(*what, log="x", ticks=record["lengths"], references=trained),
-        Panel(f"part of the window, at {rows.length.max():,} tokens"),
+        Panel(
+            "tokens of a sequence",
+            "masked-LM loss (nats)",
+            log="x",
+            ticks=lengths,
+            references=marks,
+        ),
+        Panel(f"part of the window, at {lengths[-1]:,} tokens"),
     ]
     _curves(output, frame, panels, reference="trained length", markers=True, size=(10.0, 4.0))
+    return (
+        f"Masked-LM loss of {run} by tokens of a sequence, and by place in one of {lengths[-1]:,} tokens, "
+        f"with each scaling of the positions. Trained at {trained:,} tokens; all else is beyond the paper."
+    )
 
 
 def draw_speed(folder: Path, output: Path) -> str:
@@ -361,6 +373,7 @@ OF_FILES: dict[str, Callable[[Path, Path], str]] = {
     "bound": draw_bound,
     "decay": draw_measured_decay,
     "decay_by_layer": draw_decay_by_layer,
+    "extension": draw_extension,
     "linear": draw_linear,
     "speed": draw_speed,
 }

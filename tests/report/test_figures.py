@@ -5,7 +5,7 @@ import json
 import pytest
 
 from roformer.report import figures
-from roformer.report.figures import OF_FILES, OF_RUNS, draw_extension
+from roformer.report.figures import OF_FILES, OF_RUNS
 from roformer.report.runs import RecordError, read_runs
 from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import curve, glue_run, record, translation_run
@@ -168,18 +168,15 @@ def test_linear_attention_stands_beside_softmax_with_where_it_is_faster(drawn):
     assert {place for _, place, _ in kept["panels"][0].references} == {512, 1024}
 
 
-def test_an_extension_is_drawn_by_length_and_by_place_at_the_longest(drawn, monkeypatch):
+def test_an_extension_is_drawn_by_length_and_by_place_at_the_longest(drawn):
     file = next((EXPERIMENTS / "length_extension").glob("roformer*.json"))
     content = json.loads(file.read_text())
-    kept = {}
-    monkeypatch.setattr(
-        figures, "draw_curves", lambda output, frame, *_, **__: kept.update(f=frame)
-    )
-    draw_extension(content, None)
+    frame, _, caption = drawn("extension", file)
     rows = [row for row in content["rows"] if row["kind"] == "yarn"]
-    own = kept["f"][kept["f"].name == "yarn"]
+    own = frame[frame.name == "yarn"]
     assert own[own.panel == 0].y.tolist() == [row["loss"] for row in rows]
     assert own[own.panel == 1].y.tolist() == rows[-1]["segments"]
+    assert content["run"] in caption and "Trained at 128 tokens" in caption
 
 
 def test_speed_counts_the_goals_that_are_met(tmp_path):
