@@ -1,5 +1,6 @@
 """The documentation is true: commands compose, targets exist, numbers are those of the records."""
 
+import ast
 import inspect
 import json
 import math
@@ -10,11 +11,13 @@ from functools import cache
 from typing import get_args
 
 import pytest
+import yaml
 
 from roformer.cli import compose
 from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
 from roformer.config.position import Capability
+from roformer.errors import InputError
 from roformer.nn.position import ENCODINGS, PositionEncoding
 from roformer.pipelines import registry
 from roformer.report.pages import refreshed
@@ -38,6 +41,10 @@ PIPELINES = registry.pipelines()
 recorded, all_recorded = cache(recorded), cache(all_recorded)
 
 
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+"""A block of code: its language and its lines."""
+
+
 def report(study):
     return PAGES[f"experiments/{study}/REPORT.md"]
 
@@ -49,8 +56,8 @@ def commands():
     """Return every `make …` and `python scripts/…` in a code block or span, each once."""
     found = {}
     for text in PAGES.values():
-        blocks = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL)
-        lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+        blocks = [block for kind, block in BLOCK.findall(text) if kind in ("", "sh")]
+        lines = [line.strip() for block in blocks for line in block.splitlines()]
         for line in lines + re.findall(r"`((?:make|python scripts/)[^`]*)`", text):
             line = line.partition("  #")[0].partition(" < ")[0].strip()
             if line.startswith(("make ", "python scripts/")):
@@ -58,8 +65,8 @@ def commands():
     return list(found)
 
 
-@pytest.mark.parametrize("command", commands())
-def test_documented_commands_compose(command):
+def composed(command):
+    """Return the config of a command, None where it has none; an unknown target fails."""
     words = shlex.split(command)
     if words[0] == "make":
         (target,) = (word for word in words[1:] if "=" not in word)
@@ -82,7 +89,21 @@ def test_documented_commands_compose(command):
     if name in PIPELINES:
         pipeline = PIPELINES[name]
         cls = pipeline.plan.config if target == "plan" else pipeline.config
-        assert build(registry.load(cls), compose(name, overrides))
+        return build(registry.load(cls), compose(name, overrides))
+    return None
+
+
+@pytest.mark.parametrize("command", commands())
+def test_documented_commands_compose(command):
+    composed(command)
+
+
+def test_the_commands_of_every_block_are_found():
+    """Catches a pattern that takes the end of one block for the beginning of the next."""
+    found = commands()
+    for page in ("README.md", "docs/position-encoding.md"):
+        last = [block for kind, block in BLOCK.findall(PAGES[page]) if kind == "sh"][-1]
+        assert last.splitlines()[-1].partition("  #")[0].strip() in found
 
 
 def test_make_help_lists_every_target_and_the_recipes_of_a_pipeline_beside_it():
@@ -116,6 +137,73 @@ def test_links_lead_somewhere(name):
         assert path.exists(), target
         if anchor:
             assert anchor in anchors(path.read_text()), f"{target}#{anchor}"
+
+
+# --- messages and estimates ----------------------------------------------------------------------
+
+QUOTED = [text for kind, text in BLOCK.findall(PAGES["docs/troubleshooting.md"]) if kind == "text"]
+REFUSED = [text for text in QUOTED if text.startswith("$ ")]
+
+
+def templates():
+    """Return a pattern of every message in code and Makefile: its fixed words, and any values."""
+    for file in REPOSITORY.glob("roformer/**/*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else None for p in node.values]
+                yield "".join(".+" if part is None else re.escape(part) for part in parts)
+    yield from map(re.escape, re.findall(r'"(error: .*?)"', MAKEFILE))
+
+
+def worded(message, known):
+    """Return whether a message is one of the code's, or several and places joined by colons."""
+    return (
+        " " not in message
+        or any(template.fullmatch(message) for template in known)
+        or any(
+            worded(message[: colon.start()], known) and worded(message[colon.end() :], known)
+            for colon in re.finditer(": ", message)
+        )
+    )
+
+
+def test_a_quoted_message_has_the_words_of_the_code():
+    """Catches a message that was worded anew and a page that was not."""
+    known = [re.compile(t) for t in templates() if len(re.findall(r"[a-z]{2,}", t)) >= 4]
+    assert len(REFUSED) >= 6 and len(QUOTED) - len(REFUSED) >= 12
+    for text in QUOTED:
+        assert text in REFUSED or worded(text.strip(), known), text
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_quoted_command_is_refused_as_quoted(text):
+    command, message = text.splitlines()
+    with pytest.raises(InputError) as refusal:
+        composed(command.removeprefix("$ "))
+    assert f"error: {refusal.value}" == message
+
+
+def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
+    """And what to expect there is the paper's."""
+    rows = re.findall(
+        r"^\| (Table \d|Fig. \d \w+) \| `(make \w+)(.*?)`.*?\| ([^|]*) \| ([^|]*) \| ([^|]*) \|$",
+        PAGES["docs/reproduce.md"],
+        re.MULTILINE,
+    )
+    paper = yaml.safe_load((EXPERIMENTS / "paper.yaml").read_text())["experiments"]
+    assert len(rows) == 6 and [row[4] for row in rows].count("no plan") == 2
+    for place, command, more, hardware, hours, expected in rows:
+        experiment = paper[place.lower().replace("fig.", "figure").replace(" ", "_")]
+        assert {float(n) for n in re.findall(r"\d+\.\d+", expected)} <= {
+            number["value"] for number in experiment["numbers"]
+        }
+        name = command.removeprefix("make ")
+        assert (hours == "no plan") == (not PIPELINES[name].plan)
+        if hours != "no plan":
+            assert hardware == "8 × A100" and "GPUS=8" in more
+            plan = composed(f"make plan PIPELINE={name}{more[:-1]} devices=8{more[-1]}")
+            registry.load(PIPELINES[name].plan.show)(plan)
+            assert re.search(r"^  A100 +(.*)$", capsys.readouterr().out, re.MULTILINE)[1] == hours
 
 
 # --- records -------------------------------------------------------------------------------------
