@@ -110,14 +110,7 @@ def curve_tables(
             were evaluated.
     """
     rows = runs.runs
-    told = [
-        f"Left out: {run['run']}: {run['reason']}."
-        for run in rows[~rows.status.isin(ENDED)].to_dict("records")
-    ]
-    told += [
-        f"Counted, though {run['status']}: {run['run']}."
-        for run in rows[rows.status == "degenerate"].to_dict("records")
-    ]
+    told = _told(rows)
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
@@ -201,6 +194,17 @@ def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
             if (value := values.get(metric)) is not None:
                 found.setdefault(name, []).append(float(value))
     return found
+
+
+def _told(rows: pd.DataFrame) -> list[str]:
+    """Return what is said of runs that did not end, or ended degenerate."""
+    return [
+        f"Left out: {run['run']}: {run['reason']}."
+        for run in rows[~rows.status.isin(ENDED)].to_dict("records")
+    ] + [
+        f"Counted, though {run['status']}: {run['run']}."
+        for run in rows[rows.status == "degenerate"].to_dict("records")
+    ]
 
 
 def _validated_on(run: Mapping[str, Any]) -> str:
@@ -413,6 +417,30 @@ def rate_tables(runs: Runs) -> list[Table]:
         metric = CHOSEN_BY[group.pipeline.iloc[0]]
         tables.append(Table(f"{metric} by learning rate", lines, 2, notes))
     return tables
+
+
+def final_tables(runs: Runs) -> list[Table]:
+    """Return the last validation loss of each configuration, those of a model together, lowest first.
+
+    Raises:
+        RecordError: two runs of one configuration and seed; runs of several pipelines.
+    """
+    pipeline = pipeline_of(runs.runs)
+    metric, loss = CHOSEN_BY[pipeline], LOSSES.get(pipeline)
+    frame = named(runs.runs[runs.runs.status.isin(ENDED)])
+    check_seeds(frame, "name")
+    frame = frame.assign(
+        value=[summary["metrics"][metric] for summary in frame.summary],
+        entropy=[summary["metrics"].get(loss and loss.entropy) for summary in frame.summary],
+    )
+    mean = frame.groupby("name").value.transform("mean")
+    frame = frame.assign(mean=mean).sort_values(["label", "mean", "name"], kind="stable")
+    lines = [["configuration", metric, "unigram entropy"]]
+    for name, part in frame.groupby("name", sort=False):
+        entropies = sorted({f"{value:.6f}" for value in part.entropy.dropna()})
+        lines.append([name, mean_text([*part.value], 3), ", ".join(entropies)])
+    about = "Mean ± standard deviation over seeds (n)."
+    return [Table(f"{metric} after the last step", lines, notes=[about, *_told(runs.runs)])]
 
 
 # --- language models: the loss by position -------------------------------------------------------

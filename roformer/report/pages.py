@@ -23,7 +23,14 @@ from typing import TypeVar
 import pandas as pd
 
 from roformer.pipelines import registry
-from roformer.report.curves import CHOSEN_BY, curve_tables, loss_of, position_tables, rate_tables
+from roformer.report.curves import (
+    CHOSEN_BY,
+    curve_tables,
+    final_tables,
+    loss_of,
+    position_tables,
+    rate_tables,
+)
 from roformer.report.paper import (
     claims,
     control_tables,
@@ -324,6 +331,7 @@ BLOCKS: dict[str, Block] = {
     "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
     "figure": figure_block,
+    "final": lambda folder, words: final_tables(matching(folder, words)),
     "index": index_block,
     "linear": lambda folder, words: linear_tables(folder / words[0]),
     "paper": lambda folder, words: _paper(folder),

@@ -12,6 +12,7 @@ from scipy import stats
 
 from roformer.report.curves import (
     curve_tables,
+    final_tables,
     loss_of,
     losses_of,
     position_tables,
@@ -329,6 +330,20 @@ def test_each_rate_has_its_losses_spikes_and_divergences(rated, tmp_path):
     with pytest.raises(RecordError, match="have the same settings and seed"):
         rate_tables(read_runs([*rated, again]))
     assert rate_tables(read_runs(rated[3:])) == []
+
+
+def test_last_losses_are_of_all_that_ended_lowest_first(rated):
+    (table,) = final_tables(read_runs(rated))
+    shown = [(line[0].partition(", ")[2], line[1]) for line in table.lines[1:]]
+    assert shown[-3:] == [
+        ("optimizer.learning_rate=0.004", "2.500 (1)"),
+        ("optimizer.learning_rate=0.001", "3.100 ± 0.141 (2)"),
+        ("optimizer.learning_rate=0.008", "7.500 (1)"),
+    ]
+    assert shown[:-3] == [("", "3.500 (1)")]
+    notes = " ".join(table.notes)
+    assert "Left out: rotary-0.004-1: Diverged" in notes
+    assert "Counted, though degenerate: rotary-0.008-0." in notes
 
 
 def test_spikes_that_were_not_recorded_are_not_none(rated):
