@@ -8,6 +8,7 @@ module, reading values that lie on the device, and a branch for other devices wi
 import pytest
 import torch
 
+from roformer.config import position as encodings
 from roformer.config.wmt import SearchConfig
 from roformer.evaluation.beam import beam_search
 from roformer.evaluation.sampling import Sampling
@@ -21,6 +22,12 @@ from tests.trained import stored
 
 CPU = torch.device("cpu")
 SMALL = {"layers": 1, "hidden_dropout": 0.0}
+SCALINGS = [
+    encodings.LinearScaling(factor=2),
+    encodings.NtkScaling(factor=2),
+    encodings.DynamicNtkScaling(factor=2, trained_length=8),
+    encodings.YarnScaling(factor=2, trained_length=8),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +66,12 @@ MASK = torch.arange(9) < torch.tensor([[9], [6]])
 def test_an_encoder(name):
     model = small("encoder", name)
     assert_alike(lambda device: learnt(model, device, attention_mask=MASK))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda scaling: scaling.kind)
+def test_scaled_rotary_positions(scaling):
+    model = build("encoder", "rotary", **SMALL, position=encodings.Rotary(scaling=scaling))
+    assert_alike(lambda device: learnt(model, device))
 
 
 @pytest.mark.parametrize("name", NAMES)
