@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce reproduce-all report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu lint clean
+.PHONY: help setup reproduce reproduce-all report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -147,6 +147,9 @@ test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
 
 test-gpu: $(STAMP)  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+gpu-report: $(STAMP)  ## all that needs a GPU, measured in ten minutes: PARTS="tests mfu bench curves trainings"
+	$(BIN)/python -m benchmarks.gpu_report $(and $(PARTS),--parts $(PARTS)) $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,19 +2,23 @@
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 `kernels` and `encodings` compare ours with each other, `linear` attention's kernels by length: they take
-minutes each, no headline depends on them, and they run when they are named.
+minutes each, no headline depends on them, and they run when they are named. So do `mfu` and `peers`, which
+are of a GPU (`make gpu-report`).
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
+import torch
 
+from benchmarks.accelerator import bench_mfu, bench_peers, measure_accelerator
 from benchmarks.data import bench_data, measure_data
 from benchmarks.encodings import bench_encodings, measure_encodings
 from benchmarks.finetuning import bench_finetuning, measure_finetuning
@@ -33,11 +37,19 @@ from roformer.cli import one_line_errors
 from roformer.report.results import speed_table
 from roformer.report.tables import markdown_of
 from roformer.script import outlive_reader
-from roformer.training.records import environment
+from roformer.training.hardware import default_device
+from roformer.training.records import environment, write_atomically
 
-SUITES: dict[str, Callable[[int], list[Row]]] = {
+
+def on_default_device(bench: Callable[[], list[Row]]) -> list[Row]:
+    """Return the rows of a suite whose tensors are made where no device is named."""
+    with torch.device(default_device()):
+        return bench()
+
+
+SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
-    "rotary": lambda rounds: bench_rotary(rounds=5 * rounds),
+    "rotary": lambda rounds: on_default_device(partial(bench_rotary, rounds=5 * rounds)),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
@@ -45,6 +57,10 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "data": lambda rounds: bench_data(rounds=rounds),
     "linear": lambda rounds: bench_linear(rounds=rounds),
     "encodings": lambda rounds: bench_encodings(rounds=rounds),
+    "mfu": lambda rounds: bench_mfu(rounds=4 * rounds, compiled=False),
+    "mfu_compiled": lambda rounds: bench_mfu(rounds=4 * rounds, compiled=True),
+    "peers": lambda rounds: bench_peers(rounds=2 * rounds, compiled=False),
+    "peers_compiled": lambda rounds: bench_peers(rounds=2 * rounds, compiled=True),
 }
 STANDARD = ("rotary", "like", "shipped", "finetuning", "translation", "data")
 """The suites that run when none is named."""
@@ -58,6 +74,7 @@ MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
     "data": measure_data,
     "linear": measure_linear,
     "encodings": measure_encodings,
+    "accelerator": measure_accelerator,
 }
 """Measurements of a child process."""
 
@@ -86,13 +103,17 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     environ = environment(seed=0, data="", devices=1, process={})
     for suite in arguments.suites or [*STANDARD, *([DECODING] if arguments.run else [])]:
-        found = suites[suite](arguments.rounds)
-        record = json.dumps({"rows": found, "env": environ}, indent=1)
-        (arguments.output / f"{suite}.json").write_text(record)
+        found: list[Row] = []
+        for row in suites[suite](arguments.rounds):
+            found.append(row)
+            # After each row, so that one who has no time for the next keeps it.
+            record = json.dumps({"rows": found, "env": environ}, indent=1)
+            write_atomically(arguments.output / f"{suite}.json", record)
         rows += found
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
         print(f"{suite}: measured after {minutes}:{seconds:02d}", file=sys.stderr, flush=True)
-    print(markdown_of([speed_table(pd.DataFrame(rows))]))
+    if rows:
+        print(markdown_of([speed_table(pd.DataFrame(rows))]))
     software = ", ".join(f"{name} {version(name)}" for name in ("transformers", "torch"))
     place = environ["gpu"] or f"{environ['cores']} cores of {environ['processor']}"
     print(f"Against {software} on {place}. Records: {arguments.output}")

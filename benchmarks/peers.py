@@ -41,6 +41,17 @@ def masked_lm(size: Size, vocabulary: int, length: int) -> Any:
     )
 
 
+def bert(size: Size, vocabulary: int, length: int) -> Any:
+    """Return transformers' BERT for masked language modelling, with torch's fused attention."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    settings: dict[str, Any] = {
+        "max_position_embeddings": length,
+        "attn_implementation": "sdpa",
+    }
+    return BertForMaskedLM(BertConfig(**_bert_sizes(size, vocabulary), **settings))
+
+
 def classifier(size: Size, vocabulary: int) -> Any:
     """Return transformers' BERT for the classification of sequences."""
     from transformers import BertConfig, BertForSequenceClassification

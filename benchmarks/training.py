@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,8 +34,9 @@ from roformer.training.hardware import default_device
 from roformer.training.process import tune_process
 
 VOCABULARY, PREDICTED, LENGTH = 30522, 0.15, 512
-SIZES = {"mini": Size(4, 256, 4, 1024), "base": Size(12, 768, 12, 3072)}
-BATCH = {"mini": 8, "base": 2}
+BASE, TRIAL = Size(12, 768, 12, 3072), Size(2, 32, 2, 64)
+SIZES = {"mini": Size(4, 256, 4, 1024), "base": BASE, "base on a GPU": BASE, "trial": TRIAL}
+BATCH = {"mini": 8, "base": 2, "base on a GPU": 64, "trial": 2}
 LIKE_FOR_LIKE = {"mini": 3.3, "base": 2.2}
 AS_SHIPPED = {"mini": 14.0, "base": 6.5}
 SHIPPED = {"mini": "bf16, no dropout", "base": "bf16, dropout 0.1"}
@@ -151,27 +152,40 @@ def batch_of(size: str) -> list[torch.Tensor]:
     return [tensor.to(default_device()) for tensor in (ids, predict, ids.gather(1, predict))]
 
 
-def peer_step(size: str) -> Step:
-    """Return a training step of transformers' RoFormer, as shipped."""
+def peer_step(
+    size: str,
+    build: Callable[[Size, int, int], Any] = peers.masked_lm,
+    *,
+    half: bool = False,
+    compiled: bool = False,
+) -> Step:
+    """Return a training step of a model of transformers, by default its RoFormer, as shipped."""
+    device = default_device()
     torch.manual_seed(0)
-    model = peers.masked_lm(SIZES[size], VOCABULARY, LENGTH).to(default_device()).train()
+    model = build(SIZES[size], VOCABULARY, LENGTH).to(device).train()
+    if compiled:
+        model.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids, predict, chosen = batch_of(size)
     labels = torch.full_like(ids, -100).scatter(1, predict, chosen)
 
     def step() -> None:
-        model(input_ids=ids, labels=labels).loss.backward()
+        with torch.autocast(device, torch.bfloat16) if half else nullcontext():
+            loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return step
 
 
-def our_step(size: str, name: str) -> Step:
+def our_step(size: str, name: str, *, compiled: bool = False) -> Step:
     """Return a training step of ours, with one of the settings of `OURS`."""
     setting, device = OURS[name], default_device()
     torch.manual_seed(0)
     model = MaskedLM(our_config(size, setting), VOCABULARY).to(device).train()
+    if compiled:
+        model.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids, predict, labels = batch_of(size)
 

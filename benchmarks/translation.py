@@ -147,9 +147,9 @@ def text_of(source: Lengths, target: Lengths) -> TranslationBatches:
     return TranslationBatches(Pairs(*sides), PAD, END)
 
 
-def equal_batches() -> list[Batch]:
-    lengths = np.full(PAIRS, LENGTH)
-    return [text_of(lengths, lengths)[range(PAIRS)]]
+def equal_batches(pairs: int = PAIRS, length: int = LENGTH) -> list[Batch]:
+    lengths = np.full(pairs, length)
+    return [text_of(lengths, lengths)[range(pairs)]]
 
 
 def our_batches() -> list[Batch]:
@@ -170,19 +170,23 @@ def default_batches() -> list[Batch]:
 # --- training ------------------------------------------------------------------------------------
 
 
-def our_step(precision: str) -> Callable[[Batch], None]:
+def our_step(
+    precision: str, size: Size = SIZE, *, compiled: bool = False
+) -> Callable[[Batch], None]:
     """Return a training step of our model."""
     torch.manual_seed(0)
     config = Seq2SeqConfig(
         name="transformer",
         size="mini",
-        **SIZE._asdict(),
+        **size._asdict(),
         hidden_dropout=DROPOUT,
         attention_dropout=DROPOUT,
         position=encodings.Sinusoidal(),
         attention=SoftmaxAttention(),
     )
     model = Seq2Seq(config, VOCABULARY).to(default_device())
+    if compiled:
+        model.compile()
 
     def loss(batch: Batch) -> Tensor:
         labels = batch["labels"].flatten()
@@ -198,10 +202,14 @@ def our_step(precision: str) -> Callable[[Batch], None]:
     return train_step(model, loss, precision)
 
 
-def their_step(precision: str) -> Callable[[Batch], None]:
+def their_step(
+    precision: str, size: Size = SIZE, *, compiled: bool = False
+) -> Callable[[Batch], None]:
     """Return a training step of a Marian model of the same sizes."""
     torch.manual_seed(0)
-    model = peers.marian(SIZE, VOCABULARY, DROPOUT).train().to(default_device())
+    model = peers.marian(size, VOCABULARY, DROPOUT).train().to(default_device())
+    if compiled:
+        model.compile()
 
     def loss(batch: Batch) -> Tensor:
         mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))

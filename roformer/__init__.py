@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from roformer.inference.translate import Translator, load_translator
     from roformer.nn.rotary import RotaryEmbedding, apply_rotary, decay_bound, rotary_angles
 
-__version__ = version("roformer")
-
 __all__ = [
     "Generator",
     "RotaryEmbedding",
@@ -40,6 +38,8 @@ HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: a command's `--help` needs no torch."""
+    if name == "__version__":  # asked of the installation: a checkout works without one
+        return version("roformer")
     for home, names in HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

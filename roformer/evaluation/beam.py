@@ -127,6 +127,7 @@ def beam_search(
     done = torch.zeros(len(limits), dtype=torch.bool, device=device)
     largest_penalty = torch.tensor([penalties[limit - 1] for limit in limits], device=device)
     own, ranks = torch.arange(beam, device=device), torch.arange(2 * beam, device=device)
+    hidden = torch.tensor(forbidden, dtype=torch.int64, device=device)
     buffer: Tensor | None = None
 
     for length, penalty in enumerate(penalties, start=1):
@@ -135,8 +136,7 @@ def beam_search(
             buffer = torch.empty(logits.shape, dtype=torch.float32, device=device)
         log_p = buffer[: len(limits)]
         torch.log_softmax(logits, -1, dtype=torch.float32, out=log_p)
-        if forbidden:
-            log_p[..., list(forbidden)] = -math.inf
+        log_p.index_fill_(-1, hidden, -math.inf)
         if length in limits:
             last = torch.tensor([limit == length for limit in limits], device=device)
             ends = log_p[last, :, end_id]

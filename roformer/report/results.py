@@ -14,7 +14,10 @@ import pandas as pd
 from roformer.report.runs import RecordError, flattened, run_label
 from roformer.report.tables import Table, different_names, mean_lines
 
-SUITES = ("rotary", "like", "shipped", "finetuning", "translation", "decoding", "data", "kernels")
+SUITES = (
+    *("rotary", "like", "shipped", "finetuning", "translation", "decoding", "data", "kernels"),
+    *("mfu", "mfu_compiled", "peers", "peers_compiled"),
+)
 FORMS = {False: "bidirectional", True: "causal"}
 QUANTITIES = {
     "score": "score before the softmax",

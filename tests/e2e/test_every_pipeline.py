@@ -4,12 +4,14 @@ import json
 from functools import cache
 
 import pytest
+from accelerate import Accelerator
 
 from roformer.analysis.replay import replay
 from roformer.errors import InputError
 from roformer.training.loop import Loop
 from tests.e2e import lm_runs, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import SMALL, assert_close, assert_same, results, run_in_process
+from tests.other_device import OTHER, another_device
 
 SMALL_RUNS = {
     "pretrain": [*SMALL, "training.steps=12"],
@@ -22,6 +24,14 @@ SMALL_RUNS = {
 }
 DETAILED = ["model.hidden_dropout=0.1", "runtime.keep_optimizer=true"]
 LOGGED = {name: ["training.log_every=1"] for name in SMALL_RUNS if name not in ("glue", "scm")}
+ABOVE_ROUNDING = ["optimizer.eps=1e-6", "optimizer.learning_rate=1e-4"]
+SHORT = [f"training.{key}" for key in ("steps=4", "evaluate_every=4", "checkpoint_every=2")]
+SHORTER = {
+    "glue": ["data.train_examples=32", "data.validation_examples=16", "training.epochs=1"],
+    "scm": ["training.epochs=1"],
+    "wmt": [*SHORT, "schedule.warmup_steps=2"],
+}
+"""In place of SHORT."""
 WRITTEN = ("positions.json", "bleu_statistics.json", "predictions/*.tsv", "translations/*.txt")
 every = pytest.mark.parametrize("pipeline", SMALL_RUNS)
 
@@ -90,10 +100,22 @@ def test_a_step_can_be_made_again(pipeline, whole):
 @every
 def test_micro_batches_change_nothing(pipeline, small):
     """At an epsilon above rounding, which AdamW would blow up to whole steps where a gradient is 0."""
-    arguments = [*small(pipeline), "optimizer.eps=1e-6", "optimizer.learning_rate=1e-4"]
+    arguments = [*small(pipeline), *ABOVE_ROUNDING]
     _, calm = run_small(pipeline, arguments)
     _, cut = run_small(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, calm)
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain on pairs", "glue", "wmt", "charlm", "scm"])
+def test_another_device_changes_nothing(pipeline, small, monkeypatch):
+    """Of every task. Catches what `tests.property.test_another_device` does, in batches, losses,
+    evaluations, checkpoints and what a run concludes with."""
+    arguments = [*small(pipeline), *ABOVE_ROUNDING, *SHORTER.get(pipeline, SHORT)]
+    _, here = run_small(pipeline, arguments)
+    monkeypatch.setattr(Accelerator, "device", OTHER)
+    with another_device():
+        _, there = run_small(pipeline, arguments, runs="there")
+    assert_close(there, here)
 
 
 @every
