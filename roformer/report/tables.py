@@ -12,9 +12,12 @@ from roformer.errors import one_line
 from roformer.report.runs import RecordError, settings_of
 from roformer.report.statistics import mean_text
 
+SCREEN = (100, 16)
+"""Columns, and rows of a table, that every terminal shows."""
+
 
 class Table(NamedTuple):
-    """A table of a report: Markdown here, HTML in the dashboard."""
+    """A table of a report: Markdown or plain text here, HTML in the dashboard."""
 
     title: str
     lines: Sequence[Sequence[str]]
@@ -33,6 +36,16 @@ class Table(NamedTuple):
         if self.command:
             parts.append(code(self.command))
         return "\n\n".join(parts)
+
+    def screen(self) -> str | None:
+        """Return title and table for a terminal, turned over if it is too wide; None: it is too large."""
+        for lines in (self.lines, list(zip(*self.lines, strict=True))):
+            cells = [[one_line(cell) for cell in line] for line in lines]
+            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+            if len(rows) <= SCREEN[1] and max(map(len, rows)) <= SCREEN[0]:
+                return "\n".join([one_line(self.title), *rows])
+        return None
 
 
 def mean_lines(
