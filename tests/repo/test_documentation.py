@@ -41,10 +41,6 @@ PIPELINES = registry.pipelines()
 recorded, all_recorded = cache(recorded), cache(all_recorded)
 
 
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-"""A block of code: its language and its lines."""
-
-
 def report(study):
     return PAGES[f"experiments/{study}/REPORT.md"]
 
@@ -53,15 +49,11 @@ def report(study):
 
 
 def commands():
-    """Return every `make …` and `python scripts/…` in a code block or span, each once."""
+    """Return every `make …` and `python scripts/…` that begins a line or a code span, each once."""
     found = {}
     for text in PAGES.values():
-        blocks = [block for kind, block in BLOCK.findall(text) if kind in ("", "sh")]
-        lines = [line.strip() for block in blocks for line in block.splitlines()]
-        for line in lines + re.findall(r"`((?:make|python scripts/)[^`]*)`", text):
-            line = line.partition("  #")[0].partition(" < ")[0].strip()
-            if line.startswith(("make ", "python scripts/")):
-                found[line] = None
+        for line in re.findall(r"(?:^|`)((?:make |python scripts/)[^`\n]*)", text, re.MULTILINE):
+            found[line.partition("  #")[0].partition(" < ")[0].strip()] = None
     return list(found)
 
 
@@ -96,14 +88,6 @@ def composed(command):
 @pytest.mark.parametrize("command", commands())
 def test_documented_commands_compose(command):
     composed(command)
-
-
-def test_the_commands_of_every_block_are_found():
-    """Catches a pattern that takes the end of one block for the beginning of the next."""
-    found = commands()
-    for page in ("README.md", "docs/position-encoding.md"):
-        last = [block for kind, block in BLOCK.findall(PAGES[page]) if kind == "sh"][-1]
-        assert last.splitlines()[-1].partition("  #")[0].strip() in found
 
 
 def test_make_help_lists_every_target_and_the_recipes_of_a_pipeline_beside_it():
@@ -141,7 +125,9 @@ def test_links_lead_somewhere(name):
 
 # --- messages and estimates ----------------------------------------------------------------------
 
-QUOTED = [text for kind, text in BLOCK.findall(PAGES["docs/troubleshooting.md"]) if kind == "text"]
+QUOTED = re.findall(
+    r"^```text\n(.*?)^```$", PAGES["docs/troubleshooting.md"], re.DOTALL | re.MULTILINE
+)
 REFUSED = [text for text in QUOTED if text.startswith("$ ")]
 
 
