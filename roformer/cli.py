@@ -64,16 +64,9 @@ def tell(pipeline: registry.Pipeline, config: Any, done: Any) -> None:
         print(registry.outcome(pipeline, folders))
     if pipeline.train:
         from roformer.report.pages import tables_of
-        from roformer.report.tables import markdown_of
-        from roformer.training.records import write_atomically
+        from roformer.report.tables import end_with
 
-        tables = tables_of(folders)
-        file = runs / "report" / f"{pipeline.name}.md"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, f"{markdown_of(tables)}\n")
-        if shown and (text := tables[0].screen()):
-            print(f"\n{text}\n")
-        print(f"tables: {file}")
+        end_with(tables_of(folders), runs / "report" / f"{pipeline.name}.md", shown=shown)
     elif not shown:
         print(f"run: {folders[0]}")
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.errors import one_line
+from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
 from roformer.report.statistics import mean_text
 
 SCREEN = (100, 16)
-"""Columns, and rows of a table, that every terminal shows."""
+"""Columns and rows of tables that a terminal shows with what else a command ends with."""
 
 
 class Table(NamedTuple):
@@ -142,6 +143,27 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
 def markdown_of(tables: Iterable[Table]) -> str:
     """Return tables one below the other."""
     return "\n\n".join(table.markdown() for table in tables)
+
+
+def screen_of(tables: Iterable[Table]) -> str:
+    """Return the first tables as plain text, as many as fit on a screen."""
+    shown: list[str] = []
+    for table in tables:
+        text = table.screen()
+        if text is None or "\n\n".join([*shown, text]).count("\n") > SCREEN[1]:
+            break
+        shown.append(text)
+    return "\n\n".join(shown)
+
+
+def end_with(tables: Sequence[Table], file: Path, *, shown: bool = True) -> None:
+    """Write tables to a Markdown file; print, if `shown`, the first of them, and where all are."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with naming(file):
+        file.write_text(f"{markdown_of(tables)}\n", encoding="utf-8")
+    if shown and (text := screen_of(tables)):
+        print(f"\n{text}\n")
+    print(f"tables: {file}")
 
 
 def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
