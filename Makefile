@@ -30,6 +30,7 @@ help:  ## this list
 	@echo
 	@echo 'In brackets: RECIPE=, mini unless given. MODEL=bert PRESET=wobert_512 (scm) GPUS=8 PROCESSES=2 (on a CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
+	@echo '         ARGS=--quiet: the last lines alone, and errors (trainings, sweep, reproduce)'
 
 ##@ Start
 

@@ -32,7 +32,7 @@ from roformer.errors import DIVERGED as DIVERGED
 from roformer.errors import InputError
 from roformer.errors import one_line_errors as one_line_errors
 from roformer.pipelines import registry
-from roformer.script import leave_on_signal, outlive_reader
+from roformer.script import QUIET, leave_on_signal, outlive_reader
 
 C = TypeVar("C")
 
@@ -44,12 +44,31 @@ def main(name: str) -> None:
 
     def train(config: Any) -> None:
         done = registry.train(pipeline, config)
-        if pipeline.train and os.environ.get("RANK", "0") == "0":
-            from roformer.report.pages import tables_text
-
-            print(tables_text(done))
+        if os.environ.get("RANK", "0") == "0":
+            tell(pipeline, config, done)
 
     run(name, registry.load(pipeline.config), train)
+
+
+def tell(pipeline: registry.Pipeline, config: Any, done: Any) -> None:
+    """Print the end of a command on one screen: what came out, and where it is.
+
+    Args:
+        pipeline: of the command.
+        config: of the command.
+        done: what `registry.train` returned.
+    """
+    runs, shown = Path(config.runtime.runs_dir), config.runtime.progress
+    folders = done if pipeline.train else [runs / pipeline.name / done["run_id"]]
+    if not shown:
+        print(registry.outcome(pipeline, folders))
+    if pipeline.train:
+        from roformer.report.pages import tables_of
+        from roformer.report.tables import end_with
+
+        end_with(tables_of(folders), runs / "report" / f"{pipeline.name}.md", shown=shown)
+    elif not shown:
+        print(f"run: {folders[0]}")
 
 
 def main_of(part: Literal["prepare", "plan"]) -> None:
@@ -75,7 +94,7 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
     """Compose `conf/<pipeline>.yaml` with the command line and call `action` with the result.
 
     Hydra's flags do what Hydra documents; two show more: `--help` the pipeline's own options and all
-    keys, `--cfg job` the whole config with its defaults.
+    keys, `--cfg job` the whole config with its defaults. `--quiet` is `runtime.progress=false`.
 
     Leaves with code 2 on a mistake in the input, 3 when the training diverged, 4 when another
     process of the run ended, 1 on a full or read-only disk, 143 on SIGTERM and 130 on Ctrl-C. A pipe
@@ -118,7 +137,8 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         if arguments.hydra_help:
             hydra.hydra_help(args_parser=parser, args=arguments, **command)
             return
-        command["overrides"] = [composer.open_key(word) for word in arguments.overrides]
+        quiet = ["runtime.progress=false"] if arguments.quiet else []
+        command["overrides"] = [composer.open_key(word) for word in arguments.overrides + quiet]
         config = check(composer, schema, command["overrides"], multirun=arguments.multirun)
         if arguments.help:
             print(help_of(composer, schema, build(schema, without_hydra(config)), script))
@@ -143,6 +163,7 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
         raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
 
     parser = get_args_parser()
+    parser.add_argument("--quiet", action="store_true", help=QUIET)
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments = parser.parse_intermixed_args(words)
     commands = ("run", "multirun", "cfg", "info", "shell_completion")
@@ -213,7 +234,8 @@ Examples:
   {command} --multirun model.hidden_dropout=0,0.1    # a run for each value
   eval "$({command} -sc install=bash)"    # tab completion
 
-Flags: --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
+Flags: --quiet ({QUIET}),
+--cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
 
 
 # --- what is run ---------------------------------------------------------------------------------

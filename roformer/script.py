@@ -14,6 +14,9 @@ from typing import Any, NoReturn
 
 from roformer.errors import InputError, one_line_errors
 
+QUIET = "print the last one or two lines alone, and errors"
+"""What `--quiet` does in every command that has it."""
+
 
 def script(*, prints: bool = False) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Return a decorator of a script's main function, which leaves with one line on a mistake.

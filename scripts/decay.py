@@ -11,7 +11,7 @@ from pathlib import Path
 from roformer.analysis.decay import measure
 from roformer.inference.names import find
 from roformer.report.results import decay_tables
-from roformer.report.tables import markdown_of
+from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of a record")
     arguments = parser.parse_args()
     if arguments.table:
-        print_tables(Path(arguments.runs[0]))
+        print(markdown_of(decay_tables(Path(arguments.runs[0]))))
         return
     record = measure(
         [Path(find(run)) for run in arguments.runs],
@@ -44,12 +44,8 @@ def main() -> None:
     )
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(arguments.output, json.dumps(record, separators=(",", ":")) + "\n")
-    print_tables(arguments.output)
-    print(f"\nrecord: {arguments.output}")
-
-
-def print_tables(file: Path) -> None:
-    print(markdown_of(decay_tables(file)))
+    end_with(decay_tables(arguments.output), arguments.output.with_suffix(".md"))
+    print(f"record: {arguments.output}")
 
 
 if __name__ == "__main__":

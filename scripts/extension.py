@@ -12,7 +12,7 @@ from roformer.analysis.extension import read_at_lengths
 from roformer.inference.names import find
 from roformer.report.figures import draw_extension
 from roformer.report.results import extension_tables
-from roformer.report.tables import markdown_of
+from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
@@ -45,8 +45,8 @@ def main() -> None:
     file = arguments.output / f"{record['run']}.json"
     write_atomically(file, json.dumps(record, indent=1) + "\n")
     draw_extension(record, arguments.output / "plots" / f"{record['run']}.png")
-    print(markdown_of(extension_tables(file)))
-    print(f"\nrecord: {file}")
+    end_with(extension_tables(file), file.with_suffix(".md"))
+    print(f"record: {file}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ of this machine's runs, and these runs beside the record and the paper, which it
 
 from pathlib import Path
 
+from tqdm import tqdm
+
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.pages import refresh, sections_of, your_tables
@@ -28,7 +30,9 @@ def report(experiments: Path, runs: Path) -> None:
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.glob("*/REPORT.md"))
-    changed = [str(page) for page in filter(Path.is_file, pages) if refresh(page)]
+    there = [page for page in pages if page.is_file()]
+    with tqdm(there, desc="pages", unit="page", leave=False, disable=None) as bar:
+        changed = [str(page) for page in bar if refresh(page)]
     print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
     found = read_runs([experiments, runs], strict=False)
     rows = read_reproduction(experiments, found)

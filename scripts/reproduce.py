@@ -11,7 +11,7 @@ import shlex
 import sys
 
 from roformer.pipelines.reproduce import reproduce
-from roformer.script import Arguments, at_least, script
+from roformer.script import QUIET, Arguments, at_least, script
 
 
 @script()
@@ -22,10 +22,17 @@ def main() -> None:
         "--jobs", type=at_least(1), help="stages side by side; default: 2 on a CPU, else 1"
     )
     parser.add_argument("--all", action="store_true", help="the whole paper, not its first half")
+    parser.add_argument("--quiet", action="store_true", help=QUIET)
     parser.add_argument("overrides", nargs="*", help="recipe=…, and Hydra overrides for all stages")
     arguments = parser.parse_intermixed_args()
     launcher = shlex.split(arguments.launcher)
-    reproduce(arguments.overrides, launcher, arguments.jobs, everything=arguments.all)
+    reproduce(
+        arguments.overrides,
+        launcher,
+        arguments.jobs,
+        everything=arguments.all,
+        quiet=arguments.quiet,
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """Start the runs of a study, as its study.yaml names them: `python scripts/sweep.py experiments/convergence`.
 
-Finished runs are kept and stopped ones go on, so the same command ends what was begun. Overrides after
-the study go to every run: `tracker=none runtime.threads=1`.
+Finished runs are kept and stopped ones go on, so the same command ends what was begun. What a run prints
+goes to a file. Overrides after the study go to every run: `tracker=none runtime.threads=1`.
 """
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 from roformer.errors import DIVERGED
-from roformer.pipelines.grid import Started, command, run_jobs
+from roformer.pipelines import registry
+from roformer.pipelines.grid import command
 from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study
-from roformer.script import Arguments, at_least, script
+from roformer.script import QUIET, Arguments, at_least, script
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,24 +39,36 @@ def commands_of(study: Study, names: list[str], seeds: list[int] | None = None) 
     return found
 
 
-def sweep(commands: list[list[str]], jobs: int) -> int:
-    """Run the commands, `jobs` at a time; return how many diverged, which is recorded.
+def sweep(commands: list[list[str]], jobs: int, logs: Path, *, quiet: bool = False) -> int:
+    """Run the commands, `jobs` at a time, with what they print in files of `logs`; return how many
+    diverged, which is recorded.
 
     Raises:
         SystemExit: some ended otherwise, with the code of the first; the others are done.
     """
-    ended: list[Started] = []
-    runs = [
-        command(f"[{n}/{len(commands)}] {shlex.join(words)}", [sys.executable, *words[1:]], ROOT)
-        for n, words in enumerate(commands, 1)
-    ]
-    run_jobs(runs, jobs, ended.append, starts=lambda job: print(job.title, flush=True))
-    failed = [one for one in ended if one.code not in (0, DIVERGED)]
-    for one in failed:
-        print(f"error: {one.job.title} ended with code {one.code}", file=sys.stderr)
-    if failed:
+    from roformer.pipelines.reproduce import run_stages  # loads torch
+
+    shared = set(commands[0]).intersection(*commands)
+    outcomes = {}
+    for number, words in enumerate(commands, 1):
+        own = [word for word in words if word not in shared] or words[-1:]
+        name = "-".join([str(number), *(word.rpartition("=")[2] for word in own)])
+        title = f"[{number}/{len(commands)}] {shlex.join(own)}"
+        log = logs / f"{name.replace('/', '_')}.log"
+        job = command(title, [sys.executable, *words[1:]], ROOT, log)
+        outcomes[job] = partial(outcome, words)
+    ended = run_stages(outcomes, jobs, quiet=quiet, passed=(0, DIVERGED))
+    if failed := [one for one in ended if one.code != DIVERGED]:
         raise SystemExit(max(failed[0].code or 0, 1))
-    return sum(one.code == DIVERGED for one in ended)
+    return len(ended)
+
+
+def outcome(words: list[str]) -> str:
+    """Return the headline metrics of the runs of a command."""
+    from roformer.pipelines.reproduce import folders_of
+
+    (pipeline,) = (one for one in registry.pipelines().values() if one.command == words[1])
+    return registry.outcome(pipeline, folders_of(pipeline, words[2:]))
 
 
 @script()
@@ -72,16 +86,21 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=at_least(1), default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--quiet", action="store_true", help=QUIET)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run")
     arguments = parser.parse_intermixed_args()
-    found = commands_of(read_study(arguments.study), arguments.configuration, arguments.seed)
+    study = read_study(arguments.study)
+    found = commands_of(study, arguments.configuration, arguments.seed)
     commands = [[*words, *arguments.overrides] for words in found]
     if arguments.dry_run:
         print("\n".join(shlex.join(words) for words in commands))
         return
-    diverged = sweep(commands, arguments.jobs)
-    print(f"{len(commands)} commands ended, {diverged} of them diverged; record them with")
-    print(f"python scripts/record.py {arguments.study} RUN …")
+    given = [word for word in commands[0] if word.startswith("runtime.runs_dir=")]
+    runs = given[-1].partition("=")[2] if given else "runs"
+    logs = Path(runs) / "sweep" / study.folder.resolve().name
+    diverged = sweep(commands, arguments.jobs, ROOT / logs, quiet=arguments.quiet)
+    print(f"{len(commands)} commands ended, {diverged} of them diverged; their output: {logs}")
+    print(f"record them with: python scripts/record.py {arguments.study} RUN …")
 
 
 if __name__ == "__main__":

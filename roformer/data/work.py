@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,8 +12,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-EVERY = 30.0
-"""Seconds between what a log is told."""
+EVERY = 10.0
+"""Seconds between what a log is told; it hears nothing of a stage that is over before."""
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -46,15 +47,30 @@ def in_order(
 
 
 def stage(what: str, unit: str, total: int | None, progress: bool, subject: str = "text") -> Any:
-    """Return the progress bar of one stage of the work on `subject`, for a `with` statement."""
+    """Return the progress bar of one stage of the work on `subject`, for a `with` statement.
+
+    A terminal shows it while the stage lasts; elsewhere it is a plain line now and then.
+    """
+    options: dict[str, Any] = {"dynamic_ncols": True, "leave": False}
+    if not sys.stderr.isatty():
+        options = {"file": _Lines(), "ncols": 0, "mininterval": EVERY, "delay": EVERY}
     return tqdm(
         desc=f"{subject}: {what}",
         unit=f" {unit}",
         total=total,
         unit_scale=unit == "B",
         disable=not progress,
-        mininterval=0.1 if sys.stderr.isatty() else EVERY,
+        **options,
     )
+
+
+class _Lines(io.TextIOBase):
+    """What tqdm draws, as lines on stderr: without the characters that move a terminal's cursor."""
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            print(line, file=sys.stderr, flush=True)
+        return len(text)
 
 
 def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:

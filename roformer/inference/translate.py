@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 from roformer.config.build import build
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
+from roformer.data.work import stage
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
 from roformer.inference.open import open_model
@@ -104,7 +104,7 @@ class Translator:
         left = wanted[np.argsort(-lengths[wanted], kind="stable")]
         training = self.model.training
         self.model.eval()
-        with tqdm(total=len(left), desc="translating", unit="lines", disable=not progress) as bar:
+        with stage("translating", "lines", len(left), progress) as bar:
             while len(left):
                 count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
                 numbers, left = left[:count], left[count:]

@@ -49,8 +49,9 @@ def glue(config: GlueConfig) -> list[Path]:
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
     cells = [changed(cell, **begun, model=plain(start.model)) for cell in cells]
-    say(f"{start.model.name} ({start.model.position.name}, {start.model.size}) from {start.name}")
-    progress = config.runtime.progress and first_process()
+    position, shown = start.model.position.name, config.runtime.progress
+    say(f"{start.model.name} ({position}, {start.model.size}) from {start.name}", shown)
+    progress = shown and first_process()
     sizes: dict[str, int] = {}
     for name, cell in {cell.task_name: cell for cell in cells}.items():
         # A fresh model's tokenizer is made of its own task's texts.
@@ -153,7 +154,7 @@ def outcome(cell: FinetuneConfig) -> str:
     """Return the metrics of a finished cell, what is wrong with it, and how long it took."""
     summary = RunFolder(folder_of(cell)).summary() or {}
     scores = "  ".join(
-        f"{name} {'NaN' if value is None else f'{value:.4f}'}"
+        f"{name.partition('/')[2]} {'NaN' if value is None else f'{value:.4f}'}"
         for name, value in summary.get("metrics", {}).items()
         if name.startswith(cell.task_name) and not name.endswith("/constant")
     )

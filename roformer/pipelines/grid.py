@@ -129,7 +129,7 @@ def run_jobs(
         progress: whether a terminal shows a bar over all jobs and a line for each that runs.
     """
     off = not (progress and sys.stderr.isatty())
-    total = tqdm(total=len(jobs), unit="run", dynamic_ncols=True, disable=off)
+    total = tqdm(total=len(jobs), unit="run", dynamic_ncols=True, leave=False, disable=off)
     lines = [
         tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
         for n in range(min(places, len(jobs), MOST_LINES))

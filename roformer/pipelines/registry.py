@@ -9,7 +9,10 @@ variable ROFORMER_PIPELINES names (several with commas between).
 from __future__ import annotations
 
 import importlib
+import json
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +21,8 @@ from typing import Any, Literal, NamedTuple
 from roformer.errors import InputError
 
 VARIABLE = "ROFORMER_PIPELINES"
+MOST_RUNS = 8
+"""Runs of a command whose metrics are told one by one."""
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation"]
 """Kinds of trained models, as a checkpoint's description says."""
 
@@ -163,6 +168,22 @@ def train(pipeline: Pipeline, config: Any) -> Any:
     if pipeline.train:
         return load(pipeline.train)(config)
     return load("roformer.pipelines.run:train")(pipeline.name, config)
+
+
+def outcome(pipeline: Pipeline, folders: Sequence[Path]) -> str:
+    """Return the headline metrics of finished runs, and what is wrong with them."""
+    words, statuses = [], []
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text())
+        name = pipeline.headline.name if pipeline.headline else summary.get("headline")
+        value = summary["metrics"].get(name)
+        words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}")
+        statuses.append(summary["status"])
+    told = ", ".join(words) if len(words) <= MOST_RUNS else f"{len(words)} runs"
+    counts = Counter(status for status in statuses if status != "done")
+    many = len(folders) > 1
+    wrong = ", ".join(f"{count} {status}" if many else status for status, count in counts.items())
+    return f"{told} [{wrong}]" if wrong else told
 
 
 def load(part: str) -> Any:

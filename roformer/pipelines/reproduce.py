@@ -6,10 +6,9 @@ to a log a stage, the terminal gets one line with its headline metrics.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -78,7 +77,12 @@ def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Pa
 
 
 def reproduce(
-    overrides: Sequence[str], launcher: Sequence[str], jobs: int | None, *, everything: bool
+    overrides: Sequence[str],
+    launcher: Sequence[str],
+    jobs: int | None,
+    *,
+    everything: bool,
+    quiet: bool,
 ) -> None:
     """Run all stages and the report, and print its results.
 
@@ -87,6 +91,7 @@ def reproduce(
         launcher: the words that start a script.
         jobs: stages side by side; None: see `default_jobs`.
         everything: the whole paper, not its first half alone.
+        quiet: prints the end alone, and where the results are.
 
     Raises:
         InputError: the overrides do not fit; nothing was run.
@@ -99,7 +104,8 @@ def reproduce(
     jobs = jobs or default_jobs(launcher)
     runs = stages[0].folders[0].parents[1]
     logs = runs / "reproduce"
-    print(f"{plan(recipe, stages, jobs)}; their output: {logs}", flush=True)
+    if not quiet:
+        print(f"{plan(recipe, stages, jobs)}; their output: {logs}", flush=True)
     began, total = time.monotonic(), len(stages) + 1
     failed: list[Started] = []
     for pipeline, group in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
@@ -108,20 +114,21 @@ def reproduce(
         outcomes = {}
         for number, stage in numbered:
             words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
-            title = f"[{number}/{total}] {pipeline.name} {' '.join(stage.overrides)}"
+            title = f"[{number}/{total}] {stage.name}"
             job = command(title, words, CONF.parent, logs / f"{number}-{stage.name}.log")
-            outcomes[job] = partial(outcome, pipeline, stage.folders)
-        failed += run_stages(outcomes, beside)
+            outcomes[job] = partial(registry.outcome, pipeline, stage.folders)
+        failed += run_stages(outcomes, beside, quiet=quiet)
     words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
-    title = f"[{total}/{total}] report --runs {runs}"
+    title = f"[{total}/{total}] report"
     report = command(title, words, CONF.parent, logs / f"{total}-report.log")
-    failed += run_stages({report: lambda: "tables, figures"}, 1)
+    failed += run_stages({report: lambda: "tables, figures"}, 1, quiet=quiet)
     if failed:
         titles = "; ".join(one.job.title for one in failed)
         print(f"error: {len(failed)} of {total} stages failed: {titles}", file=sys.stderr)
         raise SystemExit(max(failed[0].code or 0, 1))
-    print(f"all stages done in {clock(time.monotonic() - began)}\n", flush=True)
-    print((CONF.parent / runs / "report" / "results.txt").read_text(), end="")
+    results = runs / "report" / "results.txt"
+    print(f"all stages done in {clock(time.monotonic() - began)}; their output: {logs}", flush=True)
+    print(f"results: {results}" if quiet else f"\n{(CONF.parent / results).read_text().rstrip()}")
 
 
 def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
@@ -151,21 +158,32 @@ def side_by_side(pipeline: registry.Pipeline, stages: int, jobs: int) -> tuple[i
     return beside, [f"runtime.threads={threads}"] if beside > 1 else []
 
 
-def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[Started]:
-    """Run jobs and print a line about each; return those that failed, whose last lines are shown.
+def run_stages(
+    outcomes: Mapping[Job, Callable[[], str]],
+    places: int,
+    *,
+    quiet: bool = False,
+    passed: Collection[int] = (0,),
+) -> list[Started]:
+    """Run jobs and print a line about each; return those whose exit code is not 0.
 
     Args:
         outcomes: job → function that returns its headline metrics once it has ended.
         places: how many run side by side.
+        quiet: nothing is shown but what failed.
+        passed: exit codes of a job that did not fail; of one that did, the last lines are shown.
     """
     failed = []
 
     def ended(one: Started) -> None:
-        file, lines = sys.stdout, [f"{one.job.title} … {clock(one.seconds)}: "]
-        if one.code == 0:
+        if one.code:
+            failed.append(one)
+        if one.code in passed:
+            if quiet:
+                return
+            file, lines = sys.stdout, [f"{one.job.title} … {clock(one.seconds)}: "]
             lines[0] += outcomes[one.job]()
         else:
-            failed.append(one)
             code = f"ended with code {one.code} after {clock(one.seconds)}"
             where = f"its output is in {one.job.log}; the same command goes on"
             lines = ["", *one.job.last_lines(LAST_LINES), f"error: {one.job.title} {code}: {where}"]
@@ -174,21 +192,9 @@ def run_stages(outcomes: Mapping[Job, Callable[[], str]], places: int) -> list[S
         file.flush()
 
     try:
-        run_jobs(list(outcomes), places, ended, progress=True)
+        run_jobs(list(outcomes), places, ended, progress=not quiet)
     except BaseException:
-        logs = ", ".join(str(job.log) for job in outcomes)
-        print(f"stopped; output so far: {logs}", file=sys.stderr)
+        logs = dict.fromkeys(str(job.log.parent) for job in outcomes if job.log)
+        print(f"stopped; output so far: {', '.join(logs)}", file=sys.stderr)
         raise
     return failed
-
-
-def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
-    """Return the headline metrics of a stage's runs, and what is wrong with them."""
-    words = []
-    for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text())
-        name = pipeline.headline.name if pipeline.headline else summary.get("headline")
-        value = summary["metrics"].get(name)
-        status = "" if summary["status"] == "done" else f" [{summary['status']}]"
-        words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}{status}")
-    return ", ".join(words)

@@ -113,7 +113,7 @@ class Run:
     def __init__(self, pipeline: str, opened: Opened):
         self.pipeline, self.opened = pipeline, opened
         self.config = config = opened.config
-        self.id = run_id(config)
+        self.id, self.shown = run_id(config), config.runtime.progress
         self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)
         self.summary: dict[str, Any] | None = None
         """Summary of a run that is finished already; there is nothing left to do then."""
@@ -135,7 +135,7 @@ class Run:
             )
         summary = self.folder.summary()
         if summary is not None and summary["status"] != "failed":
-            say(f"already done: {path} (resume=false runs it again)")
+            say(f"already done: {path} (resume=false runs it again)", self.shown)
             self.summary = summary
             return
         self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last()
@@ -156,7 +156,7 @@ class Run:
             say(stale)
         if self.config.resume is False:
             if old := self.folder.set_aside():
-                say(f"starting over; the earlier run is kept as {old}")
+                say(f"starting over; the earlier run is kept as {old}", self.shown)
             return
         self._find_what_is_there()
         for problem in self.passed_over:
@@ -174,7 +174,7 @@ class Run:
         facts = task.facts() | self._baselines()
         moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
-            say(line if number else f"{self.id}: {line}")
+            say(line if number else f"{self.id}: {line}", self.shown)
         try:
             if first_process():
                 self._take()
@@ -185,7 +185,7 @@ class Run:
             self.folder.lock.release()
         if first_process():
             for line in task.result(summary, self.folder.path):
-                say(line)
+                say(line, self.shown)
         return summary
 
     def _baselines(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Run:
             folder.rewind(state.step)
             self.opened.tokenizer.save(folder.path / "tokenizer")
         if self.checkpoint is not None:
-            say(f"resuming at step {state.step} from {self.checkpoint}")
+            say(f"resuming at step {state.step} from {self.checkpoint}", self.shown)
         tracker = (
             open_tracker(config.tracker, folder.path, self.id, plain(config), state.tracker_id)
             if main

@@ -39,7 +39,7 @@ def train_stages(config: StagesConfig) -> list[Path]:
     folders: list[Path] = []
     stages = stages_of(config)
     for number, (stage, told) in enumerate(zip(stages, plan(config), strict=True), 1):
-        say(f"stage {number} of {len(stages)}: {told}")
+        say(f"stage {number} of {len(stages)}: {told}", config.runtime.progress)
         wanted = number < len(stages) and stages[number].keep_moments
         kept = replace(stage.runtime, keep_optimizer=stage.runtime.keep_optimizer or wanted)
         summary = train("pretrain", replace(stage, runtime=kept))

@@ -137,7 +137,12 @@ def study_tables(study: Study) -> list[Table]:
 
 
 def tables_text(places: Iterable[Path]) -> str:
-    """Return the tables of the runs of some places as Markdown; name those that did not end on stderr.
+    """Return the tables of the runs of some places as Markdown; see `tables_of`."""
+    return markdown_of(tables_of(places))
+
+
+def tables_of(places: Iterable[Path]) -> list[Table]:
+    """Return the tables of the runs of some places; name those that did not end on stderr.
 
     Raises:
         RecordError: see `read_runs` and `run_tables`; or there is no table.
@@ -147,7 +152,7 @@ def tables_text(places: Iterable[Path]) -> str:
         print(f"left out: {folder} has no summary.json", file=sys.stderr)
     if not (tables := run_tables(runs)):
         raise RecordError("none of these runs is finished: give folders like runs/glue/*")
-    return markdown_of(tables)
+    return tables
 
 
 def _claims(experiments: Path) -> list[Table]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.errors import one_line
+from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
 from roformer.report.statistics import mean_text
 
+SCREEN = (100, 16)
+"""Columns and rows of tables that a terminal shows with what else a command ends with."""
+
 
 class Table(NamedTuple):
-    """A table of a report: Markdown here, HTML in the dashboard."""
+    """A table of a report: Markdown or plain text here, HTML in the dashboard."""
 
     title: str
     lines: Sequence[Sequence[str]]
@@ -33,6 +37,16 @@ class Table(NamedTuple):
         if self.command:
             parts.append(code(self.command))
         return "\n\n".join(parts)
+
+    def screen(self) -> str | None:
+        """Return title and table for a terminal, turned over if it is too wide; None: it is too large."""
+        for lines in (self.lines, list(zip(*self.lines, strict=True))):
+            cells = [[one_line(cell) for cell in line] for line in lines]
+            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+            if len(rows) <= SCREEN[1] and max(map(len, rows)) <= SCREEN[0]:
+                return "\n".join([one_line(self.title), *rows])
+        return None
 
 
 def mean_lines(
@@ -129,6 +143,27 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
 def markdown_of(tables: Iterable[Table]) -> str:
     """Return tables one below the other."""
     return "\n\n".join(table.markdown() for table in tables)
+
+
+def screen_of(tables: Iterable[Table]) -> str:
+    """Return the first tables as plain text, as many as fit on a screen."""
+    shown: list[str] = []
+    for table in tables:
+        text = table.screen()
+        if text is None or "\n\n".join([*shown, text]).count("\n") > SCREEN[1]:
+            break
+        shown.append(text)
+    return "\n\n".join(shown)
+
+
+def end_with(tables: Sequence[Table], file: Path, *, shown: bool = True) -> None:
+    """Write tables to a Markdown file; print, if `shown`, the first of them, and where all are."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with naming(file):
+        file.write_text(f"{markdown_of(tables)}\n", encoding="utf-8")
+    if shown and (text := screen_of(tables)):
+        print(f"\n{text}\n")
+    print(f"tables: {file}")
 
 
 def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:

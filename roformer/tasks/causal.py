@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validati
 from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.text import PreparedBytes, PreparedText, prepare_bytes
 from roformer.data.tokens import TokenStream
+from roformer.data.work import stage
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
@@ -150,7 +151,8 @@ class TokenTask(CausalTask):
         The same tokens are predicted at every length; a longer block's lie further from its start.
         Writes positions.json; the metrics are `valid/loss_at_<length>`.
         """
-        say("reading the validation sample by position, and longer (beyond the paper)")
+        shown = self.config.runtime.progress
+        say("reading the validation sample by position, and longer (beyond the paper)", shown)
         scorer, trained = Scorer(self, run), self.config.training.sequence_length
         found, left_out = [], []
         for multiple in sorted({1, *self.config.training.longer}):
@@ -189,7 +191,8 @@ class ByteTask(CausalTask):
         Every byte but the first is predicted once, in blocks of `training.sequence_length` one after
         the other: the first prediction of a block sees one byte, the last one `sequence_length`.
         """
-        say(f"scoring {len(self.valid):,} validation and {len(self.test):,} test bytes")
+        shown = self.config.runtime.progress
+        say(f"scoring {len(self.valid):,} validation and {len(self.test):,} test bytes", shown)
         scorer, length = Scorer(self, run), self.config.training.sequence_length
         valid, test = (scorer.whole(stream, length) for stream in (self.valid, self.test))
         write_positions(run, "the whole validation text", [valid], length)
@@ -256,6 +259,7 @@ class Scorer:
     def __init__(self, task: CausalTask, run: Path):
         self.device = next(task.model.parameters()).device
         self.half = AUTOCAST.get(task.config.training.precision)
+        self.shown = task.config.runtime.progress
         # Another copy: what was trained may be compiled, or cut over several processes.
         self.model = CausalLM(task.config.model, task.description["vocab_size"])
         checkpoint.load_model(checkpoint.resolve(run), self.model, task.description)
@@ -270,8 +274,16 @@ class Scorer:
         """Read some blocks."""
         together = max(1, TOKENS_A_PASS // blocks.length)
         batches = [numbers[i : i + together] for i in range(0, len(numbers), together)]
-        with torch.autocast(self.device.type, self.half, enabled=self.half is not None):
-            found = losses_by_position(self.model, blocks, batches, self.device)
+        half = torch.autocast(self.device.type, self.half, enabled=self.half is not None)
+        what = f"reading in blocks of {blocks.length}"
+        with stage(what, "blocks", len(numbers), self.shown) as bar, half:
+
+            def told() -> Iterator[Sequence[int]]:
+                for batch in batches:
+                    yield batch
+                    bar.update(len(batch))
+
+            found = losses_by_position(self.model, blocks, told(), self.device)
         return Losses(blocks.length, found.cpu())
 
 

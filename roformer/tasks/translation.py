@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,7 +165,8 @@ class TranslationTask(Task):
         averaged = save_average(last, run / "checkpoints" / AVERAGED)
         source, reference = text.texts("test")
         sources = [text.test.source[i] for i in range(len(source))]
-        say(f"translating {len(source):,} test lines with a beam of {config.search.beam}")
+        shown = config.runtime.progress
+        say(f"translating {len(source):,} test lines with a beam of {config.search.beam}", shown)
         systems: dict[str, list[str]] = {}
         metrics: dict[str, float] = {}
         signatures: dict[str, str] = {}
@@ -175,7 +175,7 @@ class TranslationTask(Task):
         for name, folder in (("single", last[-1]), ("averaged", averaged)):
             checkpoint.load_model(folder, model, self.description)
             found = Translator(model.to(device), tokenizer, config.search).translate_ids(
-                sources, progress=config.runtime.progress and sys.stderr.isatty()
+                sources, progress=shown
             )
             systems[name] = [best[0].text for best in found]
             scores = translation_scores(systems[name], reference, tokenizer.target_language)

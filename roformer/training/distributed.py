@@ -41,9 +41,10 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def say(line: str) -> None:
-    """Print a line once, whatever the number of processes."""
-    if first_process():
+def say(line: str, shown: bool = True) -> None:
+    """Print a line once, whatever the number of processes; what only accompanies a run is `shown` with
+    its progress."""
+    if shown and first_process():
         print(line, flush=True)
 
 

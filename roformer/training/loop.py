@@ -117,7 +117,9 @@ class Loop:
         self.signal: int | None = None
         self.metrics: dict[str, float] = {}
         self.memory = KeptMemory(limited=runtime.tune_process)
-        self.progress = Progress(training.steps, state.step, runtime.progress, self.first)
+        self.progress = Progress(
+            training.steps, state.step, runtime.progress, self.first, task.monitor
+        )
         self.began = self.lap_began = time.perf_counter()
         self._logged = state.tokens, state.seconds
 
@@ -317,7 +319,8 @@ class Loop:
         """Add the validation metrics to `row`; return whether the monitored one is the best yet."""
         state, task = self.state, self.task
         self.model.eval()
-        with torch.no_grad(), gathered(self.model) if self.sharded else nullcontext():
+        whole_model = gathered(self.model) if self.sharded else nullcontext()
+        with self.progress.evaluating(), torch.no_grad(), whole_model:
             self.metrics = task.evaluate(self.model, self.accelerator)
         row |= self.metrics
         late = 2 * state.step >= self.task.training.steps and not is_trial(state.step)

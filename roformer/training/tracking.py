@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from roformer.config.schema import TrackerConfig
 from roformer.training.records import read_metrics
 
 LINE = {
-    "train/loss": "loss",
     "valid/mlm_loss": "valid",
+    "valid/loss": "valid",
     "valid/bits_per_byte": "valid",
-    "train/learning_rate": "lr",
+    "train/loss": "loss",
     "perf/tokens_per_second": "tok/s",
+    "train/learning_rate": "lr",
 }
-"""Metrics that a terminal shows, with the names it shows them by."""
+"""Metrics that a terminal shows, with the names it shows them by; a narrow one cuts off the last."""
 PROJECT = "roformer"
 """Project of a tracker where neither the config nor the environment names one."""
 TABLE_ROWS = 100
@@ -126,7 +128,8 @@ class WandbTracker(Mirror):
         self.run = tracker.tracker
         if mode == "offline":
             where = os.path.relpath(Path(self.run.dir).parent)
-            print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
+            if self.content.get("runtime", {}).get("progress", True):
+                print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
         self.run_id = self.run.id
         self.run.define_metric("global_step", hidden=True)
         for metric in (*LINE, "*"):
@@ -292,14 +295,16 @@ def _warn(line: str) -> None:
 class Progress:
     """A bar with ETA, loss and throughput on a terminal; plain lines when piped.
 
-    Of the `total` steps `done` were made by earlier starts. Only the `first` rank prints.
+    Of the `total` steps `done` were made by earlier starts. Only the `first` rank prints. The metric
+    that is monitored stands first.
     """
 
-    def __init__(self, total: int, done: int, shown: bool, first: bool):
+    def __init__(self, total: int, done: int, shown: bool, first: bool, monitor: str):
         self.total, self.shown, self.first = total, shown and first, first
+        self.names = {monitor: LINE.get(monitor, monitor)} | LINE
         hidden = not (self.shown and sys.stderr.isatty())
         self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, disable=hidden)
-        self._postfix: dict[str, str] = {}
+        self._known: dict[str, float] = {}
 
     def step(self) -> None:
         self.bar.update()
@@ -307,8 +312,14 @@ class Progress:
     def report(self, row: dict[str, Any], seconds_left: float) -> None:
         """Show the metrics of one log step."""
         if not self.bar.disable:
-            self._postfix |= {LINE[k]: f"{v:.4g}" for k, v in row.items() if k in LINE}
-            self.bar.set_postfix(self._postfix)
+            self._known |= row
+            self.bar.set_postfix(
+                {
+                    name: f"{self._known[k]:.4g}"
+                    for k, name in self.names.items()
+                    if k in self._known
+                }
+            )
         elif self.shown:
             hidden = ("step", "train", "perf", "data")  # but what a terminal shows of them
             metrics = "  ".join(
@@ -322,7 +333,16 @@ class Progress:
     def say(self, line: str) -> None:
         """Print a line without tearing the bar, whether or not progress is shown."""
         if self.first:
-            tqdm.write(line, file=sys.stderr if not self.bar.disable else sys.stdout)
+            tqdm.write(line, file=sys.stdout if self.shown and self.bar.disable else sys.stderr)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Say in the bar why it stands still."""
+        self.bar.set_description("evaluating")
+        try:
+            yield
+        finally:
+            self.bar.set_description()
 
     def close(self) -> None:
         self.bar.close()

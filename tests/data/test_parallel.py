@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roformer.config.wmt import BpeConfig, FilesParallel, FilterConfig
-from roformer.data import parallel
+from roformer.data import parallel, work
 from roformer.data.bpe import Bpe
 from roformer.data.work import in_order
 from roformer.errors import InputError
@@ -72,7 +72,8 @@ def test_a_filter_that_leaves_nothing_is_refused(tmp_path):
     assert not list((tmp_path / "cache" / "wmt").glob("*/"))
 
 
-def test_progress_and_what_was_left_out_are_told(tmp_path, capsys):
+def test_progress_and_what_was_left_out_are_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(work, "EVERY", 1e-9)
     write(tmp_path, train=[("a", ""), *TEXT["train"]])
     config = files(tmp_path, filter=FilterConfig(max_ratio=1.5))
     text = prepare(config, tmp_path / "cache", progress=True)

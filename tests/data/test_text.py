@@ -12,6 +12,7 @@ import pytest
 
 from roformer.config.schema import ChineseBuiltinText, FilesText, TokenizerConfig
 from roformer.data import text as corpora
+from roformer.data import work
 from roformer.data.sources.documents import open_documents
 from roformer.data.text import prepare_text, text_identity
 from roformer.data.tokenizers import SPECIAL_TOKENS
@@ -195,7 +196,10 @@ def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     assert prepared.manifest["source"]["rows_read"] == 50
 
 
-def test_progress_is_shown_and_skipped_rows_are_told_even_when_it_is_not(tmp_path, capsys):
+def test_progress_is_shown_and_skipped_rows_are_told_even_when_it_is_not(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(work, "EVERY", 1e-9)
     config = corpus(tmp_path / "corpus", max_bad_rows=1)
     prepare_text(config, tmp_path / "cache")
     told = capsys.readouterr().err

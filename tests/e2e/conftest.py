@@ -17,14 +17,14 @@ from roformer.pipelines.run import train
 from roformer.training.loop import Loop
 from tests.e2e.kill_harness import ForkServer
 
-QUIET = ["runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"]
+HERE = ["runtime.device=cpu", "runtime.tune_process=false"]
 """On any machine alike; and a test must not change the process that the others run in."""
 STEPS = ["steps=24", "log_every=4", "evaluate_every=12", "checkpoint_every=6"]
 BLOCKS = [
     *(f"training.{key}" for key in (*STEPS, "batch_size=8", "sequence_length=32")),
     *("training.valid_sequences=16", "runtime.keep_checkpoints=10"),
 ]
-COMMON = ["recipe=smoke", "tracker=none", *QUIET]
+COMMON = ["recipe=smoke", "tracker=none", *HERE]
 SMALL = [*COMMON, "data=files", "data.tokenizer.vocab_size=200", *BLOCKS]
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 

@@ -31,7 +31,7 @@ SMALL = [
     *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc"),
     *("data.train_examples=96", "data.max_train_examples=null", "data.validation_examples=40"),
     *("training.max_length=48", "training.epochs=2"),
-    *("runtime.device=cpu", "runtime.progress=false", "runtime.tune_process=false"),
+    *("runtime.device=cpu", "runtime.tune_process=false"),
 ]
 
 

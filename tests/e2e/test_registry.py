@@ -102,7 +102,7 @@ training:
   valid_sequences: 16
 optimizer: {learning_rate: 3e-3}
 schedule: {kind: constant}
-runtime: {device: cpu, progress: false, keep_optimizer: true, keep_checkpoints: 10}
+runtime: {device: cpu, keep_optimizer: true, keep_checkpoints: 10}
 """
 
 

@@ -22,7 +22,7 @@ from tests.e2e.conftest import small_run, weights
 TINY = [
     *("recipe=smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
     *("preset=roformer_512", "training.max_length=64", "model.hidden_size=32"),
-    *("model.intermediate_size=64", "runtime.device=cpu", "runtime.progress=false"),
+    *("model.intermediate_size=64", "runtime.device=cpu"),
     "runtime.tune_process=false",
 ]
 BUILTIN = ["data.train_triplets=40", "data.validation_triplets=8", "data.test_triplets=8"]

@@ -1,14 +1,17 @@
-"""Commands whose output is read in part: `| head`, or a reader that was killed."""
+"""What commands print into a pipe: plain lines, little when quiet, and readers that leave early."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import SMALL, write_corpus
+from tests.scripts import run_script
 
 
 def start(*arguments):
@@ -29,7 +32,7 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
     write_corpus(tmp_path / "text.jsonl", documents=100)
     where = [f"runtime.{name}_dir={tmp_path / name}" for name in ("cache", "runs")]
     text = f"data.path={tmp_path / 'text.jsonl'}"
-    child = start("scripts/pretrain.py", *SMALL, text, "runtime.progress=true", *where)
+    child = start("scripts/pretrain.py", *SMALL, text, *where)
     first = child.stdout.readline()
     child.stdout.close()
     error = child.stderr.read()
@@ -39,6 +42,26 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
     assert first.startswith(run.name)
     assert json.loads((run / "summary.json").read_text())["steps"] == 24
+
+
+def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
+    """Catches a bar of tqdm that is not for terminals alone, and a line that does not ask for progress."""
+    words = ["pretrain", *SMALL, *corpus, f"runtime.runs_dir={tmp_path}"]
+    told = run_script(*words)
+    lines = told.stdout.splitlines()
+    assert told.returncode == 0 and len(lines) > 6
+    assert all(line.isprintable() for line in lines + told.stderr.splitlines()), told
+    assert re.fullmatch(r"step 12/24  loss .*  valid [\d.]+  .*left \d+:\d\d", lines[3]), lines
+
+    quiet = run_script(*words, "--quiet", "seed=1")
+    metric, run = quiet.stdout.splitlines()
+    assert re.fullmatch(r"valid/mlm_loss \d\.\d{3}( \[degenerate\])?", metric)
+    assert (Path(run.removeprefix("run: ")) / "summary.json").is_file() and quiet.stderr == ""
+    assert run_script(*words, "--quiet", "seed=1").stdout == quiet.stdout  # it is done already
+
+    mistaken = run_script(*words, "--quiet", "sed=1")
+    assert (mistaken.returncode, mistaken.stdout) == (2, "")
+    assert mistaken.stderr.startswith("error: ") and mistaken.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ NOTHING_FETCHED = "/resolve/|/api/datasets/"
 def arguments(folder, pipeline, *overrides):
     return [
         *("recipe=smoke", "data=hub", "tracker=none", "runtime.device=cpu", "runtime.threads=1"),
-        *("runtime.progress=false", f"runtime.runs_dir={folder / 'runs'}"),
+        f"runtime.runs_dir={folder / 'runs'}",
         *(f"runtime.cache_dir={folder / 'cache'}", *SMALL[pipeline], *overrides),
     ]
 

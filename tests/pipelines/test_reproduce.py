@@ -1,5 +1,6 @@
 """The driver of `make reproduce`: which runs it will make, and what it prints of each stage."""
 
+import json
 import re
 import signal
 import subprocess
@@ -35,14 +36,14 @@ def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     assert kinds.count("pretrain") >= 2  # a run a stage
 
 
-def run(tmp_path, *commands, places=1):
+def run(tmp_path, *commands, places=1, quiet=False):
     """Run shell commands as stages; return those that failed."""
     outcomes = {}
     for number, command in enumerate(commands, 1):
         words, log = ["sh", "-c", command], tmp_path / f"{number}.log"
         job = grid.command(f"[{number}/2] x", words, tmp_path, log)
         outcomes[job] = lambda number=number: f"loss {number}.0"
-    return reproduce.run_stages(outcomes, places)
+    return reproduce.run_stages(outcomes, places, quiet=quiet)
 
 
 def test_a_stage_is_one_line_and_its_output_a_file(tmp_path, capsys):
@@ -58,6 +59,28 @@ def test_a_failed_stage_shows_its_last_lines_and_the_others_go_on(tmp_path, caps
     assert [one.code for one in failed] == [3] and "[2/2] x" in out and "[1/2]" not in out
     assert "error: no such data" in error and "\n20\n" in error and "\n10\n" not in error
     assert str(tmp_path / "1.log") in error and "ended with code 3" in error
+
+
+def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
+    def outcome(statuses):
+        folders = [tmp_path / str(n) for n in range(len(statuses))]
+        for folder, status in zip(folders, statuses, strict=True):
+            folder.mkdir(exist_ok=True)
+            metrics = {} if status == "failed" else {"test/sacrebleu": 27.5}
+            summary = {"status": status, "metrics": metrics}
+            (folder / "summary.json").write_text(json.dumps(summary))
+        return registry.outcome(registry.get("wmt"), folders)
+
+    assert outcome(["done"]) == "test/sacrebleu 27.500"
+    assert outcome(["failed"]) == "test/sacrebleu NaN [failed]"
+    assert outcome(["done", "failed"]) == "test/sacrebleu 27.500, test/sacrebleu NaN [1 failed]"
+    assert outcome(["done"] * 9 + ["degenerate"]) == "10 runs [1 degenerate]"
+
+
+def test_quiet_it_tells_of_what_failed_alone(tmp_path, capsys):
+    failed = run(tmp_path, "true", "echo 'error: no such data'; exit 3", quiet=True)
+    out, error = capsys.readouterr()
+    assert [one.code for one in failed] == [3] and not out and "error: no such data" in error
 
 
 def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):

@@ -1,5 +1,7 @@
 """The driver of studies: which commands, and what becomes of runs that fail."""
 
+import re
+
 import pytest
 
 from roformer.report.runs import RecordError
@@ -45,18 +47,28 @@ def test_what_is_not_there_is_one_line(study, names, message):
         commands_of(read_study(CONVERGENCE.with_name(study)), names)
 
 
+@pytest.mark.parametrize("quiet", [False, True])
 @pytest.mark.parametrize(("codes", "left_with"), [([3, 0], None), ([0, 2, 3], 2)])
-def test_failed_runs_are_named_at_the_end_and_diverged_ones_counted(codes, left_with, capsys):
-    commands = [["python", "-c", f"raise SystemExit({code})"] for code in codes]
+def test_failed_runs_are_named_and_diverged_ones_counted(
+    codes, left_with, quiet, tmp_path, capsys, monkeypatch
+):
+    """Quiet or not; what the commands print is in files, a line about each is on the terminal."""
+    monkeypatch.setattr("scripts.sweep.outcome", lambda words: f"ended {words[-1]}")
+    commands = [
+        ["python", "-c", f"print('noise'); raise SystemExit({code})", f"seed={number}"]
+        for number, code in enumerate(codes)
+    ]
     if left_with is None:
-        assert sweep(commands, jobs=1) == 1
+        assert sweep(commands, 1, tmp_path, quiet=quiet) == 1
     else:
         with pytest.raises(SystemExit) as raised:
-            sweep(commands, jobs=2)
+            sweep(commands, 2, tmp_path, quiet=quiet)
         assert raised.value.code == left_with
     told = capsys.readouterr()
-    assert told.out.count("python -c ") == len(codes) and told.out.startswith("[1/")
-    assert told.err.count("error: ") == told.err.count("with code 2\n") == codes.count(2)
+    assert not re.search("^noise", told.out, re.MULTILINE)
+    assert told.out.count(": ended seed=") == (0 if quiet else len(codes) - codes.count(2))
+    assert told.err.count("error: ") == told.err.count(" with code 2 after ") == codes.count(2)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 
 def test_a_dry_run_prints_what_can_be_run():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roformer.report.pages import run_tables
 from roformer.report.runs import read_runs
-from roformer.report.tables import code, escaped, markdown, markdown_of
+from roformer.report.tables import Table, code, escaped, markdown, markdown_of, screen_of
 from tests.property.hostile import fuzz
 from tests.report.records import change, curve, glue_run, record, translation_run
 
@@ -27,6 +27,18 @@ def well_formed(text):
         width = width or plain.count("|")
         assert plain.count("|") == width, line
     return True
+
+
+def test_a_screen_has_what_fits_it():
+    """A wide table is turned over; names that could move the cursor are text."""
+    wide = [["model", *(f"metric {n:02}" for n in range(12))], ["a", *map(str, range(12))]]
+    title, header, *rows = Table("Scores", wide).screen().split("\n")
+    assert (title, header.split(), len(rows)) == ("Scores", ["model", "a"], 12)
+    assert rows[3] == "metric 03  3"
+    assert Table("Many", [["x"]] * 99).screen() is None
+    small = Table("Small", [["x", "y"]] * 7)
+    assert screen_of([small] * 3) == f"{small.screen()}\n\n{small.screen()}"
+    assert "\x1b" not in Table(EVIL, [[EVIL]]).screen()
 
 
 def test_names_out_of_records_cannot_break_a_table(tmp_path):

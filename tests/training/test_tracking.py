@@ -1,6 +1,7 @@
 """What a tracker is told: whose run it is, its curves' axis, tables of outputs; none stops a training."""
 
 import json
+import re
 import sys
 import threading
 
@@ -9,7 +10,14 @@ import torch.utils
 
 from roformer.config.schema import TrackerConfig
 from roformer.training import tracking
-from roformer.training.tracking import NoTracker, TrackioTracker, WandbTracker, open_tracker
+from roformer.training.tracking import (
+    NoTracker,
+    Progress,
+    TrackioTracker,
+    WandbTracker,
+    open_tracker,
+)
+from tests.terminal import terminal
 
 NAME = "roformer-rotary-smoke-0123abcd-s7"
 CONTENT = {
@@ -65,6 +73,41 @@ def begun(monkeypatch, folder):
         return tracker, given
 
     return begin
+
+
+# --- the terminal --------------------------------------------------------------------------------
+
+
+def test_a_terminal_has_one_live_line_with_the_time_left_and_the_metric_first(monkeypatch):
+    """Catches a bar that is not drawn in place, and a monitored metric that `LINE` does not have."""
+    rows = [
+        {"step": 5, "train/loss": 2.5},
+        {"step": 9, "valid/accuracy": 0.625, "train/loss": 2.25},
+    ]
+    with terminal(monkeypatch) as shown:
+        progress = Progress(10, 0, True, True, "valid/accuracy")
+        for row in rows:
+            for _ in range(5):
+                progress.step()
+            progress.report(row, 60)
+        progress.say("a spike")
+        progress.close()
+    spike, bar, end = shown().split("\r\n")
+    assert spike.endswith("\ra spike") and not end
+    last = bar.rpartition("\r")[2]
+    assert re.search(r" 10/10 \[00:00<00:00, .*step/s, valid/accuracy=0.625, loss=2.25\]$", last)
+
+
+def test_elsewhere_it_is_plain_lines_or_nothing(capsys):
+    for shown in (True, False):
+        progress = Progress(10, 0, shown, True, "valid/loss")
+        progress.step()
+        progress.report({"step": 5, "train/loss": 2.5, "valid/loss": 3.0, "perf/mfu": 0.5}, 75)
+        progress.say("a spike")
+        progress.close()
+    told = capsys.readouterr()
+    assert told.out == "step 5/10  loss 2.5  valid 3  left 1:15\na spike\n"
+    assert told.err == "a spike\n"
 
 
 # --- wandb ---------------------------------------------------------------------------------------
