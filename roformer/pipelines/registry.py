@@ -214,7 +214,7 @@ register(
         task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
-        stages=(Stage(7.5, ("model=roformer",)), Stage(7.5, ("model=bert",))),
+        stages=(Stage(4.5, ("model=roformer",)), Stage(4.5, ("model=bert",))),
     )
 )
 register(
@@ -246,7 +246,7 @@ register(
         folders="roformer.pipelines.glue:folders_of",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
-        stages=(Stage(5, ("model=roformer",)), Stage(5, ("model=bert",))),
+        stages=(Stage(4, ("model=roformer",)), Stage(4, ("model=bert",))),
     )
 )
 register(
@@ -258,7 +258,7 @@ register(
         prepare="roformer.tasks.translation:prepare",
         task="roformer.tasks.translation:open_run",
         plan=Plan("roformer.config.plan:WmtPlan", "roformer.analysis.plan:plan_translation"),
-        stages=(Stage(5.5, ("model=roformer",)), Stage(5.5, ("model=transformer",))),
+        stages=(Stage(2.6, ("model=roformer",)), Stage(2.6, ("model=transformer",))),
     )
 )
 register(
