@@ -262,7 +262,8 @@ def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
     printed = run_script("decay", *runs, *brief)
     assert printed.returncode == 0, printed.stderr
     tables = "\n\n".join(table.markdown() for table in decay_tables(file))
-    assert tables in printed.stdout
+    assert decay_tables(file)[0].screen() in printed.stdout
+    assert file.with_suffix(".md").read_text() == f"{tables}\n"
     assert run_script("decay", file, "--table").stdout.strip() == tables
     for words, message in (
         ([tmp_path], "is no pre-training run"),

@@ -142,7 +142,8 @@ def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
     record = json.loads(file.read_text())
     assert (record["run"], file.stem) == (run.name, run.name)
     tables = markdown_of(extension_tables(file))
-    assert tables in printed
+    assert extension_tables(file)[0].screen() in printed
+    assert file.with_suffix(".md").read_text() == f"{tables}\n"
     assert run_script("extension", file, "--table").stdout.strip() == tables
     assert (tmp_path / "plots" / f"{run.name}.png").read_bytes().startswith(b"\x89PNG")
 
