@@ -34,6 +34,10 @@ class Completed:
     def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
         summary, config = record["summary"], record["config"]
         pipeline = registry.get(summary["pipeline"])
+        if pipeline.kind != "scorer":  # no table reads what others say of each example
+            files = record["files"].items()
+            kept = {name: text for name, text in files if not name.startswith("predictions/")}
+            record = record | {"files": kept}
         if not pipeline.baselines or "baselines" in summary:
             return record
         key = json.dumps([pipeline.name, [config.get(section) for section in READ]])

@@ -11,8 +11,8 @@ FILLED = {
         [("pretrain", "paper_warmstart"), ("stages", "paper_warmstart")], "init_from=x"
     ),
     **dict.fromkeys([("glue", "paper"), ("glue", "stable"), ("scm", "paper")], "init_from=x"),
-    ("wmt", "multi30k"): "data=files data.path=x",
-    ("wmt", "paper_enfr"): "data=hub",
+    ("wmt", "multi30k"): "data.path=x",
+    ("scm", "real"): "data.path=x",
 }
 """The keys that a recipe leaves to the user."""
 RECIPES = [(name, recipe) for name in pipelines() for recipe in Composer(name).options("recipe")]
