@@ -426,12 +426,13 @@ def final_tables(runs: Runs) -> list[Table]:
         RecordError: two runs of one configuration and seed; runs of several pipelines.
     """
     pipeline = pipeline_of(runs.runs)
-    metric, loss = CHOSEN_BY[pipeline], LOSSES.get(pipeline)
+    metric = CHOSEN_BY[pipeline]
+    entropy = LOSSES[pipeline].entropy if pipeline in LOSSES else None
     frame = named(runs.runs[runs.runs.status.isin(ENDED)])
     check_seeds(frame, "name")
     frame = frame.assign(
         value=[summary["metrics"][metric] for summary in frame.summary],
-        entropy=[summary["metrics"].get(loss and loss.entropy) for summary in frame.summary],
+        entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],
     )
     mean = frame.groupby("name").value.transform("mean")
     frame = frame.assign(mean=mean).sort_values(["label", "mean", "name"], kind="stable")
