@@ -173,15 +173,17 @@ def train(pipeline: Pipeline, config: Any) -> Any:
 def outcome(pipeline: Pipeline, folders: Sequence[Path]) -> str:
     """Return the headline metrics of finished runs, and what is wrong with them."""
     words, statuses = [], []
+    many = len(folders) > 1
     for folder in folders:
         summary = json.loads((folder / "summary.json").read_text())
         name = pipeline.headline.name if pipeline.headline else summary.get("headline")
         value = summary["metrics"].get(name)
-        words.append(f"{name} {'NaN' if value is None else f'{value:.3f}'}")
+        # One line holds six tasks, so each is told by its name without its metric's.
+        title = name if pipeline.headline or not many else str(name).partition("/")[0]
+        words.append(f"{title} {'NaN' if value is None else f'{value:.3f}'}")
         statuses.append(summary["status"])
     told = ", ".join(words) if len(words) <= MOST_RUNS else f"{len(words)} runs"
     counts = Counter(status for status in statuses if status != "done")
-    many = len(folders) > 1
     wrong = ", ".join(f"{count} {status}" if many else status for status, count in counts.items())
     return f"{told} [{wrong}]" if wrong else told
 

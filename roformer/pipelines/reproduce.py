@@ -105,7 +105,7 @@ def reproduce(
     runs = stages[0].folders[0].parents[1]
     logs = runs / "reproduce"
     if not quiet:
-        print(f"{plan(recipe, stages, jobs)}; their output: {logs}", flush=True)
+        print(f"{plan(recipe, stages, jobs)}\ntheir output: {logs}", flush=True)
     began, total = time.monotonic(), len(stages) + 1
     failed: list[Started] = []
     for pipeline, group in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
@@ -135,7 +135,7 @@ def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
     """Return what will be done and how long it should take."""
     left = [s for s in stages if not all((run / "summary.json").is_file() for run in s.folders)]
     minutes = sum(stage.minutes for stage in left) + REPORT_MINUTES
-    expected = f"about {minutes:.0f} minutes on two slow CPU cores, fewer on faster ones"
+    expected = f"about {minutes:.0f} minutes on two slow CPU cores"
     if recipe != "mini":
         expected = "how long was not measured for this recipe: see make plan"
     done = len(stages) - len(left)

@@ -146,7 +146,7 @@ def others_table(paper: Paper) -> Table:
 
 
 def claims(paper: Paper, studies: Iterable[Study]) -> Table:
-    """Return one row a claim and study of it: what the paper shows, what came out here, and on what.
+    """Return one row a claim: what the paper shows, and what came out in each study of it.
 
     A claim without a study, or whose study has no outcome, is `not run yet`.
 
@@ -159,17 +159,14 @@ def claims(paper: Paper, studies: Iterable[Study]) -> Table:
             known = ", ".join(found)
             raise RecordError(f"{study.folder} is about {study.claim}: choose one of {known}")
         found[study.claim].append(study)
-    lines = [["claim", "where", "the paper shows", "our study", "our outcome", "our scale"]]
+    lines = [["claim", "where", "the paper shows", "our studies"]]
     for key in paper["claims"]:
         experiment = paper["experiments"][key]
         words = [experiment["claim"], experiment["title"].partition(":")[0], experiment["shows"]]
-        for study in found[key]:
-            outcome = study.outcome or "not run yet"
-            lines.append([*words, f"experiments/{study.folder.name}", outcome, study.scale])
-        if not found[key]:
-            lines.append([*words, "not run yet", "", ""])
+        ours = [f"{study.folder.name}: {study.outcome or 'not run yet.'}" for study in found[key]]
+        lines.append([*words, " ".join(ours) or "not run yet"])
     note = "None of our studies has the paper's scale; each says what it measured, and on what."
-    return Table("Claims of the paper", lines, 6, [note])
+    return Table("Claims of the paper", lines, 4, [note])
 
 
 def _columns(paper: Paper, about: Mapping[str, Any]) -> list[str]:

@@ -77,6 +77,17 @@ def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
     assert outcome(["done"] * 9 + ["degenerate"]) == "10 runs [1 degenerate]"
 
 
+def test_several_tasks_are_told_by_their_names(tmp_path):
+    folders = [tmp_path / "mrpc", tmp_path / "stsb"]
+    for folder, metric in zip(folders, ("mrpc/f1", "stsb/spearman"), strict=True):
+        folder.mkdir()
+        summary = {"status": "done", "headline": metric, "metrics": {metric: 0.5}}
+        (folder / "summary.json").write_text(json.dumps(summary))
+    glue = registry.get("glue")
+    assert registry.outcome(glue, folders) == "mrpc 0.500, stsb 0.500"
+    assert registry.outcome(glue, folders[:1]) == "mrpc/f1 0.500"
+
+
 def test_quiet_it_tells_of_what_failed_alone(tmp_path, capsys):
     failed = run(tmp_path, "true", "echo 'error: no such data'; exit 3", quiet=True)
     out, error = capsys.readouterr()
@@ -142,7 +153,7 @@ def test_stopped_and_started_again_it_goes_on_to_the_end(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("7 stages at recipe smoke, 2 of them done, up to 2 side by side; ")
-    assert sorted(line[:6] for line in lines[1:8]) == [f"[{number}/7] " for number in range(1, 8)]
+    assert sorted(line[:6] for line in lines[2:9]) == [f"[{number}/7] " for number in range(1, 8)]
     end = lines[lines.index("") + 1 :]
     assert len(end) <= 24 and max(map(len, end[:-2])) <= 100
     assert any(line.startswith("  masked-LM loss") and "other recipe" in line for line in end)
