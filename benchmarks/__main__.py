@@ -1,9 +1,9 @@
 """Measure speed against other libraries, and print one table: `python -m benchmarks like shipped`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
-`kernels` and `encodings` compare ours with each other, `linear` attention's kernels by length: they take
-minutes each, no headline depends on them, and they run when they are named. So do `mfu` and `peers`, which
-are of a GPU (`make gpu-report`).
+`kernels`, `padding` and `encodings` compare ours with each other, `linear` attention's kernels by length:
+they take minutes each, no headline depends on them, and they run when they are named. So do `mfu` and
+`peers`, which are of a GPU (`make gpu-report`).
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch
 from benchmarks.accelerator import bench_mfu, bench_peers, measure_accelerator
 from benchmarks.data import bench_data, measure_data
 from benchmarks.encodings import bench_encodings, measure_encodings
-from benchmarks.finetuning import bench_finetuning, measure_finetuning
+from benchmarks.finetuning import bench_finetuning, bench_padding, measure_finetuning
 from benchmarks.kernels import bench_kernels
 from benchmarks.linear import bench_linear, measure_linear
 from benchmarks.rotary import bench_rotary
@@ -52,7 +52,8 @@ SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "rotary": lambda rounds: on_default_device(partial(bench_rotary, rounds=5 * rounds)),
     "like": lambda rounds: bench_like_for_like(rounds=rounds),
     "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
-    "finetuning": lambda rounds: bench_finetuning(rounds=max(3, rounds // 2 + 1)),
+    "finetuning": lambda rounds: bench_finetuning(rounds=rounds),
+    "padding": lambda rounds: bench_padding(rounds=rounds),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
     "data": lambda rounds: bench_data(rounds=rounds),
     "linear": lambda rounds: bench_linear(rounds=rounds),

@@ -1,11 +1,11 @@
 """An epoch of fine-tuning with lengths like GLUE's: our loop against transformers' Trainer.
 
-512 texts of lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, the vocabulary
+256 texts of lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, the vocabulary
 of bert-base-uncased, fused AdamW on both sides, without evaluation and checkpoints:
 
-* ours: the loop of `make glue` with length-bucketed batches, in fp32 and in bf16;
-* fixed: the same with every text padded to 512, the paper's length;
-* trainer: the Trainer as it comes, with dynamic padding, in fp32.
+* ours: the loop of `make glue` with length-bucketed batches, in fp32 and in the precision that `auto` is;
+* trainer: the Trainer as it comes, with dynamic padding, in fp32;
+* fixed (`make bench ARGS=padding`, some minutes): ours with every text padded to 512, the paper's length.
 
 Ours runs with the process settings of the scripts ("tuned"), the Trainer without and with them.
 """
@@ -35,7 +35,7 @@ from roformer.data.classification import Ids, Inputs, epoch_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.models.classifier import Classifier
 from roformer.training.distributed import open_accelerator
-from roformer.training.hardware import default_device
+from roformer.training.hardware import auto_precision, default_device
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
@@ -43,46 +43,63 @@ from roformer.training.state import State
 from roformer.training.task import Batch, Settings, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
-VOCABULARY, TEXTS, BATCH, FIXED = 30522, 512, 32, 512
+VOCABULARY, TEXTS, BATCH, FIXED = 30522, 256, 32, 512
 SIZE = Size(4, 256, 4, 1024)
 OURS = {
     "fp32": "no dropout (recipe mini of glue)",
     "bf16": "bf16 autocast, no dropout (recipe mini of glue)",
 }
-COMPARISONS = [
-    ("fixed fp32 tuned", "ours fp32", "padding to 512, fp32 on both sides", 15.0),
-    ("fixed bf16 tuned", "ours bf16", "padding to 512, bf16 on both sides", None),
-    ("trainer", "ours bf16", "Trainer with dynamic padding, as shipped", 3.0),
-    ("trainer tuned", "ours bf16", "Trainer, process settings on both sides", None),
-    ("trainer tuned", "ours fp32", "Trainer, process settings and fp32 on both sides", None),
-]
-"""Peer, ours, what the peer is, goal."""
 
 
 def bench_finetuning(*, rounds: int) -> list[Row]:
-    """Return one row for each comparison."""
+    """Return one row for each way of comparing with the Trainer."""
+    shipped = auto_precision(default_device())
+    ours = [f"ours {precision}" for precision in dict.fromkeys(("fp32", shipped))]
     requests = [
-        *({"variants": [f"ours {p}", f"fixed {p}"], "tuned": True} for p in OURS),
+        {"variants": ours, "tuned": True},
         {"variants": ["trainer"], "tuned": False},
         {"variants": ["trainer"], "tuned": True},
     ]
     seconds = in_turns("finetuning", requests, rounds=rounds)
-    tokens, rows = int(lengths().sum()), []
-    for peer, ours, what, goal in COMPARISONS:
-        found = row(
-            f"fine-tuning epoch, against {what}",
-            seconds[peer],
-            seconds[f"{ours} tuned"],
-            goal=goal,
-            deviations=OURS[ours.removeprefix("ours ")],
-            headline=peer == "trainer",
-        )
-        rows.append({**found, "ours_tokens_per_second": tokens / found["ours_seconds"]})
+    rows = [_row("Trainer with dynamic padding, as shipped", "trainer", shipped, seconds, goal=3.0)]
+    for precision in dict.fromkeys((shipped, "fp32")):
+        what = f"Trainer, process settings on both sides, ours in {precision}"
+        rows.append(_row(what, "trainer tuned", precision, seconds))
     return rows
 
 
+def bench_padding(*, rounds: int) -> list[Row]:
+    """Return one row for each precision: what batches of like lengths bring, ours against ours."""
+    pairs = [[f"ours {precision}", f"fixed {precision}"] for precision in OURS]
+    requests = [{"variants": pair, "tuned": True} for pair in pairs]
+    seconds = in_turns("finetuning", requests, rounds=rounds)
+    return [
+        _row(f"padding to 512, {p} on both sides", f"fixed {p} tuned", p, seconds, goal=goal)
+        for p, goal in (("fp32", 15.0), ("bf16", None))
+    ]
+
+
+def _row(
+    what: str,
+    peer: str,
+    precision: str,
+    seconds: dict[str, list[float]],
+    goal: float | None = None,
+) -> Row:
+    """Return the row of a peer beside ours in a precision."""
+    found = row(
+        f"fine-tuning epoch, against {what}",
+        seconds[peer],
+        seconds[f"ours {precision} tuned"],
+        goal=goal,
+        deviations=OURS[precision],
+        headline=peer == "trainer",
+    )
+    return {**found, "ours_tokens_per_second": int(lengths().sum()) / found["ours_seconds"]}
+
+
 def measure_finetuning(
-    *, variants: list[str], tuned: bool, rounds: int = 3
+    *, variants: list[str], tuned: bool, rounds: int = 1
 ) -> dict[str, list[float]]:
     """Return the seconds of an epoch of each variant in this process, after one to warm up."""
     if tuned:

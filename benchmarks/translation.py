@@ -37,7 +37,7 @@ from roformer.inference.translate import Translator, load_translator
 from roformer.interop.equivalents import to_marian
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.training.hardware import default_device
+from roformer.training.hardware import auto_precision, default_device
 from roformer.training.optim import build_optimizer
 from roformer.training.process import tune_process
 
@@ -48,15 +48,18 @@ BATCHES = 1
 """Batches of Multi30k's lengths in a call."""
 SEARCH_BATCH = 64
 """Sentences of a call of Marian's `generate`, sorted by length."""
-WAYS = (
-    ("as shipped", "bf16", "fp32"),
-    ("process settings and fp32 on both sides", "fp32", "fp32 tuned"),
-    ("process settings and bf16 on both sides", "bf16", "bf16 tuned"),
-)
-"""Name, our precision (always with the process settings), theirs."""
 
 Batch = dict[str, Tensor]
 Lengths = NDArray[np.int64]
+
+
+def ways() -> list[tuple[str, str, str]]:
+    """Return name, our precision (always with the process settings) and theirs of each comparison."""
+    return [
+        ("as shipped", auto_precision(default_device()), "fp32"),
+        ("process settings and fp32 on both sides", "fp32", "fp32 tuned"),
+        ("process settings and bf16 on both sides", "bf16", "bf16 tuned"),
+    ]
 
 
 def bench_translation(*, rounds: int) -> list[Row]:
@@ -70,7 +73,7 @@ def bench_translation(*, rounds: int) -> list[Row]:
         ("equal", "translation step, equal batches", 1.3),
         ("lengths", "translation step, Multi30k's lengths", 2.0),
     ):
-        for name, ours, theirs in WAYS:
+        for name, ours, theirs in ways():
             found = row(
                 f"{what}, {name}",
                 seconds[f"{kind} theirs {theirs}"],
@@ -257,7 +260,7 @@ def bench_decoding(*, rounds: int, run: str) -> list[Row]:
     requests = [{"run": run, "tuned": tuned} for tuned in (False, True)]
     values = in_turns("decoding", requests, rounds=rounds)
     rows = []
-    for name, ours, theirs in WAYS:
+    for name, ours, theirs in ways():
         mine, peer = f"ours {ours} tuned", f"theirs {theirs}"
         found = row(
             f"beam search of test_2016_flickr, {name}",

@@ -1,8 +1,8 @@
 """Make tables, figures and the dashboard from run records: `python scripts/report.py`.
 
-Writes the generated parts of README.md, experiments/README.md and every study's REPORT.md and its figures
-anew, where their records changed. Below runs/report/ it writes the dashboard of all records, the statistics
-of this machine's runs, and these runs beside the record and the paper, which it prints.
+Writes the generated parts of README.md, docs/, experiments/README.md and every study's REPORT.md anew, with
+its figures, where their records changed. Below runs/report/ it writes the dashboard of all records, the
+statistics of this machine's runs, and these runs beside the record and the paper, which it prints.
 """
 
 from pathlib import Path
@@ -29,6 +29,7 @@ def report(experiments: Path, runs: Path) -> None:
     if not (experiments / "paper.yaml").is_file():
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
+    pages += sorted(experiments.parent.glob("docs/*.md"))
     pages += sorted(experiments.glob("*/REPORT.md"))
     there = [page for page in pages if page.is_file()]
     with tqdm(there, desc="pages", unit="page", leave=False, disable=None) as bar:

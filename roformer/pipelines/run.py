@@ -16,7 +16,7 @@ from roformer.errors import InputError, ProcessLost
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.distributed import first_process, lost_process, open_accelerator, say
-from roformer.training.hardware import computes_in_bf16, default_device, peak_memory_bytes
+from roformer.training.hardware import auto_precision, default_device, peak_memory_bytes
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder, environment, repository_state
@@ -42,7 +42,7 @@ def resolve(config: C) -> C:
         raise InputError(f"runtime.device={device} is not on this machine: choose auto or cpu")
     precision = config.training.precision
     if precision == "auto":
-        precision = "bf16" if computes_in_bf16(device) else "fp32"
+        precision = auto_precision(device)
     content = plain(config)
     content["runtime"]["device"], content["training"]["precision"] = device, precision
     resolved: C = build(type(config), content)

@@ -38,7 +38,13 @@ from roformer.report.paper import (
     read_paper,
     stages_table,
 )
-from roformer.report.results import decay_tables, extension_tables, linear_tables, speed_tables
+from roformer.report.results import (
+    decay_tables,
+    encodings_tables,
+    extension_tables,
+    linear_tables,
+    speed_tables,
+)
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
 from roformer.report.scores import result_texts, score_tables, scores
 from roformer.report.studies import Study, read_studies, read_study
@@ -333,6 +339,7 @@ BLOCKS: dict[str, Block] = {
     "compare": compare_block,
     "curves": curves_block,
     "decay": lambda folder, words: decay_tables(folder / words[0]),
+    "encodings": lambda folder, words: encodings_tables(folder / words[0]),
     "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
     "figure": figure_block,

@@ -15,7 +15,8 @@ from roformer.report.runs import RecordError, flattened, run_label
 from roformer.report.tables import Table, different_names, mean_lines
 
 SUITES = (
-    *("rotary", "like", "shipped", "finetuning", "translation", "decoding", "data", "kernels"),
+    *("rotary", "like", "shipped", "finetuning", "padding", "translation", "decoding", "data"),
+    "kernels",
     *("mfu", "mfu_compiled", "peers", "peers_compiled"),
 )
 FORMS = {False: "bidirectional", True: "causal"}
@@ -173,6 +174,32 @@ def linear_tables(file: Path) -> list[Table]:
     if not others.empty:
         tables.append(Table("Linear attention of other software", formatted(others, OTHERS)))
     return tables
+
+
+def encodings_tables(file: Path) -> list[Table]:
+    """Return what each position encoding costs, in multiples of rotary's, from `encodings.json`.
+
+    Raises:
+        RecordError: it is missing or damaged.
+    """
+    with measured(file) as record:
+        rows = pd.DataFrame(record["rows"])
+        rows["times"] = 1 / rows.ratio
+        # Memory is measured of steps alone.
+        steps, tokens = (rows[found] for found in (rows.ours_bytes > 0, rows.ours_bytes.isna()))
+        columns = {"parameters": steps.groupby("encoding", sort=False).parameters.first()}
+        kinds = (("step of", steps, "times"), ("token after", tokens, "times"))
+        for name, group, value in (*kinds, ("memory at", steps, "ours_bytes")):
+            wide = group.pivot(index="encoding", columns="length", values=value)
+            for length in wide:
+                own = wide[length] / wide[length]["rotary"]
+                columns[f"{name} {length:,}"] = own
+    frame = pd.DataFrame(columns).reset_index()
+    form = {name: (name, "{:.2f}") for name in frame} | {"parameters": ("parameters", "{:,.0f}")}
+    form["encoding"] = ("encoding", "{}")
+    return [
+        Table("Cost of position encodings, in multiples of rotary's", formatted(frame, form), 1)
+    ]
 
 
 def crossovers(rows: pd.DataFrame) -> dict[tuple[str, str], int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -41,20 +41,21 @@ def peak_flops(device: torch.device) -> float | None:
     return GPUS[known[0]].flops if known else None
 
 
-def computes_in_bf16(device_type: str) -> bool:
-    """Return whether products in bf16 are done in hardware, and faster than in fp32.
+def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
+    """Return bf16 where its products are done in hardware, and faster than fp32's.
 
     A processor of Intel's whose tiles are hidden, as in some virtual machines, has bf16 instructions that
     take twice the time of fp32's (one core: 83 against 149 GFLOP/s); AMD's take less.
     """
+    fast = False
     if device_type == "cuda":
-        return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
-    if device_type == "cpu":
+        fast = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    elif device_type == "cpu":
         # Older releases cannot tell; they are then taken not to.
         able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
-        return bool(able.get("amx_bf16") or vectors)
-    return False
+        fast = bool(able.get("amx_bf16") or vectors)
+    return "bf16" if fast else "fp32"
 
 
 def default_device() -> str:

@@ -19,7 +19,6 @@ from roformer.report.paper import (
 )
 from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.studies import Study, read_studies
-from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import record
 

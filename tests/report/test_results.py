@@ -8,6 +8,7 @@ import pytest
 from roformer.report.results import (
     crossovers,
     decay_tables,
+    encodings_tables,
     extension_tables,
     linear_tables,
     read_decay,
@@ -71,6 +72,18 @@ def test_speed_tells_what_missed_its_goal_and_headlines_alone(tmp_path):
     ]
     (table,) = speed_tables(tmp_path, headlines=True)
     assert [line[0] for line in table.lines[1:]] == ["epoch"]
+
+
+def test_costs_of_encodings_are_multiples_of_the_rotary_ones(tmp_path):
+    rows = []
+    for encoding, step, token, size in (("rotary", 1.0, 1.0, 1e6), ("t5", 0.5, 0.25, 3e6)):
+        about = {"encoding": encoding, "length": 512, "parameters": int(size)}
+        rows += [{**about, "ratio": step, "ours_bytes": size}, {**about, "ratio": token}]
+    (tmp_path / "encodings.json").write_text(json.dumps({"rows": rows}))
+    (table,) = encodings_tables(tmp_path / "encodings.json")
+    header = ["encoding", "parameters", "step of 512", "token after 512", "memory at 512"]
+    assert table.lines[0] == header
+    assert table.lines[2] == ["t5", "3,000,000", "2.00", "4.00", "3.00"]
 
 
 def test_decay_is_a_mean_over_seeds_and_its_trend_one_of_each():

@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from roformer.training.hardware import computes_in_bf16
+from roformer.training.hardware import auto_precision
 
 
 @pytest.mark.parametrize(
-    ("able", "bf16"),
+    ("able", "precision"),
     [
-        ({"amx_bf16": True, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, True),
-        ({"amx_bf16": False, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, False),
-        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, True),
-        ({"avx512_bf16": False, "cpu_name": "AMD EPYC"}, False),
-        ({}, False),
+        ({"amx_bf16": True, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "bf16"),
+        ({"amx_bf16": False, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "fp32"),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, "bf16"),
+        ({"avx512_bf16": False, "cpu_name": "AMD EPYC"}, "fp32"),
+        ({}, "fp32"),
     ],
 )
-def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, bf16):
+def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-    assert computes_in_bf16("cpu") is bf16
+    assert auto_precision("cpu") == precision
