@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
-from roformer.config.schema import PretrainConfig
+from roformer.config.schema import HubText, PretrainConfig
 from roformer.data.bpe import SPECIAL_TOKENS
 from roformer.models.cost import (
     causal_flops_per_token,
@@ -28,6 +28,15 @@ CPU_RATE = 4.7e11
 """FLOP/s of two CPU cores that compute in bf16: experiments/speed, the mini step as shipped without
 dropout, 14,555 tokens/s x 32.3 MFLOP. The base step reaches 6.2e11."""
 
+HUB_BYTES = {
+    "wikimedia/wikipedia 20231101.en": 20.2e9,
+    "wikimedia/wikipedia 20231101.zh": 2.8e9,
+    "rojagtap/bookcorpus": 4.9e9,
+    "wmt/wmt14 de-en": 1.36e9,
+}
+"""Text of the Hub's sets, by their cards (BookCorpus by the card of the one that this mirrors)."""
+TEXT_RATE = 1.5e6
+"""Bytes a second and core that are read, cut into WordPieces and written: experiments/speed."""
 
 Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
 
@@ -140,6 +149,12 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     )
     parameters = parameter_count(model, vocabulary, related=largest.related)
     print(f"parameters      {parameters:,} (vocabulary {vocabulary:,})")
+    if text := hub_bytes(config):
+        seconds = text / TEXT_RATE
+        print(
+            f"text            {text / 1e9:.1f} GB, {duration(seconds)} of one core to prepare, after its "
+            f"download (at {TEXT_RATE / 1e6:.1f} MB/s, measured on slow cores: experiments/speed)"
+        )
     for part in parts:
         print(f"tokens          {part.tokens:,} = {part.told}")
     tokens = sum(part.tokens for part in parts)
@@ -158,6 +173,16 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
         f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  two cores with bf16, at {CPU_RATE:.2g} "
         "FLOP/s (measured, mini model: experiments/speed)"
     )
+
+
+def hub_bytes(config: Plan) -> float | None:
+    """Return the size of a text of the Hub; None where it is not known, or words are cut by others."""
+    data = config.data
+    if not isinstance(data, HubText) or data.tokenizer.words != "none":
+        return None
+    names = [f"{source.path} {source.name or ''}".strip() for source in data.sources]
+    sizes = [HUB_BYTES.get(name) for name in names]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def duration(seconds: float) -> str:

@@ -161,6 +161,20 @@ def test_a_pretraining_is_added_up(told):
     assert line.split() == ["A100", f"{minutes:.1f}", "min"]
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "data", "text"),
+    [
+        ("pretrain", "hub", "25.1 GB, 4.6 h of one core"),
+        ("pretrain", "builtin", None),
+        ("pretrain", "chinese_hub", None),  # words of jieba: another rate
+        ("charlm", "enwik8", None),
+    ],
+)
+def test_a_plan_says_what_a_known_text_takes_to_prepare(told, pipeline, data, text):
+    _, found = told(pipeline, "recipe=paper", f"data={data}")
+    assert found.get("text", "").startswith(text) if text else "text" not in found
+
+
 def test_a_plan_on_pairs_of_segments_has_their_head(told):
     config = build(PretrainConfig, compose("pretrain", ["recipe=paper"])).model
     _, found = told("pretrain", "recipe=paper", "objective=mlm_sop")
