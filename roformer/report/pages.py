@@ -78,7 +78,8 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     rows = runs.runs[runs.runs.status != "running"]
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
     tables = control_tables(rows[staged])
-    tables += [stages_table(read_paper(), rows[staged])] if staged.any() else []
+    if staged.any() and not tables:  # a training alone stands beside the paper's
+        tables = [stages_table(read_paper(), rows[staged])]
     rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]

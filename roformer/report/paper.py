@@ -352,11 +352,15 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
             "tokens": sum(steps * batch * length for steps, batch, length in training),
             "stages": len(stages),
         }
-        found = run["summary"]["metrics"]
-        rows += [about | {"metric": metric, "value": found.get(metric)} for metric in STAGES_END]
-    columns = ["name", "folder", "seed", "length", "tokens", "stages", "metric", "value"]
-    frame = pd.DataFrame(rows, columns=columns).astype({"value": float})
-    tables = []
+        for number, stage in enumerate(stages, 1):
+            found = stage["summary"]["metrics"]
+            rows += [
+                about | {"after": number, "metric": metric, "value": found.get(metric)}
+                for metric in STAGES_END
+            ]
+    columns = ["name", "folder", "seed", "length", "tokens", "stages", "after", "metric", "value"]
+    every = pd.DataFrame(rows, columns=columns).astype({"value": float})
+    frame, tables = every[every.after == every.stages], []
     for (length, tokens), part in frame.groupby(["length", "tokens"], sort=False):
         single = part[part.stages == 1].name.unique()
         if len(single) != 1 or part.name.nunique() == 1:
@@ -373,4 +377,10 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
         tables.append(Table(title, means, notes=[note]))
         title = f"Validated on {length:,} tokens: paired differences from one stage"
         tables.append(paired_table(part, single[0], "metric", title, Scored("", digits=3)))
+    if tables:
+        several = every[every.stages > 1]
+        labels = several.name + "; after stage " + several.after.astype(str)
+        means = mean_lines(several.assign(training=labels), "training", "metric", 3)
+        note = "Each stage is validated on blocks of its own length; the targets of two lengths differ."
+        tables.append(Table("After each stage", means, notes=[note]))
     return tables

@@ -348,7 +348,7 @@ def test_stages_are_compared_with_one_stage_that_ends_at_their_length(tmp_path):
         runs.append(stage("second", seed, 4.0 - gain, 200, 64, "first"))
         runs.append(stage("short", seed, 5.0, 600, 32))  # none in stages ends at 32 tokens
         runs.append(stage("less", seed, 5.0, 100, 64))
-    means, differences = control_tables(read_runs(runs).runs)
+    means, differences, after = control_tables(read_runs(runs).runs)
     names = [
         f"roformer (rotary): {w}" for w in ("300 of 2 × 64", "200 of 2 × 32, then 200 of 2 × 64")
     ]
@@ -358,6 +358,10 @@ def test_stages_are_compared_with_one_stage_that_ends_at_their_length(tmp_path):
         [names[1], "3.800 ± 0.141 (2)", "0.300 ± 0.000 (2)"],
     ]
     assert differences.lines[1][:3] == [names[1], "valid/mlm_loss", "-0.200 ± 0.141"]
+    assert [line[:2] for line in after.lines[1:]] == [
+        [f"{names[1]}; after stage 1", "9.000 ± 0.000 (2)"],
+        [f"{names[1]}; after stage 2", "3.800 ± 0.141 (2)"],
+    ]
     assert control_tables(read_runs(runs[:1]).runs) == []
 
 
