@@ -32,7 +32,6 @@ HUB_BYTES = {
     "wikimedia/wikipedia 20231101.en": 20.2e9,
     "wikimedia/wikipedia 20231101.zh": 2.8e9,
     "rojagtap/bookcorpus": 4.9e9,
-    "wmt/wmt14 de-en": 1.36e9,
 }
 """Text of the Hub's sets, by their cards (BookCorpus by the card of the one that this mirrors)."""
 TEXT_RATE = 1.5e6

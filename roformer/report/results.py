@@ -192,8 +192,7 @@ def encodings_tables(file: Path) -> list[Table]:
         for name, group, value in (*kinds, ("memory at", steps, "ours_bytes")):
             wide = group.pivot(index="encoding", columns="length", values=value)
             for length in wide:
-                own = wide[length] / wide[length]["rotary"]
-                columns[f"{name} {length:,}"] = own
+                columns[f"{name} {length:,}"] = wide[length] / wide[length]["rotary"]
     frame = pd.DataFrame(columns).reset_index()
     form = {name: (name, "{:.2f}") for name in frame} | {"parameters": ("parameters", "{:,.0f}")}
     form["encoding"] = ("encoding", "{}")
