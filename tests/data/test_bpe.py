@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sacremoses import MosesTokenizer
 from tokenizers import Tokenizer
 
 from roformer.config.wmt import BpeConfig
@@ -59,6 +60,30 @@ MOSES_CHANGES = [
 def test_what_moses_changes_is_known_and_bytes_change_nothing(language, text, back):
     assert there_and_back(BPE("moses"), text, language) == back
     assert there_and_back(BPE("bytes"), text, language) == text
+
+
+FULL_STOPS = (
+    "z.B.",
+    "1.5.",
+    "No.",
+    "Dr.",
+    "am",
+    "Ä.",
+    "é.",
+    "end.",
+    "7",
+    "A.",
+    "„so“.",
+    "a-b",
+    "...",
+)
+
+
+@given(st.lists(st.sampled_from(FULL_STOPS) | st.text()), st.sampled_from(["en", "de"]))
+def test_words_are_those_of_sacremoses(words, language):
+    text = " ".join(words)
+    moses = MosesTokenizer(language).tokenize(text, aggressive_dash_splits=True, escape=False)
+    assert split_words([text], "moses", language) == [" ".join(moses)]
 
 
 @given(st.text())

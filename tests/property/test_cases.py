@@ -66,14 +66,14 @@ def test_the_beginnings_of_late_ones_are_the_same_in_a_group(number):
 
 @pytest.mark.parametrize("level", ["words", "characters"])
 def test_512_cuts_late_findings_away_and_keeps_early_ones(level):
-    documents = list(case_documents(300, seed=0))
+    documents = list(case_documents(150, seed=0))
     characters = sorted({character for text in documents for character in text})
     tokenizer = (
         train_words(documents, 8192, lowercase=True)
         if level == "words"
         else WordPiece([*SPECIAL_TOKENS, *characters], lowercase=True)
     )
-    for triplet in case_triplets("validation", 200):
+    for triplet in case_triplets("validation", 100):
         for text in triplet[:3]:
             terms = cases.POINTS[turns_on(text)]["terms"]
             before = len(tokenizer.encode(text[: min(text.index(term) for term in terms)]))

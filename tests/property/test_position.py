@@ -209,7 +209,7 @@ def test_reading_a_text_in_pieces_equals_reading_it_at_once(name, norm, pieces, 
 @of_encoders
 @torch.no_grad()
 def test_the_cached_decoder_equals_the_uncached_one(name, norm):
-    """At every step, through reordered beams and dropped sentences.
+    """At the first steps and some later ones, through reordered beams and dropped sentences.
 
     Catches a cache that is not reordered, a query at position 0, a bias or value term of the wrong
     keys, a mask of a dropped sentence.
@@ -220,10 +220,11 @@ def test_the_cached_decoder_equals_the_uncached_one(name, norm):
     decoding = BeamDecoding(model, source, mask, beams=2)
     for step in range(40):  # beyond the first capacity of a cache
         found = decoding.advance(beams[:, :, step])
-        sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
-        wanted = model(sources, beams[..., : step + 1].flatten(0, 1), attention_mask=masks)
-        wanted = wanted[:, -1].unflatten(0, (-1, 2))
-        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+        if step < 9 or step % 5 == 4:  # the others cost a reading of the whole each
+            sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
+            wanted = model(sources, beams[..., : step + 1].flatten(0, 1), attention_mask=masks)
+            wanted = wanted[:, -1].unflatten(0, (-1, 2))
+            assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
         if step % 3 == 1:
             parents = torch.randint(0, 2, (len(beams), 2))
             decoding.reorder(parents)

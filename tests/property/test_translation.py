@@ -14,7 +14,7 @@ from roformer.data.toy import translation_words as words
 from roformer.data.toy.translation import Clause, Phrase, bag, builtin_pairs
 from roformer.errors import InputError
 
-COUNTS = {"train": 12_000, "valid": 500, "test": 500}
+COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 VERBS = [*words.DEEDS, *words.GIVING, *words.USING, *words.DOING, *words.SAYING, *words.ASKING]
 NOUNS = [*words.BEINGS, *words.THINGS]
 ADJECTIVES = {entry[0]: entry for entry in (*words.LIVELY, *words.LIFELESS)}

@@ -21,6 +21,7 @@ def pixels(path):
     return np.asarray(Image.open(path).convert("RGB"), dtype=float)
 
 
+@pytest.mark.slow
 def test_the_cells_print_and_draw_what_the_page_shows(tmp_path):
     """Figures may differ between machines as curves rounded otherwise do, and a model trained otherwise."""
     assert run_page.run(PAGE, tmp_path) == PAGE
