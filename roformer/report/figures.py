@@ -59,6 +59,8 @@ GOALS = {
     "none": ("#999999", "", "no goal"),
 }
 """Colour, hatch and legend of a bar of `draw_speed`."""
+AMOUNTS = ("steps", "batch_size", "sequence_length")
+"""Whose product is the tokens of a pre-training."""
 
 
 # --- of runs -------------------------------------------------------------------------------------
@@ -158,6 +160,53 @@ def draw_glue(runs: Runs, output: Path) -> str:
         "best mean; dotted: the better of always saying the majority class and a bag of words.",
         "headline metric (%)",
         "best trivial baseline",
+    )
+
+
+def draw_tokens(runs: Runs, output: Path) -> str:
+    """Draw the headline metric of each task against the tokens of the pre-training that it began with.
+
+    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings.
+    """
+    trained = dict(zip(runs.runs.run, runs.runs.config, strict=True))
+
+    def tokens(config: Mapping[str, Any]) -> float:
+        run, _, step = str(config["init_from"]).partition("@")
+        if run not in trained:
+            raise RecordError(
+                f"the pre-training {run} is not among these runs: name its record too"
+            )
+        steps, *block = (trained[run][f"training.{key}"] for key in AMOUNTS)
+        return int(step or steps) * math.prod(block) / 1e6
+
+    found = scores(runs.runs[runs.runs.pipeline == "glue"])
+    frame = found[found.chosen & found.headline]
+    metrics = [*dict.fromkeys(frame.metric)]
+    points = frame.assign(
+        name=frame.label,
+        panel=frame.metric.map(metrics.index),
+        x=frame.config.map(tokens),
+        y=frame.value,
+    )
+    amounts = sorted(points.x.unique())
+    trivial = [_best(frame.baselines[frame.metric == metric].iloc[0]) for metric in metrics]
+    panels = [
+        Panel(
+            "M tokens of pre-training",
+            f"{metric} (%)",
+            log="x",
+            ticks=amounts,
+            references=[("y", level, NEUTRAL)],
+        )
+        for metric, level in zip(metrics, trivial, strict=True)
+    ]
+    how: dict[str, Any] = {"points": True, "reference": "best trivial baseline"}
+    _curves(output, points, panels, **how, size=(6.4, 2.8 * math.ceil(len(panels) / 2)))
+    return (
+        "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
+        "against the tokens of the pre-training until there; dotted: the better of always saying the "
+        f"majority class and a bag of words. Points: single seeds of the fine-tuning, lines: their mean. "
+        f"{_seeds(points.assign(group=points.metric + points.x.map(str)))} {_scale(frame.config)}"
     )
 
 
@@ -367,6 +416,7 @@ OF_RUNS: dict[str, Callable[[Runs, Path], str]] = {
     "glue": draw_glue,
     "positions": draw_positions,
     "rates": draw_rates,
+    "tokens": draw_tokens,
     "triplets": draw_triplets,
 }
 OF_FILES: dict[str, Callable[[Path, Path], str]] = {
@@ -454,9 +504,8 @@ def _scale(configs: Iterable[Mapping[str, Any]], unit: str = "tokens") -> str:
     for config in configs:
         layers, width = config.get("model.layers", "?"), config.get("model.hidden_size", "?")
         sizes.append(f"{layers} layers × {width}")
-        keys = ("steps", "batch_size", "sequence_length")
-        amounts = [config[f"training.{key}"] for key in keys if config.get(f"training.{key}")]
-        if len(amounts) == len(keys):
+        amounts = [config[f"training.{key}"] for key in AMOUNTS if config.get(f"training.{key}")]
+        if len(amounts) == len(AMOUNTS):
             steps, batch, length = amounts
             budgets.append(
                 f"{steps:,} steps of {batch:,} sequences of {length:,} {unit} "

@@ -120,6 +120,26 @@ def test_glue_shows_the_chosen_rate_by_task_with_the_best_trivial_baseline(drawn
     assert "Seeds: roformer (rotary) 1-2." in caption
 
 
+def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
+    amounts = {"steps": 100, "batch_size": 16, "sequence_length": 128}
+    record(tmp_path / "pretrained-s0", config={"training": amounts})
+    runs = [
+        glue_run(tmp_path / str(step), seed, 1e-4, value, init_from=f"pretrained-s0{step}")
+        for step, values in {"@50": (0.5, 0.6), "": (0.7, 0.8)}.items()
+        for seed, value in enumerate(values)
+    ]
+    runs.append(glue_run(tmp_path, 0, 2e-4, 0.75, init_from="pretrained-s0"))
+    with pytest.raises(RecordError, match="pretrained-s0 is not among these runs"):
+        drawn("tokens", runs)
+    frame, kept, caption = drawn("tokens", [*runs, tmp_path / "pretrained-s0"])
+    assert frame[["x", "seed", "y"]].values.tolist() == [
+        *([0.1024, 0, 50], [0.1024, 1, 60]),
+        *([0.2048, 0, 70], [0.2048, 1, 80]),
+    ]
+    assert [panel.references[0][1] for panel in kept["panels"]] == pytest.approx([83.36])
+    assert list(kept["style"]) == ["roformer (rotary)"] and "Seeds: 2 a configuration." in caption
+
+
 def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
     frame, _, caption = drawn("bleu", [EXPERIMENTS / "wmt_builtin"])
     assert (frame.low < frame.value).all() and (frame.value < frame.high + 1).all()
