@@ -53,13 +53,18 @@ Batch = dict[str, Tensor]
 Lengths = NDArray[np.int64]
 
 
+def precisions() -> list[str]:
+    """Return the precisions to measure: fp32, and bf16 where `auto` is that."""
+    return [*dict.fromkeys(("fp32", auto_precision(default_device())))]
+
+
 def ways() -> list[tuple[str, str, str]]:
     """Return name, our precision (always with the process settings) and theirs of each comparison."""
-    return [
-        ("as shipped", auto_precision(default_device()), "fp32"),
-        ("process settings and fp32 on both sides", "fp32", "fp32 tuned"),
-        ("process settings and bf16 on both sides", "bf16", "bf16 tuned"),
+    same = "process settings and {} on both sides"
+    equal = [
+        (same.format(precision), precision, f"{precision} tuned") for precision in precisions()
     ]
+    return [("as shipped", precisions()[-1], "fp32"), *equal]
 
 
 def bench_translation(*, rounds: int) -> list[Row]:
@@ -108,10 +113,11 @@ def measure_translation(*, kind: str, tuned: bool, rounds: int = 2) -> dict[str,
         sides["ours"] = (our_step, equal_batches if equal else our_batches)
     variants: dict[str, Callable[[], None]] = {}
     tokens: dict[str, float] = {}
-    for precision in ("fp32 tuned", "bf16 tuned") if tuned else ("fp32",):
+    for precision in precisions() if tuned else ["fp32"]:
         for name, (build, batches) in sides.items():
-            made, variant = batches(), f"{kind} {name} {precision}"
-            variants[variant] = partial(every, made, build(precision[:4]))
+            made = batches()
+            variant = f"{kind} {name} {precision}{' tuned' if tuned else ''}"
+            variants[variant] = partial(every, made, build(precision))
             tokens[variant] = float(sum(int((b["labels"] != IGNORED).sum()) for b in made))
     seconds = interleave(variants, rounds=rounds, warmup=int(equal))
     return {name: [s / tokens[name] for s in times] for name, times in seconds.items()}
@@ -267,7 +273,7 @@ def bench_decoding(*, rounds: int, run: str) -> list[Row]:
             values[peer],
             values[mine],
             goal=4.0 if theirs.startswith("bf16") else 2.0,
-            headline=theirs.startswith("bf16"),
+            headline=theirs == f"{precisions()[-1]} tuned",
             deviations=f"{_deviations(ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
             f"theirs {values[f'{peer} bleu'][0]:.2f}",
         )
@@ -285,8 +291,8 @@ def measure_decoding(*, run: str, tuned: bool) -> dict[str, list[float]]:
         for name in ("source", "reference")
     )
     results: dict[str, list[float]] = {}
-    for precision in ("fp32 tuned", "bf16 tuned") if tuned else ("fp32",):
-        ours = load_translator(run, precision=precision[:4], device=default_device())
+    for precision in precisions() if tuned else ["fp32"]:
+        ours = load_translator(run, precision=precision, device=default_device())
         sides: dict[str, Callable[[list[str]], list[str]]] = {"theirs": marian_search(ours)}
         if tuned:
             sides["ours"] = partial(our_search, ours)
@@ -294,7 +300,7 @@ def measure_decoding(*, run: str, tuned: bool) -> dict[str, list[float]]:
             search(lines[:SEARCH_BATCH])
             began = time.perf_counter()
             translations = search(lines)
-            variant = f"{name} {precision}"
+            variant = f"{name} {precision}{' tuned' if tuned else ''}"
             results[variant] = [(time.perf_counter() - began) / len(lines)]
             results[f"{variant} bleu"] = [sacrebleu(translations, references).value]
     return results
