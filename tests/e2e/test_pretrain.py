@@ -103,7 +103,7 @@ def test_a_run_killed_before_or_right_after_a_checkpoint_goes_on_bitwise(
 
 
 def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, resumed):
-    """Redrawn at steps 4, 8, …, so that those of the checkpoint of 6 are to go on with until 8."""
+    """Redrawn at steps 5, 9, …, so that those of the checkpoint of 6 are to go on with until 8."""
     performer = [SHORT, DROPOUT[0], "model/attention=performer", "model.attention.features=16"]
     performer = [*performer, "model.attention.redraw_interval=4"]
     _, whole = small_run(arguments, *performer)

@@ -64,13 +64,15 @@ class FavorFeatures(nn.Module):
         self._drawn: tuple[int, ...] | None = None
 
     def begin_step(self, seed: int, layer: int, step: int) -> None:
-        """Draw the vectors of a step, a function of (seed, layer, step // interval) alone.
+        """Draw the vectors of a step, a function of (seed, layer, (step - 1) // interval) alone.
 
-        `layer` is the number of this map in the model, `step` the step, from 1.
+        `layer` is the number of this map in the model, `step` the step, from 1. A whole interval ends
+        with its last step: the weights fit the vectors that they were trained on, so a model that is
+        validated or stored after a single step on others has lost most of what it learnt.
         """
         if self.config.redraw_interval is None:
             return
-        key = (seed, layer, step // self.config.redraw_interval)
+        key = (seed, layer, (step - 1) // self.config.redraw_interval)
         if key != self._drawn:
             (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
             self.vectors.copy_(self._draw(int(state) >> 1, self.vectors.shape[1]))
