@@ -6,6 +6,7 @@ goes to a file. Overrides after the study go to every run: `tracker=none runtime
 
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +20,11 @@ from roformer.script import QUIET, Arguments, at_least, script
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def commands_of(study: Study, names: list[str], seeds: list[int] | None = None) -> list[list[str]]:
+def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> list[list[str]]:
     """Return the command lines of a study's configurations and seeds, all of them if none is named.
 
     Raises:
-        RecordError: the study has no runs, or no such configuration, or no run with these seeds alone.
+        RecordError: the study has no runs, or no such configuration, or no run with these seeds.
     """
     known = list(study.configurations)
     if not known:
@@ -31,11 +32,9 @@ def commands_of(study: Study, names: list[str], seeds: list[int] | None = None) 
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
         raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
-    found = [words for name, words in study.commands() if name in (names or known)]
-    if seeds and not (
-        found := [words for words in found if words[-1] in map("seed={}".format, seeds)]
-    ):
-        raise RecordError(f"{study.folder} has no command of seed {seeds[0]} alone: see --dry-run")
+    found = [words for name, words in study.commands(seeds) if name in (names or known)]
+    if not found:
+        raise RecordError(f"{study.folder} has no run of seed {seeds[0]} there: see --dry-run")
     return found
 
 

@@ -162,7 +162,9 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
         f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
         f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
     )
-    print(f"time on {devices} device(s), at {config.utilisation:.0%} of the peak (assumed):")
+    print(
+        f"time on {devices} device(s), in bf16 at {config.utilisation:.0%} of the peak (assumed):"
+    )
     for name, gpu in GPUS.items():
         seconds = total / (devices * gpu.flops * config.utilisation)
         fits = fixed + activations < gpu.memory

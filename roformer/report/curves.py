@@ -37,7 +37,7 @@ LOSSES_A_PAIR, LEAST_GAP = 6, 0.05
 RATE = "optimizer.learning_rate"
 CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "valid/loss"}
 """Pipeline → the validation loss by which learning rates are compared."""
-VALIDATION = ("masking", "training.sequence_length", "training.valid_sequences")
+VALIDATION = ("masking", "objective", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
 NGRAMS = "n-grams with Kneser-Ney smoothing"
 POSITIONS = "positions.json"

@@ -6,6 +6,8 @@ which of them are there, and a test checks that two configurations differ in the
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -82,20 +84,21 @@ class Study(BaseModel, extra="forbid"):
         """True if any run is recorded."""
         return (self.folder / RUNS).is_file()
 
-    def commands(self) -> list[tuple[str, list[str]]]:
-        """Return (configuration, words of the command line) of every run, grids first, seeds outermost.
+    def commands(self, only: Collection[int] = ()) -> list[tuple[str, list[str]]]:
+        """Return (configuration, words of the command line) of every run, or of `only` these seeds.
 
-        So that a study that is cut short has the same seeds for all configurations. A grid takes all
-        seeds in one command.
+        Seeds are outermost, so that a study that is cut short has the same ones for all configurations.
+        Grids, which take all seeds in one command, are last: they may begin with the other runs.
         """
-        found: list[tuple[int, str, list[str]]] = []
+        found: list[tuple[float, str, list[str]]] = []
         for name, one in self.configurations.items():
             pipeline = registry.get(one.pipeline)
             words = ["python", pipeline.command, *self.common, *one.overrides]
-            if pipeline.grid:
-                found.append((-1, name, [*words, f"seed=[{','.join(map(str, one.seeds))}]"]))
-            else:
-                found += [(seed, name, [*words, f"seed={seed}"]) for seed in one.seeds]
+            seeds = [seed for seed in one.seeds if not only or seed in only]
+            if pipeline.grid and seeds:
+                found.append((math.inf, name, [*words, f"seed=[{','.join(map(str, seeds))}]"]))
+            elif not pipeline.grid:
+                found += [(seed, name, [*words, f"seed={seed}"]) for seed in seeds]
         return [(name, words) for _, name, words in sorted(found, key=lambda run: run[0])]
 
 

@@ -26,13 +26,23 @@ def test_seeds_that_came_later_are_run_alone():
     assert [(command[-2], command[-1]) for command in words] == [
         (f"model={model}", f"seed={seed}") for seed in (3, 5) for model in ("roformer", "bert")
     ]
-    with pytest.raises(RecordError, match="has no command of seed 3 alone: see --dry-run"):
+    with pytest.raises(RecordError, match="has no run of seed 3 there: see --dry-run"):
         commands_of(study, ["none"], [3])
 
 
 def test_a_grid_takes_all_seeds_in_one_command():
     words = commands_of(read_study(CONVERGENCE.with_name("glue_real")), ["learned"])
     assert len(words) == 1 and words[0][-1] == "seed=[0,1,2,3,4]" and "model=bert" in words[0]
+
+
+def test_grids_come_after_the_runs_that_they_may_begin_with():
+    study = read_study(CONVERGENCE.with_name("glue_builtin_bert"))
+    for seeds in ((), (0,)):
+        words = commands_of(study, [], seeds)
+        assert [command[1] for command in words] == [
+            "scripts/pretrain.py",
+            *["scripts/glue.py"] * 2,
+        ]
 
 
 @pytest.mark.parametrize(
