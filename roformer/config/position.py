@@ -149,6 +149,11 @@ class PositionConfig(Config):
         """Positions that it was given vectors for; None: it reads any number."""
         return self.absolute_positions if self.absolute == "learned" else None
 
+    @property
+    def begins_with_cls(self) -> bool:
+        """Whether it takes what stands at position 0 for [CLS]."""
+        return False
+
     def rotated_dims(self, size: int) -> int:
         """Return how many of the `size` dimensions of a query or key it rotates."""
         return 0
@@ -351,6 +356,10 @@ class Tupe(PositionConfig):
     @property
     def longest(self) -> int:
         return self.max_positions
+
+    @property
+    def begins_with_cls(self) -> bool:
+        return self.untie_cls
 
     def model_rules(self, model: TransformerConfig) -> Rules:
         yield too_near(self, self.buckets // 4, "a quarter", "the")

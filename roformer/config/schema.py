@@ -440,6 +440,12 @@ class PretrainConfig(MaskedLMConfig):
             "up once for all of them: choose training.documents=cross",
         )
         yield (
+            self.training.documents == "isolate" and self.model.position.begins_with_cls,
+            f"training.documents=isolate counts positions from 0 in each document, and model/position="
+            f"{self.model.position.kind} takes what stands there for [CLS]: set "
+            "model.position.untie_cls=false",
+        )
+        yield (
             self.training.documents == "isolate" and self.objective != "mlm",
             f"objective={self.objective} has segments of two documents that attend to each other: choose "
             "training.documents=cross",

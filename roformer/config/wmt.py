@@ -138,6 +138,11 @@ class TranslationTraining(LoopConfig):
             f"average={self.average} checkpoints, one in {self.checkpoint_every} steps, are more than "
             f"steps={self.steps} make: lower checkpoint_every or average",
         )
+        yield (
+            self.steps % self.checkpoint_every,
+            f"steps={self.steps} is no multiple of checkpoint_every={self.checkpoint_every}, so the mean "
+            "of checkpoints and the last of them would leave out the end: change one",
+        )
 
 
 class WmtConfig(RunConfig):

@@ -15,6 +15,7 @@ everything else                      none
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -192,7 +193,12 @@ def _settings(
             "classifier_dropout": description["head_dropout"],
         }
     if kind == "gpt_neox":
-        rope["partial_rotary_factor"] = model.rotary_dim / model.head_dim
+        factor = model.rotary_dim / model.head_dim
+        if (
+            int(model.head_dim * factor) < model.rotary_dim
+        ):  # as transformers; 30 / 44 · 44 is 29.99…
+            factor = math.nextafter(factor, 1.0)
+        rope["partial_rotary_factor"] = factor
         settings |= {"use_parallel_residual": False, "rope_parameters": rope}
     if kind != "jina_embeddings_v3":
         return settings, {}, []

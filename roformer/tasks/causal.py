@@ -30,7 +30,7 @@ from roformer.models.cost import causal_flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.tasks.mlm import BlockTask, prepare
 from roformer.training import checkpoint
-from roformer.training.distributed import check_share, first_process, say
+from roformer.training.distributed import autocast_of, check_share, first_process, say
 from roformer.training.records import write_atomically
 from roformer.training.task import Batch, Opened, share_of
 
@@ -38,7 +38,6 @@ POSITIONS = "positions.json"
 """File of a run: the loss by the number of tokens that are seen, at every length that was read."""
 TOKENS_A_PASS = 8192
 """Tokens of a scoring pass on one device."""
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class CausalTask(BlockTask):
@@ -93,7 +92,8 @@ class CausalTask(BlockTask):
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the metrics of the frozen sample, and what frequencies alone are worth."""
-        micro = self.config.runtime.micro_batch_size or self.config.training.batch_size
+        training, ranks = self.config.training, accelerator.num_processes
+        micro = self.config.runtime.micro_batch_size or max(1, training.batch_size // ranks)
         share = share_of(
             range(len(self.sample)), accelerator.process_index, accelerator.num_processes, micro
         )
@@ -258,7 +258,7 @@ class Scorer:
 
     def __init__(self, task: CausalTask, run: Path):
         self.device = next(task.model.parameters()).device
-        self.half = AUTOCAST.get(task.config.training.precision)
+        self.precision = task.config.training.precision
         self.shown = task.config.runtime.progress
         # Another copy: what was trained may be compiled, or cut over several processes.
         self.model = CausalLM(task.config.model, task.description["vocab_size"])
@@ -274,7 +274,7 @@ class Scorer:
         """Read some blocks."""
         together = max(1, TOKENS_A_PASS // blocks.length)
         batches = [numbers[i : i + together] for i in range(0, len(numbers), together)]
-        half = torch.autocast(self.device.type, self.half, enabled=self.half is not None)
+        half = autocast_of(self.device, self.precision)
         what = f"reading in blocks of {blocks.length}"
         with stage(what, "blocks", len(numbers), self.shown) as bar, half:
 

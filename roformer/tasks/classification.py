@@ -48,7 +48,7 @@ from roformer.models.classifier import Classifier
 from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.training import checkpoint
-from roformer.training.distributed import check_share, first_process
+from roformer.training.distributed import autocast_of, check_share, first_process
 from roformer.training.task import Batch, Opened, Task, cost
 
 Labels = NDArray[Any]
@@ -244,8 +244,11 @@ class ExamplesTask(Task):
         folder.mkdir(parents=True, exist_ok=True)
         model.eval()
         found = {}
+        # As in the validations, or the scores of a split would not be those that chose the weights.
+        half = autocast_of(next(model.parameters()).device, self.config.training.precision)
         for part in self.held_out:
-            found[part.name] = outputs = self.held_out_outputs(model, part)
+            with half:
+                found[part.name] = outputs = self.held_out_outputs(model, part)
             rows = [["index", *self.told_columns, *self.columns]]
             for index, told, row in zip(
                 part.split.index, self.prediction_columns(part, outputs), outputs, strict=True

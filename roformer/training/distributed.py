@@ -16,7 +16,11 @@ from contextlib import contextmanager
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    DistributedType,
+    FullyShardedDataParallelPlugin,
+)
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -24,6 +28,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
 
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 UNIT = "Block"
 """Class of the modules that are gathered one at a time."""
 
@@ -84,7 +89,11 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):
         # fp16's loss scaler is accelerate's; bf16 is `cast_like_autocast`'s.
-        return Accelerator(cpu=cpu, mixed_precision="fp16" if precision == "fp16" else "no")
+        # Every rank draws the same buffers. Sent before a forward pass, a rank that has no batch of a
+        # validation would not take them, and all would wait.
+        alike = DistributedDataParallelKwargs(broadcast_buffers=False)
+        half = "fp16" if precision == "fp16" else "no"
+        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike])
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:
@@ -119,6 +128,12 @@ def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -
     """
     if precision == "bf16":
         model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+
+
+def autocast_of(device: torch.device, precision: str) -> torch.autocast:
+    """Return the autocast of a training's forward passes, for another copy of its model."""
+    half = AUTOCAST.get(precision)
+    return torch.autocast(device.type, half, enabled=half is not None)
 
 
 def whole(tensor: Tensor) -> Tensor:

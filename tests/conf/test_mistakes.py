@@ -45,6 +45,7 @@ MISTAKES = {
         f"{PERFORMER} {YARN}": "yarn sharpens the softmax",
         f"{PERFORMER} model.attention.features=265": "attention.features=265 are 265: choose an even",
         f"{PERFORMER} training.documents=isolate": "choose training.documents=cross",
+        "model/position=tupe training.documents=isolate": "set model.position.untie_cls=false",
         "objective=nsp": "^objective: .*'mlm', 'mlm_nsp' or 'mlm_sop', not 'nsp'",
         "objective=mlm_nsp training.documents=isolate": "choose training.documents=cross",
         "objective=mlm_sop model.token_types=1": "needs model.token_types=2",
@@ -103,6 +104,7 @@ MISTAKES = {
     },
     "wmt": {
         "training.average=500": "average=500 checkpoints, one in 10 steps, are more than",
+        "training.checkpoint_every=11": "is no multiple of checkpoint_every=11, so the mean of",
         "model/position=learned data.filter.max_length=600": (
             "max_length=600, with the end of the sentence, is beyond the learned table of model"
         ),

@@ -49,7 +49,7 @@ PAPERS = [
         "model.layers=6 model.decoder_layers=null model.hidden_size=512 model.heads=8 "
         "model.intermediate_size=2048 model.norm=post model.activation=relu model.hidden_dropout=0.1 "
         "optimizer.betas=[0.9,0.98] "
-        "training={steps:100000,label_smoothing:0.1,average:5,checkpoint_every:1500} "
+        "training={steps:100000,label_smoothing:0.1,average:5,checkpoint_every:1250} "
         "training.tokens_per_update=25000 optimizer.learning_rate=5e-4 data.tokenizer.merges=37000 "
         "schedule={kind:inverse_sqrt,warmup_steps:4000,initial_ratio:2e-4} "
         "search={beam:4,length_penalty:fairseq,alpha:0.6} "

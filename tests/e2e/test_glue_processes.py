@@ -134,3 +134,10 @@ def test_lines_are_classified_and_mistakes_told(tmp_path, calm):
         assert process.returncode == 2, output
         (line,) = [line for line in output.splitlines() if line.startswith("error:")]
         assert message in line
+
+
+def test_a_process_without_a_batch_of_the_validation_holds_up_no_other(tmp_path):
+    """Of 40 rows there is one batch. A Performer has buffers, which must not be sent at that time."""
+    performer = ["model/attention=performer", "model.attention_dropout=0.0"]
+    (folder,), _ = finish(tmp_path, *performer, "model.attention.features=16", processes=2)
+    assert json.loads((folder / "summary.json").read_text())["status"] != "failed"

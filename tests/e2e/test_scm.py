@@ -115,6 +115,15 @@ def test_predictions_are_those_the_metrics_are_of_and_the_best_weights(small):
         np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_predictions_are_made_in_the_precision_of_the_training(small, precision):
+    """And of its validations, which choose the weights; catches another copy without autocast."""
+    _, folder = run(small, f"training.precision={precision}")
+    for split in ("validation", "test"):
+        scores = torch.tensor([float(row["score_b"]) for row in rows_of(folder, split)])
+        assert torch.equal(scores.bfloat16().float(), scores) == (precision == "bf16")
+
+
 def test_pairs_that_are_cut_are_counted(small, trained):
     summary, _ = trained
     assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64

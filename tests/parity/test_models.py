@@ -36,6 +36,10 @@ MODELS = {
     ),
     "gpt_neox": ("gpt_neox", {"position": Rotary(), "heads": 4, **BYTES}),
     "gpt_neox, partial": ("gpt_neox", {"position": PARTIAL, **BYTES}),
+    "gpt_neox, rounded": (
+        "gpt_neox",
+        {"position": Rotary(fraction=30 / 44), "hidden_size": 88, "heads": 2, **BYTES},
+    ),
     "gpt_neox, base": ("gpt_neox", {"position": Rotary(base=500.0), "kind": "causal"}),
     "gpt2": ("gpt2", {"position": Learned(max_positions=300), **BYTES}),
     "gpt2, sinusoidal": ("gpt2", {"position": Sinusoidal(scale=0.7), **BYTES}),

@@ -1,6 +1,7 @@
 """Laws of linear attention: the equations, what it may see, its random vectors."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -132,6 +133,31 @@ def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
     assert all(map(torch.equal, vectors(0, 17), second))  # resumed
     assert not any(map(torch.equal, vectors(1, 17), second))
     assert all(map(torch.equal, vectors(0, 5000, interval=None), vectors(0, interval=None)))
+
+
+def test_loaded_vectors_stay_for_the_first_interval():
+    """A fine-tuning begins with the vectors that its weights were trained on, whatever its seed."""
+    config = dataclasses.replace(FAVOR, redraw_interval=10)
+    trained, net = (models.build("encoder", "rotary", attention=config) for _ in range(2))
+    begin_step(trained, 0, 15, rank=0)
+    net.load_state_dict(trained.state_dict())
+    kept, vectors = (one.encoder.blocks[0].attention.feature_map.vectors for one in (trained, net))
+    for step, same in ((1, True), (10, True), (11, False)):
+        begin_step(net, 3, step, rank=0)
+        assert torch.equal(kept, vectors) == same
+
+
+def test_elu_features_of_very_low_products_are_no_division_by_zero():
+    net = models.build("encoder", "elu")
+    attention = net.encoder.blocks[0].attention
+    low = torch.full((1, 2, 3, 4), -40.0)
+    features, _ = attention.feature_map.keys(low, None, None, causal=False)
+    assert (features > 0).all() and torch.equal(attention.feature_map.queries(low), features)
+    x = torch.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+    found = attention.feature_map.queries(x)
+    torch.testing.assert_close(found, torch.nn.functional.elu(x) + 1)
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    torch.testing.assert_close(slope, torch.tensor([math.exp(-1), 1.0, 1.0]))
 
 
 YARN = encodings.Rotary(scaling=encodings.YarnScaling(factor=2, trained_length=128))

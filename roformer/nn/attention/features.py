@@ -21,7 +21,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from roformer.config.attention import EluAttention, PerformerAttention
 
@@ -30,17 +29,24 @@ LOWEST_LEVEL = -80.0
 
 
 class EluFeatures(nn.Module):
-    """elu(x) + 1: as many features as dimensions, none random, all at level 0."""
+    """elu(x) + 1: as many features as dimensions, none random, all at level 0.
+
+    Written as a sum that is not 0 in fp32 where x is below -17, for a query of such is divided by it.
+    """
 
     def queries(self, q: Tensor) -> Tensor:
-        return functional.elu(q) + 1
+        return self._map(q)
 
     def keys(
         self, k: Tensor, allowed: Tensor | None, before: Tensor | None, *, causal: bool
     ) -> tuple[Tensor, Tensor]:
-        features = functional.elu(k) + 1
+        features = self._map(k)
         level = k.new_zeros(()).expand(len(k), 1, k.shape[-2], 1)
         return (features if allowed is None else features * allowed), level
+
+    @staticmethod
+    def _map(x: Tensor) -> Tensor:
+        return x.clamp(max=0).exp() + x.relu()
 
 
 class FavorFeatures(nn.Module):
@@ -62,18 +68,25 @@ class FavorFeatures(nn.Module):
             seed = int(torch.randint(2**63 - 1, (), device="cpu"))
         self.register_buffer("vectors", self._draw(seed, head_dim).to(torch.get_default_device()))
         self._drawn: tuple[int, ...] | None = None
+        self._loaded = False
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state, prefix, *rest)
+        self._loaded |= f"{prefix}vectors" in state
 
     def begin_step(self, seed: int, layer: int, step: int) -> None:
         """Draw the vectors of a step, a function of (seed, layer, (step - 1) // interval) alone.
 
         `layer` is the number of this map in the model, `step` the step, from 1. A whole interval ends
         with its last step: the weights fit the vectors that they were trained on, so a model that is
-        validated or stored after a single step on others has lost most of what it learnt.
+        validated or stored after a single step on others has lost most of what it learnt. So vectors
+        that were loaded, with the weights of another run or this one's, stay for the first interval.
         """
         if self.config.redraw_interval is None:
             return
-        key = (seed, layer, (step - 1) // self.config.redraw_interval)
-        if key != self._drawn:
+        interval = (step - 1) // self.config.redraw_interval
+        key = (seed, layer, interval)
+        if key != self._drawn and not (self._loaded and interval == 0):
             (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
             self.vectors.copy_(self._draw(int(state) >> 1, self.vectors.shape[1]))
             self._drawn = key

@@ -44,11 +44,13 @@ class KerpleLayer(PositionEncoding):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw r_1 uniformly below 2 and r_2 below 1, as the authors' code."""
-        first = 2 * torch.rand_like(self.first).clamp(min=SMALLEST)
-        second = torch.rand_like(self.second).clamp(min=SMALLEST)
-        self.first.copy_(first.expm1().log())
+        """Draw r_1 uniformly below 2 and r_2 below 1, of the powers the reverse, as the authors' code."""
         power = self.form == "power"
+        ends = (1, 2) if power else (2, 1)
+        first, second = (
+            (end * torch.rand_like(self.first)).clamp(SMALLEST, end - SMALLEST) for end in ends
+        )
+        self.first.copy_(first.expm1().log())
         self.second.copy_((second / 2).logit() if power else second.expm1().log())
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
