@@ -194,9 +194,8 @@ def _settings(
         }
     if kind == "gpt_neox":
         factor = model.rotary_dim / model.head_dim
-        if (
-            int(model.head_dim * factor) < model.rotary_dim
-        ):  # as transformers; 30 / 44 · 44 is 29.99…
+        # transformers cuts the product off, and 30 / 44 · 44 is 29.99….
+        if int(model.head_dim * factor) < model.rotary_dim:
             factor = math.nextafter(factor, 1.0)
         rope["partial_rotary_factor"] = factor
         settings |= {"use_parallel_residual": False, "rope_parameters": rope}

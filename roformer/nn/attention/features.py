@@ -31,7 +31,7 @@ LOWEST_LEVEL = -80.0
 class EluFeatures(nn.Module):
     """elu(x) + 1: as many features as dimensions, none random, all at level 0.
 
-    Written as a sum that is not 0 in fp32 where x is below -17, for a query of such is divided by it.
+    Written as a sum that in fp32 is not 0 for x below -17: a query of such alone would be divided by 0.
     """
 
     def queries(self, q: Tensor) -> Tensor:
