@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
 from roformer.config.schema import HubText, PretrainConfig
+from roformer.config.wmt import HubParallel
 from roformer.data.bpe import SPECIAL_TOKENS
 from roformer.models.cost import (
     causal_flops_per_token,
@@ -32,10 +33,12 @@ HUB_BYTES = {
     "wikimedia/wikipedia 20231101.en": 20.2e9,
     "wikimedia/wikipedia 20231101.zh": 2.8e9,
     "rojagtap/bookcorpus": 4.9e9,
+    "wmt/wmt14 de-en": 1.36e9,
 }
 """Text of the Hub's sets, by their cards (BookCorpus by the card of the one that this mirrors)."""
-TEXT_RATE = 1.5e6
-"""Bytes a second and core that are read, cut into WordPieces and written: experiments/speed."""
+TEXT_RATE, PAIR_RATE = 1.5e6, 0.45e6
+"""Bytes a second and core that are read, cut into WordPieces and written, and of both languages of pairs
+through Moses and byte-pair encoding: experiments/speed."""
 
 Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
 
@@ -149,10 +152,10 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     parameters = parameter_count(model, vocabulary, related=largest.related)
     print(f"parameters      {parameters:,} (vocabulary {vocabulary:,})")
     if text := hub_bytes(config):
-        seconds = text / TEXT_RATE
+        rate = PAIR_RATE if isinstance(config, WmtPlan) else TEXT_RATE
         print(
-            f"text            {text / 1e9:.1f} GB, {duration(seconds)} of one core to prepare, after its "
-            f"download (at {TEXT_RATE / 1e6:.1f} MB/s, measured on slow cores: experiments/speed)"
+            f"text            {text / 1e9:.1f} GB, {duration(text / rate)} of one core to prepare, after "
+            f"its download (at {rate / 1e6:.2g} MB/s, measured on slow cores: experiments/speed)"
         )
     for part in parts:
         print(f"tokens          {part.tokens:,} = {part.told}")
@@ -179,9 +182,13 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
 def hub_bytes(config: Plan) -> float | None:
     """Return the size of a text of the Hub; None where it is not known, or words are cut by others."""
     data = config.data
-    if not isinstance(data, HubText) or data.tokenizer.words != "none":
+    if isinstance(data, HubParallel):
+        sources: Sequence[Any] = [data]
+    elif isinstance(data, HubText) and data.tokenizer.words == "none":
+        sources = data.sources
+    else:
         return None
-    names = [f"{source.path} {source.name or ''}".strip() for source in data.sources]
+    names = [f"{source.path} {source.name or ''}".strip() for source in sources]
     sizes = [HUB_BYTES.get(name) for name in names]
     return None if None in sizes else sum(filter(None, sizes))
 

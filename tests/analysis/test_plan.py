@@ -165,6 +165,7 @@ def test_a_pretraining_is_added_up(told):
     ("pipeline", "data", "text"),
     [
         ("pretrain", "hub", "25.1 GB, 4.6 h of one core"),
+        ("wmt", "hub", "1.4 GB, 50.4 min of one core"),
         ("pretrain", "builtin", None),
         ("pretrain", "chinese_hub", None),  # words of jieba: another rate
         ("charlm", "enwik8", None),
