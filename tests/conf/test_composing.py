@@ -129,7 +129,7 @@ CHANGES = {
         *("model/position=shaw", "model/position=shaw_base", "model/position=shaw_big"),
         *(f"{SCALING}.kind=ntk {SCALING}.factor=4", YARN, f"{YARN} {SCALING}.factor=8"),
     ],
-    "wmt": ["search.beam=5", "training.checkpoint_every=7"],
+    "wmt": ["search.beam=5", "training.checkpoint_every=5"],
     "clm": ["training.longer=[2]"],
     "scm": ["pair.pooling=cls", "training.loss=bce", "data.train_triplets=8"],
     "glue": ["training.epochs=9", "init_from=scratch", "data.max_train_examples=7"],
