@@ -205,7 +205,7 @@ def draw_tokens(runs: Runs, output: Path) -> str:
     return (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
-        f"majority class and a bag of words. Points: single seeds of the fine-tuning, lines: their mean. "
+        "majority class and a bag of words. Points: single seeds of the fine-tuning, lines: their mean. "
         f"{_seeds(points.assign(group=points.metric + points.x.map(str)))} {_scale(frame.config)}"
     )
 

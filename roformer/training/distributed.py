@@ -29,6 +29,7 @@ from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision → the type that autocast computes in."""
 UNIT = "Block"
 """Class of the modules that are gathered one at a time."""
 
@@ -127,7 +128,7 @@ def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -
     The outputs stay in bf16: accelerate would widen them, the largest tensors of a small model.
     """
     if precision == "bf16":
-        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+        model.forward = autocast_of(device, precision)(model.forward)
 
 
 def autocast_of(device: torch.device, precision: str) -> torch.autocast:
