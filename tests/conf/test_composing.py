@@ -110,7 +110,7 @@ INTERVALS = [f"training.{name}_every=7" for name in ("log", "evaluate", "checkpo
 SAME = {
     "pretrain": [
         *(*FREE, *INTERVALS, "data.tokenizer.words=none", f"{SCALING}.kind=none"),
-        *("objective=mlm", "training.keep_at=[5,350]"),
+        *("objective=mlm", "training.keep_at=[5,600]"),
         *("model.position.absolute=none", "model.position.absolute_positions=512"),
     ],
     "wmt": INTERVALS[:2],
