@@ -216,7 +216,7 @@ register(
         task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_sequences"),
         groups=("text",),
-        stages=(Stage(2.5, ("model=roformer",)), Stage(2.5, ("model=bert",))),
+        stages=(Stage(2.9, ("model=roformer",)), Stage(2.9, ("model=bert",))),
     )
 )
 register(
@@ -248,7 +248,7 @@ register(
         folders="roformer.pipelines.glue:folders_of",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
-        stages=(Stage(2.8, ("model=roformer",)), Stage(2.8, ("model=bert",))),
+        stages=(Stage(3, ("model=roformer",)), Stage(3, ("model=bert",))),
     )
 )
 register(
@@ -260,7 +260,7 @@ register(
         prepare="roformer.tasks.translation:prepare",
         task="roformer.tasks.translation:open_run",
         plan=Plan("roformer.config.plan:WmtPlan", "roformer.analysis.plan:plan_translation"),
-        stages=(Stage(1.5, ("model=roformer",)), Stage(1.5, ("model=transformer",))),
+        stages=(Stage(1.8, ("model=roformer",)), Stage(1.8, ("model=transformer",))),
     )
 )
 register(

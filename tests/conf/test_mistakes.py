@@ -110,7 +110,7 @@ MISTAKES = {
         ),
         "training.bucket_tokens=64": "does not hold one pair of data.filter.max_length=100",
         "training.tokens_per_update=4200 data.filter.max_length=3000": (
-            "tokens_per_update=4200 in buckets of at most 4096 does not hold one pair"
+            "tokens_per_update=4200 in buckets of at most 2048 does not hold one pair"
         ),
         DYNAMIC: "dynamic_ntk rotates all keys anew as a text grows",
     },

@@ -289,11 +289,14 @@ def test_the_readme_is_short():
 
 
 def test_the_results_of_the_readme_are_few_and_of_real_data():
-    """Its one table is generated; a study of made-up data would be marked in it."""
-    table = [line for line in README.splitlines() if line.startswith("|")]
-    (block,) = re.findall(r"<!-- report: results (.*?) -->\n\n(.*?)\n\n<!-- /", README, re.DOTALL)
-    assert block[1].splitlines() == table and len(table[2:]) <= 8
-    for study in map(read_study, map(REPOSITORY.joinpath, block[0].split())):
+    """Its two tables are generated; a study of made-up data would be marked in the first."""
+    every = [line for line in README.splitlines() if line.startswith("|")]
+    blocks = re.findall(r"<!-- report: (\w+) (.*?) -->\n\n(.*?)\n\n<!-- /", README, re.DOTALL)
+    assert [kind for kind, *_ in blocks] == ["results", "speed"]
+    table, speed = ([row for row in text.splitlines() if row[:1] == "|"] for *_, text in blocks)
+    assert table + speed == every
+    assert len(table[2:]) <= 8 and len(speed[2:]) <= 6
+    for study in map(read_study, map(REPOSITORY.joinpath, blocks[0][1].split())):
         rows = [row for row in table if f"](experiments/{study.folder.name}/REPORT.md)" in row]
         assert len(rows) == len(study.results) > 0
         assert all(("(toy)" in row) == study.toy for row in rows)

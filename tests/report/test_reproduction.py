@@ -158,7 +158,7 @@ def test_the_records_of_make_reproduce_fill_their_rows_and_one_screen():
     assert len(found) == 9 and all(row.verdict.startswith("within") for row in found)
     assert all(row.record == row.here and "/" in row.here for row in found)
     (mrpc,) = [row for row in found if row.metric == "MRPC F1"]
-    assert mrpc.here_scale == "0.3 M tokens after 2.9 M, 4 × 256, builtin"
+    assert mrpc.here_scale == "0.2 M tokens after 1.2 M, 4 × 256, builtin"
     text = screen(every).splitlines()
     assert len(text) <= 22 and max(map(len, text)) <= 100
     assert text[-2] == "not run: Fig. 3 right, Causal language model, Table 5"
