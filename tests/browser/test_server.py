@@ -84,6 +84,7 @@ def test_only_this_machine_is_listened_to_and_a_taken_port_is_passed_over(server
             assert port < other.server_port < port + 20
 
 
+@pytest.mark.slow
 def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
     """Without a reload: filters, selection and order stay. A server that ended is told."""
     drawn = "document.getElementById('plot').data[0]"

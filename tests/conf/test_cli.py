@@ -139,6 +139,7 @@ def test_gpus_that_are_not_there_are_refused(capsys):
     assert "8 GPUs are asked for and torch finds 0" in error
 
 
+@pytest.mark.slow
 def test_accelerate_without_gpus_is_refused(tmp_path):
     launched = {"ACCELERATE_MIXED_PRECISION": "no", "LOCAL_WORLD_SIZE": "64", "LOCAL_RANK": "0"}
     command = [sys.executable, str(REPOSITORY / "scripts" / "pretrain.py")]

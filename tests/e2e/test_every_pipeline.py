@@ -106,6 +106,7 @@ def test_micro_batches_change_nothing(pipeline, small):
     assert_close(cut, calm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["pretrain on pairs", "glue", "wmt", "charlm", "scm"])
 def test_another_device_changes_nothing(pipeline, small, monkeypatch):
     """Of every task. Catches what `tests.property.test_another_device` does, in batches, losses,
@@ -118,6 +119,7 @@ def test_another_device_changes_nothing(pipeline, small, monkeypatch):
     assert_close(there, here)
 
 
+@pytest.mark.slow
 @every
 def test_workers_and_gradient_checkpointing_change_nothing(pipeline, whole):
     arguments, _, calm = whole(pipeline)

@@ -236,6 +236,7 @@ def test_a_hub_model_is_read_from_its_snapshot(small, tmp_path, monkeypatch):
         run(small, "init_from=owner/other")
 
 
+@pytest.mark.slow
 def test_auto_makes_the_pretraining_run_once(small, arguments):
     pretraining = [a for a in arguments if not a.startswith("runtime.")]
     pretraining = [*pretraining, "training.steps=6"]
@@ -278,6 +279,7 @@ def test_wrong_starts_are_refused(small, pretrained, tmp_path):
     assert "no complete checkpoint" in refused(f"init_from={other}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
 def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
     """Their names in, ours out."""

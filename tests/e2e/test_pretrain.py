@@ -138,6 +138,7 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
     assert sorted(folder.glob("checkpoints/step_*/optimizer.safetensors")) == kept
 
 
+@pytest.mark.slow
 def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dropout, resumed):
     """Also of a run that was killed; the record and its id are those of a run without."""
     keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
@@ -310,6 +311,7 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
     assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "shaw", "t5", "alibi", "none"])
 def test_every_encoding_trains(arguments, position):
     summary, folder = small_run(arguments, f"model/position={position}", "training.steps=40")

@@ -10,6 +10,8 @@ from tests.conftest import REPOSITORY
 from tests.e2e.conftest import results, write_corpus
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.slow
+
 ENTRY = '''
 """Registers the pipeline; imports nothing heavy."""
 

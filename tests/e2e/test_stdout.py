@@ -44,6 +44,7 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
     assert json.loads((run / "summary.json").read_text())["steps"] == 24
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
     """Catches a bar of tqdm that is not for terminals alone, and a line that does not ask for progress."""
     words = ["pretrain", *SMALL, *corpus, f"runtime.runs_dir={tmp_path}"]

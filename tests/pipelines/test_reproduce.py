@@ -25,7 +25,7 @@ def test_its_runs_are_the_recorded_ones():
     assert len(names) == 16 and names == {run.name for run in recorded("reproduce")}
 
 
-@pytest.mark.parametrize("recipe", ["smoke", "mini"])
+@pytest.mark.parametrize("recipe", [pytest.param("smoke", marks=pytest.mark.slow), "mini"])
 def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     half, stages = reproduce.stages_of(recipe), reproduce.stages_of(recipe, everything=True)
     assert stages[: len(half)] == half and len({stage.name for stage in stages}) == len(stages)
@@ -119,6 +119,7 @@ def test_a_stage_alone_has_all_cores(monkeypatch, pipeline, stages, jobs, expect
     assert reproduce.side_by_side(registry.get(pipeline), stages, jobs) == expected
 
 
+@pytest.mark.slow
 def test_a_mistake_is_told_before_anything_runs(tmp_path):
     words = [f"runtime.runs_dir={tmp_path}", "sed=1"]
     done = subprocess.run(
