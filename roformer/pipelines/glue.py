@@ -36,6 +36,8 @@ from roformer.training.records import RunFolder
 
 GRID_KEYS = ("pretraining", "jobs", "keep_weights")
 """Keys of a grid that its cells do not have."""
+WORKER_IMPORTS = ("roformer.evaluation.glue_metrics", "wandb.sdk.launch.inputs.internal")
+"""What a cell imports only when it runs: 4 seconds of a core."""
 
 
 def glue(config: GlueConfig) -> list[Path]:
@@ -127,7 +129,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
                     raise
                 ended(title, error)
     else:
-        Worker.start_server()
+        Worker.start_server(WORKER_IMPORTS)
         threads = cells[0].runtime.threads or max(1, len(usable_cores()) // jobs)
         quiet = plain(cells[0])["runtime"] | {"progress": False, "threads": threads}
 

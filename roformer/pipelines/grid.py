@@ -44,10 +44,14 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
         self.start()
 
     @staticmethod
-    def start_server() -> None:
-        """Start the server; Ctrl-C, which a terminal sends to all processes, reaches no worker."""
+    def start_server(later: Sequence[str] = ()) -> None:
+        """Start the server; Ctrl-C, which a terminal sends to all processes, reaches no worker.
+
+        Args:
+            later: modules that workers import and this process has not: imported once, not once each.
+        """
         imported = [name for name in sys.modules if name.partition(".")[0] == "roformer"]
-        forkserver.set_forkserver_preload(imported)
+        forkserver.set_forkserver_preload([*imported, *later])
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         forkserver.ensure_running()
         signal.signal(signal.SIGINT, before)
