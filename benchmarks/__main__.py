@@ -1,4 +1,4 @@
-"""Measure speed against other libraries, and print one table: `python -m benchmarks like shipped`.
+"""Measure speed against other libraries, and print one table: `python -m benchmarks training`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 `kernels`, `padding` and `encodings` compare ours with each other, `linear` attention's kernels by length:
@@ -26,7 +26,7 @@ from benchmarks.kernels import bench_kernels
 from benchmarks.linear import bench_linear, measure_linear
 from benchmarks.rotary import bench_rotary
 from benchmarks.timing import Row
-from benchmarks.training import bench_as_shipped, bench_like_for_like, measure_training
+from benchmarks.training import bench_training, measure_training
 from benchmarks.translation import (
     bench_decoding,
     bench_translation,
@@ -50,8 +50,7 @@ def on_default_device(bench: Callable[[], list[Row]]) -> list[Row]:
 SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: on_default_device(partial(bench_rotary, rounds=5 * rounds)),
-    "like": lambda rounds: bench_like_for_like(rounds=rounds),
-    "shipped": lambda rounds: bench_as_shipped(rounds=max(2, rounds // 2 + 1)),
+    "training": lambda rounds: bench_training(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=rounds),
     "padding": lambda rounds: bench_padding(rounds=rounds),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
@@ -63,7 +62,7 @@ SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "peers": lambda rounds: bench_peers(rounds=2 * rounds, compiled=False),
     "peers_compiled": lambda rounds: bench_peers(rounds=2 * rounds, compiled=True),
 }
-STANDARD = ("rotary", "like", "shipped", "finetuning", "translation", "data")
+STANDARD = ("rotary", "training", "finetuning", "translation", "data")
 """The suites that run when none is named."""
 DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""

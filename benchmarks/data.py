@@ -19,7 +19,7 @@ from roformer.data.text import CHARACTERS, prepare_text, use_threads
 from roformer.data.tokenizers import load_wordpiece
 from roformer.data.work import batches
 
-BYTES = 20_000_000
+BYTES = 10_000_000
 """Of the built-in text; more is repeated with a number at its start, since duplicates are dropped."""
 VOCABULARY = 8192
 GOAL = 0.8

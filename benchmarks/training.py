@@ -65,35 +65,33 @@ OURS = {
 }
 
 
-def bench_like_for_like(*, rounds: int) -> list[Row]:
-    """Return one row for each size and process setting."""
-    rows, name = [], "fp32, dropout 0.1"
-    for size, goal in LIKE_FOR_LIKE.items():
-        for tuned in (False, True):
-            variants = ["peer", LIMIT[False], name]
-            request = {"size": size, "variants": variants, "tuned": tuned, "rounds": rounds}
-            seconds = in_turns("training", [request], rounds=1)
-            ending, said = (" tuned", "tuned on both sides") if tuned else ("", "stock")
-            what = f"{size} step, like for like, {said}"
-            found = _row(what, size, seconds, f"peer{ending}", f"{name}{ending}", goal)
-            rows.append({**found, "headline": tuned and size == "mini"})
-    return rows
-
-
-def bench_as_shipped(*, rounds: int, turns: int = 2) -> list[Row]:
-    """Return one row for each size, and one for what the settings of the process bring the peer."""
+def bench_training(*, rounds: int, turns: int = 2) -> list[Row]:
+    """Return four rows for each size: like for like, stock and tuned; as shipped; and what the settings
+    of the process bring the peer.
+    """
     rows = []
     precision = auto_precision(default_device())
-    limit = LIMIT[precision == "bf16"]
-    for size, goal in AS_SHIPPED.items():
-        name = f"{precision}, {SHIPPED[size]}"
-        common = {"size": size, "rounds": rounds}
-        stock = {**common, "tuned": False, "variants": ["peer"]}
-        tuned = {**common, "tuned": True, "variants": ["peer", limit, name]}
-        seconds = in_turns("training", [stock, tuned], rounds=turns)
-        what = f"{size} step, as shipped ({name})"
-        found = _row(what, size, seconds, "peer", f"{name} tuned", goal)
-        rows.append({**found, "headline": True})
+    limits = [LIMIT[half] for half in dict.fromkeys((False, precision == "bf16"))]
+    for size, goal in LIKE_FOR_LIKE.items():
+        like, shipped = "fp32, dropout 0.1", f"{precision}, {SHIPPED[size]}"
+        variants = {
+            False: ["peer", LIMIT[False], like],
+            True: ["peer", *limits, *dict.fromkeys((like, shipped))],
+        }
+        requests = [
+            {"size": size, "rounds": rounds, "tuned": tuned, "variants": names}
+            for tuned, names in variants.items()
+        ]
+        seconds = in_turns("training", requests, rounds=turns)
+        comparisons = {
+            "like for like, stock": ("peer", like, goal),
+            "like for like, tuned on both sides": ("peer tuned", f"{like} tuned", goal),
+            f"as shipped ({shipped})": ("peer", f"{shipped} tuned", AS_SHIPPED[size]),
+        }
+        for what, (peer, ours, wanted) in comparisons.items():
+            found = _row(f"{size} step, {what}", size, seconds, peer, ours, wanted)
+            headline = "shipped" in what or (size == "mini" and "tuned" in what)
+            rows.append({**found, "headline": headline})
         what = f"{size} step, process settings alone, peer against itself"
         said = "none: a user of the peer could set them too"
         rows.append(row(what, seconds["peer"], seconds["peer tuned"], deviations=said))

@@ -69,9 +69,7 @@ def ways() -> list[tuple[str, str, str]]:
 
 def bench_translation(*, rounds: int) -> list[Row]:
     """Return one row for each kind of batch and way of training."""
-    requests = [
-        {"kind": kind, "tuned": tuned} for kind in ("equal", "lengths") for tuned in (False, True)
-    ]
+    requests = [{"tuned": tuned} for tuned in (False, True)]
     seconds = in_turns("translation", requests, rounds=rounds)
     rows = []
     for kind, what, goal in (
@@ -103,10 +101,15 @@ def _rates(found: Row, unit: str) -> Row:
     return found | rates
 
 
-def measure_translation(*, kind: str, tuned: bool, rounds: int = 2) -> dict[str, list[float]]:
+def measure_translation(*, tuned: bool, rounds: int = 2) -> dict[str, list[float]]:
     """Return the seconds of a real target token of each variant in this process."""
     if tuned:
         tune_process()
+    return measure_batches("equal", tuned, rounds) | measure_batches("lengths", tuned, rounds)
+
+
+def measure_batches(kind: str, tuned: bool, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of a real target token on batches of a kind."""
     equal = kind == "equal"
     sides = {"theirs": (their_step, equal_batches if equal else default_batches)}
     if tuned:
