@@ -160,5 +160,5 @@ def _is_text(docstring: str) -> bool:
         docstring.encode()
     except UnicodeEncodeError:  # half of a surrogate pair: an escape that no file can hold
         return False
-    text = sum(character.isalpha() or character.isspace() for character in docstring)
+    text = sum(map(str.isalpha, docstring)) + sum(map(str.isspace, docstring))
     return len(docstring.split()) >= MIN_WORDS and text >= MIN_TEXT_SHARE * len(docstring)
