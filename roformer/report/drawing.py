@@ -42,6 +42,8 @@ Tol's."""
 SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 """Colours of Tol's palette, for what the table does not have."""
 NEUTRAL = "#333333"
+PUBLISHED = SPARE[1]
+"""Of lines with a number of others."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
 """Looks of configurations of one encoding, in this order."""
@@ -103,7 +105,7 @@ def draw_curves(
     panels: Sequence[Panel],
     style: Mapping[str, Look],
     *,
-    reference: str = "",
+    reference: str | Mapping[str, str] = "",
     columns: int = 2,
     share: bool = False,
     markers: bool = False,
@@ -118,7 +120,7 @@ def draw_curves(
             are left out, unless seeds are `points`.
         panels: from left to right, then downwards.
         style: name → look; names in the order of the legend.
-        reference: what the legend calls the reference lines.
+        reference: what the legend calls the reference lines, or those of each colour.
         columns: panels side by side.
         share: whether these have one y axis.
         markers: whether points are marked.
@@ -159,8 +161,11 @@ def draw_curves(
             )
             for name, look in style.items()
         }
-        if any(panel.references for panel in panels):
-            samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
+        named = {NEUTRAL: reference} if isinstance(reference, str) else reference
+        drawn = {colour for panel in panels for _, _, colour in panel.references}
+        for colour, label in named.items():
+            if colour in drawn:
+                samples[label] = Line2D([], [], color=colour, linestyle=":", linewidth=1.2)
         legend_below(figure, samples)
 
     data = [frame[[*POINT]].to_dict("list"), panels, style, reference, markers]

@@ -29,6 +29,7 @@ from roformer.report.curves import (
 from roformer.report.drawing import (
     BAND,
     NEUTRAL,
+    PUBLISHED,
     Look,
     Panel,
     draw,
@@ -39,6 +40,7 @@ from roformer.report.drawing import (
     looks,
     shown,
 )
+from roformer.report.paper import published
 from roformer.report.resampling import bleu_intervals
 from roformer.report.results import (
     FORMS,
@@ -61,6 +63,8 @@ GOALS = {
 """Colour, hatch and legend of a bar of `draw_speed`."""
 AMOUNTS = ("steps", "batch_size", "sequence_length")
 """Whose product is the tokens of a pre-training."""
+SMALL_BERT = "BERT-Mini"
+"""Of others' models in paper.yaml the one of recipe mini's size."""
 
 
 # --- of runs -------------------------------------------------------------------------------------
@@ -164,7 +168,8 @@ def draw_glue(runs: Runs, output: Path) -> str:
 
 
 def draw_tokens(runs: Runs, output: Path) -> str:
-    """Draw the headline metric of each task against the tokens of the pre-training that it began with.
+    """Draw the headline metric of each task against the tokens of the pre-training that it began with,
+    with the number of `SMALL_BERT` beside.
 
     The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings.
     """
@@ -189,23 +194,22 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         y=frame.value,
     )
     amounts = sorted(points.x.unique())
-    trivial = [_best(frame.baselines[frame.metric == metric].iloc[0]) for metric in metrics]
-    panels = [
-        Panel(
-            "M tokens of pre-training",
-            f"{metric} (%)",
-            log="x",
-            ticks=amounts,
-            references=[("y", level, NEUTRAL)],
-        )
-        for metric, level in zip(metrics, trivial, strict=True)
-    ]
-    how: dict[str, Any] = {"points": True, "reference": "best trivial baseline"}
+    panels = []
+    for metric in metrics:
+        references = [("y", _best(frame.baselines[frame.metric == metric].iloc[0]), NEUTRAL)]
+        if (theirs := published(SMALL_BERT, metric)) is not None:
+            references.append(("y", theirs, PUBLISHED))
+        names = "M tokens of pre-training", f"{metric} (%)"
+        panels.append(Panel(*names, log="x", ticks=amounts, references=references))
+    labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
+    how: dict[str, Any] = {"points": True, "reference": labels}
     _curves(output, points, panels, **how, size=(6.4, 2.8 * math.ceil(len(panels) / 2)))
     return (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
-        "majority class and a bag of words. Points: single seeds of the fine-tuning, lines: their mean. "
+        f"majority class and a bag of words, and what Google published of {SMALL_BERT}, a model of this "
+        "size after 3,300 M words, on the test sets. Points: single seeds of the fine-tuning, lines: their "
+        "mean. "
         f"{_seeds(points.assign(group=points.metric + points.x.map(str)))} {_scale(frame.config)}"
     )
 

@@ -62,6 +62,16 @@ def read_paper(path: Path = PAPER) -> Paper:
     return content
 
 
+def published(model: str, metric: str) -> float | None:
+    """Return the number of a model of others for a metric of our GLUE tasks, or None if there is none."""
+    paper = read_paper()
+    name, *_ = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric, [None])
+    for other in paper["others"]:
+        if (other["model"], other["metric"], other["about"]) == (model, name, "table_2"):
+            return float(other["value"])
+    return None
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 
