@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[1]
 REAL_DATA = Path(os.environ.get("ROFORMER_TEST_DATA", REPOSITORY / "data"))
 """Real text that some tests use; they are skipped where it is absent."""
 
-hypothesis.settings.register_profile("tests", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("tests")
 
 
