@@ -1,9 +1,10 @@
 """Dropout that is cheap on a CPU.
 
 torch draws one Bernoulli variable an element, which costs more there than the layer before it. Here
-each 64-bit word of the generator is cut into four 16-bit numbers, each compared with p·2^16: the same
-distribution to 2^-17 in p, independent elements, a third of the time. torch's default generator is the
-only source, so `torch.manual_seed` decides. Other devices use torch's own dropout.
+each 64-bit word of a generator is cut into four 16-bit numbers, each compared with p·2^16: the same
+distribution to 2^-17 in p, independent elements, a sixth of the time. The generator is numpy's SFC64,
+twice as fast as torch's; torch's default generator seeds it anew for every mask, so `torch.manual_seed`
+decides. Other devices use torch's own dropout.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,8 +55,10 @@ class _MaskedScale(torch.autograd.Function):
 def keep_mask(shape: torch.Size, p: float) -> Tensor:
     """Return int16 ones with probability 1 - p (to 2^-17) and zeros, of this shape."""
     count = math.prod(shape)
-    words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-    numbers = words.view(torch.int16)[:count].view(shape)
+    seed = torch.empty((), dtype=torch.int64).random_().item()
+    generator = np.random.Generator(np.random.SFC64(seed))
+    words = generator.integers(-(2**63), 2**63 - 1, -(-count // 4), endpoint=True)
+    numbers = torch.from_numpy(words).view(torch.int16)[:count].view(shape)
     # Uniform on [-2^15, 2^15): in place, since a comparison into bools is not vectorised.
     return numbers.ge_(round(p * 2**16) - 2**15)
 
@@ -63,4 +67,5 @@ def _masked(x: Tensor, keep: Tensor, scale: float) -> Tensor:
     if x.dtype in (torch.bfloat16, torch.float16):
         # Two-byte numbers times 0 or 1 are exact as integers, and need no widening.
         return (x.contiguous().view(torch.int16) * keep).view(x.dtype).mul_(scale)
-    return keep.to(x.dtype).mul_(scale).mul_(x)
+    mask = keep.to(x.dtype)
+    return torch.addcmul(x.new_zeros(()), x, mask, value=scale, out=mask)

@@ -208,7 +208,7 @@ class Loop:
                 loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss.sum() * scale)
             self.window_loss += loss.detach().to(self.window_loss)
-        self.last_loss = (self.window_loss - before).sum() / max(1, targets)
+        self.last_loss = ((self.window_loss - before) / max(1, targets)).sum()
         self.spikes.see(step, self.last_loss)
 
         clip = self.settings.optimizer.clip_norm or math.inf
