@@ -400,7 +400,7 @@ def accuracies(
 class TripletTask(ExamplesTask):
     """Is A closer to B or to C? Both pairs are scored; the loss is summed over triplets, or pairs (`bce`)."""
 
-    rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 16, 20, 500
+    rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 4, 20, 500
     sequences = 2
     monitor = "valid/accuracy"
     told_columns, columns = ("label",), ("score_b", "score_c")
