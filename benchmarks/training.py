@@ -135,7 +135,8 @@ def measure_training(
         name: builders[name](size) if name in builders else our_step(size, name)
         for name in variants
     }
-    seconds = interleave(steps, rounds=rounds)
+    # The second step of either side still takes memory from the system: half of the peer's time.
+    seconds = interleave(steps, rounds=rounds, warmup=2)
     for name in set(LIMIT.values()) & set(seconds):
         seconds[name] = [part / PART for part in seconds[name]]
     ending = " tuned" if tuned else ""
