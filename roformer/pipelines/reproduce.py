@@ -152,10 +152,14 @@ def default_jobs(launcher: Sequence[str]) -> int:
 
 
 def side_by_side(pipeline: registry.Pipeline, stages: int, jobs: int) -> tuple[int, list[str]]:
-    """Return how many of a pipeline's stages run at once, and the override that shares the cores."""
-    beside = 1 if pipeline.grid else min(jobs, stages)
-    threads = max(1, len(usable_cores()) // beside)
-    return beside, [f"runtime.threads={threads}"] if beside > 1 else []
+    """Return how many of a pipeline's stages run at once, and the overrides that share the cores."""
+    beside = min(jobs, stages)
+    if beside == 1:
+        return 1, []
+    cores = max(1, len(usable_cores()) // beside)
+    if pipeline.grid:  # its runs have a core each
+        return beside, [f"jobs={cores}", "runtime.threads=1"]
+    return beside, [f"runtime.threads={cores}"]
 
 
 def run_stages(

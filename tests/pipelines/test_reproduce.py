@@ -108,13 +108,14 @@ def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
     [
         ("pretrain", 2, 2, (2, ["runtime.threads=2"])),
         ("stages", 1, 2, (1, [])),
-        ("glue", 2, 2, (1, [])),
+        ("glue", 2, 2, (2, ["jobs=2", "runtime.threads=1"])),
+        ("glue", 2, 1, (1, [])),
         ("clm", 6, 6, (6, ["runtime.threads=1"])),
         ("wmt", 2, 1, (1, [])),
     ],
 )
 def test_a_stage_alone_has_all_cores(monkeypatch, pipeline, stages, jobs, expected):
-    """Also one of a pipeline whose tasks run side by side; more stages than cores have one each."""
+    """Runs of a grid have one core each; more stages than cores have one each."""
     monkeypatch.setattr(reproduce, "usable_cores", lambda: [0, 1, 2, 3])
     assert reproduce.side_by_side(registry.get(pipeline), stages, jobs) == expected
 
