@@ -248,7 +248,7 @@ register(
         folders="roformer.pipelines.glue:folders_of",
         run_config="roformer.config.glue:FinetuneConfig",
         grid=True,
-        stages=(Stage(3, ("model=roformer",)), Stage(3, ("model=bert",))),
+        stages=(Stage(2.7, ("model=roformer",)), Stage(2.7, ("model=bert",))),
     )
 )
 register(
