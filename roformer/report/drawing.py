@@ -44,6 +44,8 @@ SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 NEUTRAL = "#333333"
 PUBLISHED = SPARE[1]
 """Of lines with a number of others."""
+LINE, ROOM_FOR_LINES = 0.2, 3
+"""Height of a line of a legend in inches, and how many a figure of usual size has room for."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
 """Looks of configurations of one encoding, in this order."""
@@ -310,12 +312,17 @@ def shown(name: str, width: int = 34) -> str:
 
 
 def legend_below(figure: Figure, samples: Mapping[str, Any]) -> None:
-    """Put a legend under the axes, with as many columns as the names leave room for."""
+    """Put a legend under the axes, with as many columns as the names leave room for.
+
+    The figure grows with a legend of many lines, so that its axes keep their height.
+    """
     labels = list(map(shown, samples))
     # In letters: 13 of this size are an inch, and a sample with its gaps takes the room of 6.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
     room = figure.get_figwidth() * 13.3
     columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
+    lines = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + max(0, lines - ROOM_FOR_LINES) * LINE)
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 9}
     figure.legend([*samples.values()], labels, **place)
 
