@@ -46,6 +46,7 @@ def test_the_commands_are_of_scripts_and_suites_that_are_there(device, tmp_path)
     assert trained == set(PIPELINES) and refused == (["fp16"] if device == "cpu" else [])
 
 
+@pytest.mark.slow
 def test_a_command_out_of_time_is_ended_with_what_it_started(settings):
     """Catches ending the command alone: what it started holds its output, and would be waited for."""
     code = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '1000'])"

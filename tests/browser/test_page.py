@@ -9,6 +9,8 @@ from roformer.report.runs import YOURS
 from tests.browser.conftest import SECTIONS, SEEDS, until, watched
 from tests.browser.synthetic import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 PLOT = "document.getElementById('plot')"
 TRACES = f"{PLOT}.data.map(t => ({{run: t.meta, name: t.name, x: [...t.x], y: [...t.y]}}))"
 UNFOLD = "for (const part of document.querySelectorAll('details')) part.open = true"
@@ -212,7 +214,6 @@ def test_two_configs_differ_where_they_do(page, records):
     assert page.eval_on_selector_all("#compare-table tr[data-key]", script) == expected
 
 
-@pytest.mark.slow
 def test_the_table_is_filtered_sorted_and_selected_by_the_keyboard_alone(page, records):
     page.keyboard.press("Tab")
     focused = "document.activeElement"
@@ -238,7 +239,6 @@ def test_the_table_is_filtered_sorted_and_selected_by_the_keyboard_alone(page, r
     assert page.inner_text("#curves-note") == "Selected runs: 1."
 
 
-@pytest.mark.slow
 def test_recorded_studies_unfold_where_they_are_linked_to_and_commands_are_copied(page):
     assert page.locator("#sections .report").first.is_hidden()
     page.click("#links a")
@@ -249,7 +249,6 @@ def test_recorded_studies_unfold_where_they_are_linked_to_and_commands_are_copie
     assert page.evaluate("navigator.clipboard.readText()") == command
 
 
-@pytest.mark.slow
 def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
     """The added one comes before the hidden one."""
     another, one = study(records, "pretraining_builtin")[:2]
@@ -275,7 +274,6 @@ def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
 # --- what it looks like --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_theme_is_the_systems_until_another_is_chosen_and_is_remembered(browser, address):
     colours = """[getComputedStyle(document.body).backgroundColor,
         getComputedStyle(document.querySelector('#plot .xtick text')).fill]"""
@@ -316,7 +314,6 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_and_curves_stand_out_from_their_background(browser, address, scheme):
     """WCAG's 4.5 for text; 3 for the colours of curves."""
@@ -327,7 +324,6 @@ def test_all_text_and_curves_stand_out_from_their_background(browser, address, s
     assert len(found["curves"]) == 8 and min(found["curves"]) >= 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 768, 1440])
 def test_the_page_does_not_scroll_sideways_but_its_tables_do(browser, address, width):
     with watched(browser, address, viewport={"width": width, "height": 740}) as page:

@@ -2,11 +2,14 @@
 
 import runpy
 
+import pytest
 import torch
 
 from roformer.nn.rotary import decay_bound, rotary_angles
 from tests.browser.conftest import watched
 from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.slow
 
 DRAWN = "document.getElementById('plot').data.map(trace => [...(trace.theta ?? trace.y)])"
 

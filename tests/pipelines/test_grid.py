@@ -85,6 +85,7 @@ def work(file, code):
     raise SystemExit(code)
 
 
+@pytest.mark.slow
 def test_workers_are_processes_of_their_own(tmp_path):
     Worker.start_server()
     jobs = [

@@ -81,6 +81,7 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_what_can_be_run():
     words = [
         "sweep",
