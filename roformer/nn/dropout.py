@@ -55,7 +55,7 @@ class _MaskedScale(torch.autograd.Function):
 def keep_mask(shape: torch.Size, p: float) -> Tensor:
     """Return int16 ones with probability 1 - p (to 2^-17) and zeros, of this shape."""
     count = math.prod(shape)
-    seed = torch.empty((), dtype=torch.int64).random_().item()
+    seed = int(torch.empty((), dtype=torch.int64).random_().item())
     generator = np.random.Generator(np.random.SFC64(seed))
     words = generator.integers(-(2**63), 2**63 - 1, -(-count // 4), endpoint=True)
     numbers = torch.from_numpy(words).view(torch.int16)[:count].view(shape)
