@@ -45,7 +45,11 @@ NEUTRAL = "#333333"
 PUBLISHED = SPARE[1]
 """Of lines with a number of others."""
 LINE, ROOM_FOR_LINES = 0.2, 3
-"""Height of a line of a legend in inches, and how many a figure of usual size has room for."""
+"""Height of a line of a legend in inches, and how many a figure of usual size has room for below."""
+LETTERS = 13.3
+"""How many letters of a legend an inch has, about."""
+FEW = 6
+"""How many names a legend below one panel has at the most; more stand beside it, in one column."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
 """Looks of configurations of one encoding, in this order."""
@@ -168,7 +172,7 @@ def draw_curves(
         for colour, label in named.items():
             if colour in drawn:
                 samples[label] = Line2D([], [], color=colour, linestyle=":", linewidth=1.2)
-        legend_below(figure, samples)
+        legend(figure, samples, beside=len(panels) == 1 and len(samples) > FEW)
 
     data = [frame[[*POINT]].to_dict("list"), panels, style, reference, markers]
     draw(output, [*data, *["points"] * points], size, paint)
@@ -247,7 +251,7 @@ def draw_scores(
         }
         if frame.level.notna().any():
             samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
-        legend_below(figure, samples)
+        legend(figure, samples)
 
     size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
     draw(output, [frame[[*SCORE]].to_dict("list"), style, ylabel, reference], size, paint)
@@ -311,19 +315,26 @@ def shown(name: str, width: int = 34) -> str:
     return textwrap.fill(one_line(name), width, max_lines=4, placeholder=" …")
 
 
-def legend_below(figure: Figure, samples: Mapping[str, Any]) -> None:
-    """Put a legend under the axes, with as many columns as the names leave room for.
+def legend(figure: Figure, samples: Mapping[str, Any], *, beside: bool = False) -> None:
+    """Put a legend below the axes, with as many columns as the names leave room for, or beside them.
 
-    The figure grows with a legend of many lines, so that its axes keep their height.
+    The figure grows with its legend, so that its axes keep their size.
     """
     labels = list(map(shown, samples))
-    # In letters: 13 of this size are an inch, and a sample with its gaps takes the room of 6.
+    # A sample with its gaps takes the room of 6 letters.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
-    room = figure.get_figwidth() * 13.3
-    columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
-    lines = -(-len(labels) // columns)
-    figure.set_figheight(figure.get_figheight() + max(0, lines - ROOM_FOR_LINES) * LINE)
-    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 9}
+    place: dict[str, Any] = {"fontsize": 9}
+    if beside:
+        figure.set_figwidth(figure.get_figwidth() + max(widths) / LETTERS)
+        lines = 1 + sum(1 + label.count("\n") for label in labels)
+        figure.set_figheight(max(figure.get_figheight(), lines * LINE))
+        place["loc"] = "outside right upper"
+    else:
+        room = figure.get_figwidth() * LETTERS
+        columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
+        lines = -(-len(labels) // columns)
+        figure.set_figheight(figure.get_figheight() + max(0, lines - ROOM_FOR_LINES) * LINE)
+        place |= {"loc": "outside lower center", "ncols": columns}
     figure.legend([*samples.values()], labels, **place)
 
 

@@ -35,7 +35,7 @@ from roformer.report.drawing import (
     draw,
     draw_curves,
     draw_scores,
-    legend_below,
+    legend,
     log_axis,
     looks,
     shown,
@@ -71,7 +71,10 @@ SMALL_BERT = "BERT-Mini"
 
 
 def draw_convergence(runs: Runs, output: Path) -> str:
-    """Draw the validation loss against steps and against tokens (the paper's Fig. 3)."""
+    """Draw the validation loss against steps (the paper's Fig. 3).
+
+    And against tokens, where a step of one run has more of them than that of another.
+    """
     loss = loss_of(runs.runs)
     frame = read_curves(runs, loss.metric).rename(columns={"value": "y"})
     last = read_curves(runs, loss.entropy).groupby("folder").value.last()
@@ -80,6 +83,7 @@ def draw_convergence(runs: Runs, output: Path) -> str:
     near = max(entropies) <= frame.y.max() + (frame.y.max() - frame.y.min()) / 2
     # One place for all seeds, though one may have read the text's last block, which is not full.
     read = frame.groupby(["name", "step"]).tokens.transform("first") / 1e6
+    alike = bool((read.groupby(frame.step).nunique() == 1).all())
     panels = [frame.assign(panel=0, x=frame.step), frame.assign(panel=1, x=read)]
     trigrams = sorted(set(baselines_of(runs.runs, loss.metric).get("trigram", ())))
     known = {"unigram entropy": entropies if near else [], "trigram": trigrams}
@@ -89,13 +93,15 @@ def draw_convergence(runs: Runs, output: Path) -> str:
         Panel("steps", loss.axis, references=references),
         Panel(f"{loss.read} (millions)", references=references),
     ]
-    _curves(output, pd.concat(panels), axes, reference=reference, share=True)
+    some = slice(1 if alike else 2)
+    _curves(output, pd.concat(panels[some]), axes[some], reference=reference, share=True)
     worth, counted = (
         " / ".join(f"{value:.3f}" for value in values) for values in (entropies, trigrams)
     )
     told = f" Dotted: the loss of counted trigrams, {counted} {loss.unit}." if trigrams else ""
     return (
-        f"{_sentence(loss.words)} on validation text against steps and against {loss.read}; {BAND}. "
+        f"{_sentence(loss.words)} on validation text against steps"
+        f"{f', all of as many {loss.read}' if alike else f' and against {loss.read}'}; {BAND}. "
         f"{'Dotted' if near else 'Not shown'}: the unigram entropy of the predicted {loss.read}, {worth} "
         f"{loss.unit}{'' if near else ', far above'}.{told} {_seeds(frame)} "
         f"{_scale(runs.runs.config, loss.read)}"
@@ -404,7 +410,7 @@ def draw_speed(folder: Path, output: Path) -> str:
         }
         mark: dict[str, Any] = {"marker": "|", "markersize": 10, "markeredgewidth": 2}
         samples["goal"] = Line2D([], [], color=NEUTRAL, linestyle="", **mark)
-        legend_below(figure, samples)
+        legend(figure, samples)
 
     data = rows[["what", "ratio", "goal"]].to_dict("list")
     draw(output, ["speed", data], (7.6, 0.22 * len(rows) + 1.0), paint)
@@ -443,7 +449,12 @@ def _style(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def _curves(output: Path, frame: pd.DataFrame, panels: list[Panel], **how: Any) -> None:
-    draw_curves(output, frame, panels, _style(frame), **how)
+    """Draw curves, named in the order of their right ends in the first panel, from the top."""
+    first = frame[frame.panel == 0].dropna(subset=["x", "y"])
+    last = first[first.x == first.groupby("name").x.transform("max")]
+    ends, style = last.groupby("name").y.mean(), _style(frame)
+    names = sorted(style, key=lambda name: -ends.get(name, -math.inf))
+    draw_curves(output, frame, panels, {name: style[name] for name in names}, **how)
 
 
 def _scores(

@@ -36,8 +36,8 @@ def drawn(monkeypatch):
     return call
 
 
-def loss_run(folder, seed, losses, **more):
-    rows = curve(losses, samples=64, tokens=8192, **{"valid/unigram_entropy": 5.5})
+def loss_run(folder, seed, losses, tokens=8192, **more):
+    rows = curve(losses, samples=64, tokens=tokens, **{"valid/unigram_entropy": 5.5})
     config = {
         "model": {"layers": 4, "hidden_size": 256},
         "training": {"steps": 300, "batch_size": 64, "sequence_length": 128},
@@ -45,21 +45,29 @@ def loss_run(folder, seed, losses, **more):
     return record(folder, rows=rows, seed=seed, config=config, **more)
 
 
-def test_convergence_is_against_steps_and_tokens_with_the_entropy(drawn, tmp_path):
+def test_convergence_is_against_steps_with_the_entropy_and_names_from_the_top(drawn, tmp_path):
     runs = [
         loss_run(tmp_path / "r0", 0, [5.0, 4.0, 3.0]),
         loss_run(tmp_path / "r1", 1, [5.4, 4.2, 3.2]),
         loss_run(tmp_path / "b0", 0, [6.0, 5.5, 5.2], model="bert", position="learned"),
     ]
     frame, kept, caption = drawn("convergence", runs)
-    steps, tokens = (frame[frame.panel == number] for number in (0, 1))
-    assert steps.y.tolist() == tokens.y.tolist() and steps.x.tolist() == 3 * [100, 200, 300]
-    assert tokens.x.tolist() == pytest.approx(3 * [0.8192, 1.6384, 2.4576])
-    assert list(kept["style"]) == ["roformer (rotary)", "bert (learned)"]
-    assert [place for panel in kept["panels"] for _, place, _ in panel.references] == [5.5, 5.5]
+    assert frame.x.tolist() == 3 * [100, 200, 300] and set(frame.panel) == {0}
+    assert list(kept["style"]) == ["bert (learned)", "roformer (rotary)"]
+    assert [place for panel in kept["panels"] for _, place, _ in panel.references] == [5.5]
     scale = "Scale: 4 layers × 256; 300 steps of 64 sequences of 128 tokens (2.5 M tokens)."
     assert caption.endswith(f"Seeds: roformer (rotary) 2, bert (learned) 1. {scale}")
+    assert "against steps, all of as many tokens; " in caption
     assert "the predicted tokens, 5.500 nats" in caption
+
+
+def test_convergence_is_against_tokens_too_where_steps_differ_in_them(drawn, tmp_path):
+    twice = loss_run(tmp_path / "b", 0, [5.4, 4.2], 16384, model="bert", position="learned")
+    frame, _, caption = drawn("convergence", [loss_run(tmp_path / "r", 0, [5.0, 4.0]), twice])
+    steps, tokens = (frame[frame.panel == number] for number in (0, 1))
+    assert steps.y.tolist() == tokens.y.tolist() and steps.x.tolist() == 2 * [100, 200]
+    assert tokens.x.tolist() == pytest.approx([0.8192, 1.6384, 1.6384, 3.2768])
+    assert "against steps and against tokens; " in caption
 
 
 def test_an_entropy_far_above_all_curves_is_told_and_not_drawn(drawn, tmp_path):
