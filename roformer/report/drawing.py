@@ -49,13 +49,13 @@ LINE, ROOM_FOR_LINES = 0.2, 3
 LETTERS = 13.3
 """How many letters of a legend an inch has, about."""
 FEW = 6
-"""How many names a legend below one panel has at the most; more stand beside it, in one column."""
+"""How many lines a legend below one panel has at the most; more stand beside it, in one column."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
 """Looks of configurations of one encoding, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
 """Caption of `draw_curves`."""
-DRAWN = 2
+DRAWN = 3
 """Raised when the drawing itself changes, so that files of unchanged data are drawn again."""
 DIGEST = "Data-SHA256"
 """Key of the PNG text that holds the fingerprint of what is drawn."""
@@ -172,7 +172,7 @@ def draw_curves(
         for colour, label in named.items():
             if colour in drawn:
                 samples[label] = Line2D([], [], color=colour, linestyle=":", linewidth=1.2)
-        legend(figure, samples, beside=len(panels) == 1 and len(samples) > FEW)
+        legend(figure, samples, beside=len(panels) == 1)
 
     data = [frame[[*POINT]].to_dict("list"), panels, style, reference, markers]
     draw(output, [*data, *["points"] * points], size, paint)
@@ -316,24 +316,25 @@ def shown(name: str, width: int = 34) -> str:
 
 
 def legend(figure: Figure, samples: Mapping[str, Any], *, beside: bool = False) -> None:
-    """Put a legend below the axes, with as many columns as the names leave room for, or beside them.
+    """Put a legend below the axes, with as many columns as the names leave room for.
 
-    The figure grows with its legend, so that its axes keep their size.
+    Where it may stand `beside` them it does if it is long. The figure grows with its legend, so that
+    its axes keep their size.
     """
     labels = list(map(shown, samples))
+    lines = sum(1 + label.count("\n") for label in labels)
     # A sample with its gaps takes the room of 6 letters.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
     place: dict[str, Any] = {"fontsize": 9}
-    if beside:
+    if beside and lines > FEW:
         figure.set_figwidth(figure.get_figwidth() + max(widths) / LETTERS)
-        lines = 1 + sum(1 + label.count("\n") for label in labels)
-        figure.set_figheight(max(figure.get_figheight(), lines * LINE))
+        figure.set_figheight(max(figure.get_figheight(), (lines + 1) * LINE))
         place["loc"] = "outside right upper"
     else:
         room = figure.get_figwidth() * LETTERS
         columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
-        lines = -(-len(labels) // columns)
-        figure.set_figheight(figure.get_figheight() + max(0, lines - ROOM_FOR_LINES) * LINE)
+        rows = -(-len(labels) // columns)
+        figure.set_figheight(figure.get_figheight() + max(0, rows - ROOM_FOR_LINES) * LINE)
         place |= {"loc": "outside lower center", "ncols": columns}
     figure.legend([*samples.values()], labels, **place)
 
