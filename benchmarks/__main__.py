@@ -18,21 +18,16 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from benchmarks.accelerator import bench_mfu, bench_peers, measure_accelerator
-from benchmarks.data import bench_data, measure_data
-from benchmarks.encodings import bench_encodings, measure_encodings
-from benchmarks.finetuning import bench_finetuning, bench_padding, measure_finetuning
+from benchmarks.accelerator import bench_mfu, bench_peers
+from benchmarks.data import bench_data
+from benchmarks.encodings import bench_encodings
+from benchmarks.finetuning import bench_finetuning, bench_padding
 from benchmarks.kernels import bench_kernels
-from benchmarks.linear import bench_linear, measure_linear
+from benchmarks.linear import bench_linear
 from benchmarks.rotary import bench_rotary
 from benchmarks.timing import Row
-from benchmarks.training import bench_training, measure_training
-from benchmarks.translation import (
-    bench_decoding,
-    bench_translation,
-    measure_decoding,
-    measure_translation,
-)
+from benchmarks.training import bench_training
+from benchmarks.translation import bench_decoding, bench_translation
 from roformer.cli import one_line_errors
 from roformer.report.results import speed_table
 from roformer.report.tables import markdown_of
@@ -51,7 +46,7 @@ SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "kernels": lambda rounds: bench_kernels(rounds=2 * rounds),
     "rotary": lambda rounds: on_default_device(partial(bench_rotary, rounds=5 * rounds)),
     "training": lambda rounds: bench_training(rounds=max(2, rounds // 2 + 1)),
-    "finetuning": lambda rounds: bench_finetuning(rounds=rounds),
+    "finetuning": lambda rounds: bench_finetuning(rounds=max(2, rounds // 2)),
     "padding": lambda rounds: bench_padding(rounds=rounds),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
     "data": lambda rounds: bench_data(rounds=rounds),
@@ -66,17 +61,6 @@ STANDARD = ("rotary", "training", "finetuning", "translation", "data")
 """The suites that run when none is named."""
 DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""
-MEASURES: dict[str, Callable[..., dict[str, list[float]]]] = {
-    "training": measure_training,
-    "finetuning": measure_finetuning,
-    "translation": measure_translation,
-    "decoding": measure_decoding,
-    "data": measure_data,
-    "linear": measure_linear,
-    "encodings": measure_encodings,
-    "accelerator": measure_accelerator,
-}
-"""Measurements of a child process."""
 
 
 def main() -> None:
@@ -86,12 +70,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
-    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        with one_line_errors():
-            print(json.dumps(MEASURES[arguments.child.pop("measure")](**arguments.child)))
-        return
     suites = dict(SUITES)
     if arguments.run is not None:
         suites[DECODING] = lambda rounds: bench_decoding(
@@ -121,4 +100,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     outlive_reader()
-    main()
+    with one_line_errors():
+        main()

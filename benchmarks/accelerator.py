@@ -74,7 +74,7 @@ def bench_peers(*, rounds: int, compiled: bool) -> Iterator[Row]:
 
 def measured(task: str, names: list[str], compiled: bool, rounds: int) -> dict[str, list[float]]:
     """Return what `measure_accelerator` does in a process of its own."""
-    return in_child("accelerator", task=task, names=names, compiled=compiled, rounds=rounds)
+    return in_child(measure_accelerator, task=task, names=names, compiled=compiled, rounds=rounds)
 
 
 def measure_accelerator(

@@ -34,7 +34,7 @@ def bench_data(*, rounds: int) -> list[Row]:
             FilesText(path=str(texts), tokenizer=tokenizer), folder, progress=False
         )
         request = {"texts": str(texts), "vocabulary": str(learnt.folder / "tokenizer")}
-        seconds = in_turns("data", [request], rounds=rounds)
+        seconds = in_turns(measure_data, [request], rounds=rounds)
         size = texts.stat().st_size
     found = row(
         "preparing text on one core, against tokenizers alone",

@@ -50,7 +50,7 @@ def bench_encodings(*, rounds: int) -> list[Row]:
                 "length": length,
                 "parameters": sum(p.numel() for p in model.position.parameters()),
             }
-            peak = in_child("encodings", name=name, length=length)["bytes"][0]
+            peak = in_child(measure_encodings, name=name, length=length)["bytes"][0]
             what = f"{name}, step of {length:,} tokens a text"
             rows.append(row(what, steps[BASELINE], steps[name], ours_bytes=peak, **about))
             what = f"{name}, token after {length:,}"

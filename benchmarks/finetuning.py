@@ -60,7 +60,7 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
         {"variants": ["trainer"], "tuned": False},
         {"variants": ["trainer"], "tuned": True},
     ]
-    seconds = in_turns("finetuning", requests, rounds=rounds)
+    seconds = in_turns(measure_finetuning, requests, rounds=rounds)
     rows = [_row("Trainer with dynamic padding, as shipped", "trainer", shipped, seconds, goal=3.0)]
     for precision in dict.fromkeys((shipped, "fp32")):
         what = f"Trainer, process settings on both sides, ours in {precision}"
@@ -72,7 +72,7 @@ def bench_padding(*, rounds: int) -> list[Row]:
     """Return one row for each precision: what batches of like lengths bring, ours against ours."""
     pairs = [[f"ours {precision}", f"fixed {precision}"] for precision in OURS]
     requests = [{"variants": pair, "tuned": True} for pair in pairs]
-    seconds = in_turns("finetuning", requests, rounds=rounds)
+    seconds = in_turns(measure_finetuning, requests, rounds=rounds)
     return [
         _row(f"padding to 512, {p} on both sides", f"fixed {p} tuned", p, seconds, goal=goal)
         for p, goal in (("fp32", 15.0), ("bf16", None))

@@ -47,7 +47,7 @@ def bench_linear(*, rounds: int) -> list[Row]:
             beside = peer if length <= LONGEST_PEER[causal] else None
             seconds = timed(length, causal=causal, rounds=turns, peer=beside)
             memory = {
-                name: in_child("linear", name=name, length=length, causal=causal)["bytes"][0]
+                name: in_child(measure_linear, name=name, length=length, causal=causal)["bytes"][0]
                 for name in ("softmax", *CONFIGS)
             }
             for name in CONFIGS:

@@ -82,7 +82,7 @@ def bench_training(*, rounds: int, turns: int = 2) -> list[Row]:
             {"size": size, "rounds": rounds, "tuned": tuned, "variants": names}
             for tuned, names in variants.items()
         ]
-        seconds = in_turns("training", requests, rounds=turns)
+        seconds = in_turns(measure_training, requests, rounds=turns)
         comparisons = {
             "like for like, stock": ("peer", like, goal),
             "like for like, tuned on both sides": ("peer tuned", f"{like} tuned", goal),

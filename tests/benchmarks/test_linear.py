@@ -1,14 +1,10 @@
 """The benchmarks: without the peer, and what they measure."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from benchmarks import linear, peers
-from tests.conftest import REPOSITORY
+from benchmarks.timing import in_child
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_a_line(monkeypatch, capsys):
@@ -41,9 +37,7 @@ def test_what_is_set_beside_the_peer_has_its_vectors_and_one_level():
 def test_memory_is_that_of_the_child_alone():
     """Not of the process that started it, as `getrusage` would have it."""
     held = torch.ones(100_000_000)  # 400 MB
-    request = {"measure": "linear", "name": "elu+1", "length": 512, "causal": True}
-    script = [sys.executable, "-m", "benchmarks", "--child", json.dumps(request)]
-    done = subprocess.run(script, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    (found,) = json.loads(done.stdout)["bytes"]
+    request = {"name": "elu+1", "length": 512, "causal": True}
+    (found,) = in_child(linear.measure_linear, **request)["bytes"]
     # At least the gradients of three inputs, at most what features of all tokens could take.
     assert 3 * 512 * 8 * 64 * 4 <= found < held.nbytes / 4
