@@ -17,7 +17,6 @@ from roformer.errors import InputError
 from roformer.inference.names import RUNS, find
 from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
 from roformer.interop.stored import StoredModel
-from roformer.json_files import read_object
 from roformer.models.description import KINDS, Kind
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
@@ -87,7 +86,7 @@ def _read_checkpoint(source: str, path: Path) -> StoredModel:
         description,
         checkpoint.load_tensors(folder / checkpoint.MODEL),
         _tokenizer(folder, description),
-        digest=read_object(folder / checkpoint.COMPLETE)[checkpoint.MODEL]["sha256"],
+        digest=checkpoint.weights_digest(folder),
     )
 
 

@@ -107,7 +107,7 @@ class Run:
         opened: its config and data.
 
     Raises:
-        InputError: the run was begun on other data, or there is nothing to resume.
+        InputError: the run was begun on other data or weights, or there is nothing to resume.
     """
 
     def __init__(self, pipeline: str, opened: Opened):
@@ -127,12 +127,15 @@ class Run:
         if self.config.resume is False:
             return
         path = self.folder.path
-        begun_on = self.folder.data()
-        if begun_on not in (None, self.opened.data):
-            raise InputError(
-                f"{path} was begun on other data (fingerprint {str(begun_on)[:8]}, now "
-                f"{self.opened.data[:8]}): resume=false starts over and keeps it aside"
-            )
+        for what, then, now in (
+            ("data", self.folder.data(), self.opened.data),
+            ("weights", self.folder.weights(), self.opened.weights),
+        ):
+            if then not in (None, now):
+                raise InputError(
+                    f"{path} was begun on other {what} (fingerprint {str(then)[:8]}, now "
+                    f"{str(now)[:8]}): resume=false starts over and keeps it aside"
+                )
         summary = self.folder.summary()
         if summary is not None and summary["status"] != "failed":
             say(f"already done: {path} (resume=false runs it again)", self.shown)
@@ -214,6 +217,7 @@ class Run:
                 environment(
                     seed=config.seed,
                     data=self.opened.data,
+                    weights=self.opened.weights,
                     devices=accelerator.num_processes,
                     process=process,
                 ),

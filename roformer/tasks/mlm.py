@@ -129,7 +129,7 @@ class MaskedLMTask(BlockTask):
         """
         if self.config.init_from is None:
             return None
-        source = checkpoint.resolve(find(self.config.init_from, self.config.runtime.runs_dir))
+        source = first_weights(self.config.init_from, self.config.runtime.runs_dir)
         checkpoint.load_model(source, self.model, self.description, warm_start=True)
         if not self.config.keep_moments:
             return None
@@ -234,13 +234,25 @@ def prepare(config: Any) -> PreparedText:
     )
 
 
+def first_weights(init_from: str, runs_dir: str) -> Path:
+    """Return the checkpoint that `init_from` stands for, or raise InputError."""
+    return checkpoint.resolve(find(init_from, runs_dir))
+
+
 def open_run(config: PretrainConfig) -> Opened:
     """Return a run with its data prepared.
 
     Raises:
-        InputError: see `prepare_text`; a step has fewer sequences than there are processes.
+        InputError: see `prepare_text`; a step has fewer sequences than there are processes; nothing
+            complete is where `init_from` says.
     """
     batch_size = config.training.batch_size
     check_share(batch_size, f"training.batch_size={batch_size} is")
     text = prepare(config)
-    return Opened(config, text.fingerprint, text.tokenizer, lambda: MaskedLMTask(config, text))
+    weights = None
+    if config.init_from is not None:
+        source = first_weights(config.init_from, config.runtime.runs_dir)
+        weights = checkpoint.weights_digest(source)
+    return Opened(
+        config, text.fingerprint, text.tokenizer, lambda: MaskedLMTask(config, text), weights
+    )

@@ -251,6 +251,11 @@ def describe(path: Path) -> dict[str, Any]:
     return _read(path / DESCRIPTION)
 
 
+def weights_digest(path: Path) -> str:
+    """Return the SHA-256 of a checkpoint's weights, as they were when it was written."""
+    return str(read_object(path / COMPLETE)[MODEL]["sha256"])
+
+
 def load_state(path: Path) -> dict[str, Any]:
     """Return the loop's counters of a checkpoint."""
     return _read(path / STATE)

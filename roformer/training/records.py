@@ -69,6 +69,7 @@ class TaskSummary(TypedDict):
 
 class Environment(TypedDict):
     data: str
+    weights: NotRequired[str]
     resumed: list[dict[str, Any]]
 
 
@@ -96,9 +97,16 @@ class RunFolder:
 
     def data(self) -> str | None:
         """Return the fingerprint of the data that the run was begun on, if it was begun."""
+        return self._begun_on("data")
+
+    def weights(self) -> str | None:
+        """Return the SHA-256 of the weights that the run was begun on, where it was begun on some."""
+        return self._begun_on("weights")
+
+    def _begun_on(self, key: str) -> str | None:
         remedy = "resume=false starts over and keeps it aside"
         content = self._read("env.json", Environment, remedy)
-        return None if content is None else str(content["data"])
+        return None if content is None else content.get(key)
 
     def _read(self, name: str, shape: type, remedy: str) -> dict[str, Any] | None:
         try:
@@ -235,11 +243,13 @@ def command_line() -> str:
     return f"{launcher} {typed}"
 
 
-def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) -> dict[str, Any]:
+def environment(
+    *, seed: int, data: str, weights: str | None = None, devices: int, process: dict[str, Any]
+) -> dict[str, Any]:
     """Return the content of env.json: what a result depends on besides the config.
 
-    `data` is the fingerprint of the data; each of the `devices` has a process of its own, and
-    `process` is what `tune_process` did.
+    `data` is the fingerprint of the data, `weights` that of the weights begun on where there are some;
+    each of the `devices` has a process of its own, and `process` is what `tune_process` did.
     """
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -249,6 +259,7 @@ def environment(*, seed: int, data: str, devices: int, process: dict[str, Any]) 
         "dirty": dirty,
         "seed": seed,
         "data": data,
+        **({"weights": weights} if weights else {}),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),

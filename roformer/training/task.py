@@ -120,6 +120,8 @@ class Opened(NamedTuple):
     """Fingerprint of what the result depends on besides the config."""
     tokenizer: Tokenizer
     build: Callable[[], Task]
+    weights: str | None = None
+    """SHA-256 of the weights that it starts from, where there are some and `data` is of the data alone."""
     keep_only_best: bool = False
     """True if the finished run keeps the best checkpoint alone."""
 

@@ -1,6 +1,7 @@
 """Pre-training in stages: what is handed on, what begins anew, and a kill between or within them."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -169,6 +170,18 @@ def test_moments_that_are_gone_are_told(kept):
         assert not list(folder.glob("checkpoints/*/optimizer.safetensors"))
     with pytest.raises(InputError, match=r"has no moments .* runtime.keep_optimizer=true"):
         run(arguments, KEPT, more=[f"init_from={folders[0]}"])
+
+
+def test_a_stage_is_of_the_weights_it_began_with(arguments):
+    """Neither a finished nor an unfinished one passes for one that begins with others."""
+    first, second = run(arguments, FIRST, FRESH)
+    shutil.rmtree(first / "checkpoints" / "step_00000006")  # init_from is then step 4
+    refused = rf"{second} was begun on other weights .*resume=false starts over"
+    with pytest.raises(InputError, match=refused):
+        run(arguments, FIRST, FRESH)
+    (second / "summary.json").unlink()
+    with pytest.raises(InputError, match=refused):
+        run(arguments, FIRST, FRESH)
 
 
 def test_the_table_has_the_paper_and_ours(kept):
