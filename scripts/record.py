@@ -34,7 +34,8 @@ class Completed:
     def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
         summary, config = record["summary"], record["config"]
         pipeline = registry.get(summary["pipeline"])
-        if pipeline.kind != "scorer":  # no table reads what others say of each example
+        # No table reads what others say of each example; the first studies' records have no files.
+        if pipeline.kind != "scorer" and "files" in record:
             files = record["files"].items()
             kept = {name: text for name, text in files if not name.startswith("predictions/")}
             record = record | {"files": kept}
