@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import re
+import runpy
 
 import pytest
 
@@ -13,7 +14,7 @@ from roformer.config.build import build, plain, run_id
 from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
-from roformer.report.runs import RecordError, read_runs
+from roformer.report.runs import RecordError, read_recorded, read_runs
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
 
@@ -111,6 +112,17 @@ def test_numbers_of_an_outcome_stand_in_the_report(study):
         report = (study.folder / "REPORT.md").read_text()
         for number in re.findall(r"\d[\d,.]*\d|\d", study.outcome):
             assert re.search(rf"(?<![\d.]){re.escape(number)}", report), number
+
+
+def test_a_study_of_the_first_form_of_records_takes_more():
+    """convergence's first records keep no files."""
+    complete = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]()
+    (record, *_) = (
+        record
+        for record, _ in read_recorded(BY_NAME["convergence"].folder).values()
+        if "files" not in record
+    )
+    assert complete(record) == record
 
 
 def test_every_record_is_of_a_study():
