@@ -96,7 +96,7 @@ def curve_tables(
     """Return values at equal steps and steps to equal losses, of comparable runs in tables of their own.
 
     A loss depends on the vocabulary and on the validation text, so runs share a table only where the
-    fingerprint of the prepared data and the settings of validation are the same.
+    unigram entropy of the targets and the settings of validation are the same.
 
     Args:
         runs: finished or not; what did not end is told of.
@@ -211,7 +211,18 @@ def _validated_on(run: Mapping[str, Any]) -> str:
     """Return what must be equal for the validation losses of two runs to be comparable."""
     prefixes = tuple(f"{key}." for key in VALIDATION)
     settings = [(k, v) for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)]
-    return f"{run['environment'].get('data')} {settings}"
+    return f"{text_of(run)} {settings}"
+
+
+def text_of(run: Mapping[str, Any]) -> str:
+    """Return what tells a run's validation text from others, by its own tokenizer.
+
+    That is the unigram entropy of the targets to its last digit, which does not depend on how the text
+    is stored; without one the fingerprint of the prepared data.
+    """
+    loss = LOSSES.get(run["pipeline"])
+    entropy = run["summary"].get("metrics", {}).get(loss.entropy) if loss else None
+    return str(entropy or run["environment"].get("data"))
 
 
 def _data_of(run: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ from roformer.report.curves import (
     loss_of,
     position_tables,
     rate_tables,
+    text_of,
 )
 from roformer.report.paper import (
     claims,
@@ -100,7 +101,7 @@ def comparable(runs: pd.DataFrame) -> list[pd.DataFrame]:
     keys = []
     for run in runs.to_dict("records"):
         settings = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
-        keys.append(str([run["environment"].get("data"), *sorted(settings.items())]))
+        keys.append(str([text_of(run), *sorted(settings.items())]))
     groups = [group for _, group in runs.groupby(keys, sort=False)]
     return [group for group in groups if group.status.isin(ENDED).any()]
 
