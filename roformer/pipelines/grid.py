@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,9 +52,10 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
         """
         imported = [name for name in sys.modules if name.partition(".")[0] == "roformer"]
         forkserver.set_forkserver_preload([*imported, *later])
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        resource_tracker.ensure_running()  # which would unblock the signal below
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the server inherits it
         forkserver.ensure_running()
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # a Ctrl-C that came meanwhile arrives
 
     def poll(self) -> int | None:
         return self.exitcode
