@@ -177,29 +177,33 @@ def draw_tokens(runs: Runs, output: Path) -> str:
     """Draw the headline metric of each task against the tokens of the pre-training that it began with,
     with the number of `SMALL_BERT` beside.
 
-    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings.
+    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings. Where these
+    are of several lengths, each length has a line of its own: at equal tokens they are at other rates.
     """
     trained = dict(zip(runs.runs.run, runs.runs.config, strict=True))
 
-    def tokens(config: Mapping[str, Any]) -> float:
+    def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
+        """Return the millions of tokens until the weights, and of the whole pre-training."""
         run, _, step = str(config["init_from"]).partition("@")
         if run not in trained:
             raise RecordError(
                 f"the pre-training {run} is not among these runs: name its record too"
             )
         steps, *block = (trained[run][f"training.{key}"] for key in AMOUNTS)
-        return int(step or steps) * math.prod(block) / 1e6
+        return int(step or steps) * math.prod(block) / 1e6, steps * math.prod(block) / 1e6
 
     found = scores(runs.runs[runs.runs.pipeline == "glue"])
     frame = found[found.chosen & found.headline]
     metrics = [*dict.fromkeys(frame.metric)]
+    until, whole = zip(*frame.config.map(tokens), strict=True)
+    several = len(set(whole)) > 1
     points = frame.assign(
-        name=frame.label,
+        name=frame.label + [f", {total:.0f} M in all" if several else "" for total in whole],
         panel=frame.metric.map(metrics.index),
-        x=frame.config.map(tokens),
+        x=until,
         y=frame.value,
     )
-    amounts = sorted(points.x.unique())
+    amounts = sorted({float(f"{amount:.3g}") for amount in until})
     panels = []
     for metric in metrics:
         references = [("y", _best(frame.baselines[frame.metric == metric].iloc[0]), NEUTRAL)]
@@ -215,7 +219,7 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
         f"majority class and a bag of words, and what Google published of {SMALL_BERT}, a model of this "
         "size after 3,300 M words, on the test sets. Points: single seeds of the fine-tuning, lines: their "
-        "mean. "
+        f"mean. {'In all: by the end of the pre-training. ' if several else ''}"
         f"{_seeds(points.assign(group=points.metric + points.x.map(str)))} {_scale(frame.config)}"
     )
 

@@ -146,7 +146,15 @@ def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
     ]
     (panel,) = kept["panels"]  # of MRPC
     assert [level for _, level, _ in panel.references] == pytest.approx([83.36, 81.1])
+    assert panel.ticks == [0.102, 0.205]
     assert list(kept["style"]) == ["roformer (rotary)"] and "Seeds: 2 a configuration." in caption
+
+    record(tmp_path / "longer-s0", config={"training": amounts | {"steps": 1000}})
+    runs.append(glue_run(tmp_path / "longer", 0, 1e-4, 0.9, init_from="longer-s0@50"))
+    folders = [tmp_path / "pretrained-s0", tmp_path / "longer-s0"]
+    frame, kept, caption = drawn("tokens", [*runs, *folders])
+    assert frame[frame.y == 90].x.tolist() == [0.1024] and "In all: " in caption
+    assert sorted(kept["style"]) == [f"roformer (rotary), {n} M in all" for n in (0, 2)]
 
 
 def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
