@@ -190,7 +190,8 @@ def draw_tokens(runs: Runs, output: Path) -> str:
                 f"the pre-training {run} is not among these runs: name its record too"
             )
         steps, *block = (trained[run][f"training.{key}"] for key in AMOUNTS)
-        return int(step or steps) * math.prod(block) / 1e6, steps * math.prod(block) / 1e6
+        each = math.prod(block)
+        return int(step or steps) * each / 1e6, steps * each / 1e6
 
     found = scores(runs.runs[runs.runs.pipeline == "glue"])
     frame = found[found.chosen & found.headline]
