@@ -53,7 +53,7 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
         imported = [name for name in sys.modules if name.partition(".")[0] == "roformer"]
         forkserver.set_forkserver_preload([*imported, *later])
         resource_tracker.ensure_running()  # which would unblock the signal below
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the server inherits it
         forkserver.ensure_running()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # a Ctrl-C that came meanwhile arrives
 
@@ -187,6 +187,7 @@ def clock(seconds: float) -> str:
 
 
 def _work(place: int, function: Callable[..., object], arguments: Sequence[Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where another started the server, unmasked
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,19 +86,23 @@ def test_a_stopped_grid_of_two_jobs_goes_on_and_equals_one_after_another(tmp_pat
 
 
 def importing(folder: Path) -> bool:
-    """Tell whether a grid in a folder has begun to start its workers."""
-    commands = [Path("/proc", number, "cmdline") for number in workers_in(folder)]
-    return any(b"forkserver" in command.read_bytes() for command in commands)
+    """Tell whether the server that forks a grid's workers is in the middle of its imports."""
+
+    def server(process: Path) -> bool:
+        maps = (process / "maps").read_text()
+        return b"forkserver" in (process / "cmdline").read_bytes() and "torch" in maps
+
+    return bool(workers_in(folder, server))
 
 
-def workers_in(folder: Path) -> list[str]:
-    """Return the processes whose working folder is this one."""
+def workers_in(folder: Path, kind: Callable[[Path], bool] = lambda process: True) -> list[Path]:
+    """Return the processes of a kind whose working folder is this one."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (entry / "cwd").resolve() == folder.resolve():
-                found.append(entry.name)
-        except OSError:
+            if (process / "cwd").resolve() == folder.resolve() and kind(process):
+                found.append(process)
+        except OSError:  # it has just ended
             continue
     return found
 

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from multiprocessing import forkserver
 
 import pytest
 
@@ -87,6 +88,7 @@ def work(file, code):
 
 @pytest.mark.slow
 def test_workers_are_processes_of_their_own(tmp_path):
+    forkserver.ensure_running()  # by another, before, and open to Ctrl-C
     Worker.start_server()
     jobs = [
         Job(str(code), lambda place, code=code: Worker(place, work, tmp_path / str(code), code))
