@@ -187,7 +187,8 @@ def clock(seconds: float) -> str:
 
 
 def _work(place: int, function: Callable[..., object], arguments: Sequence[Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where another started the server, unmasked
+    # Where another started the server, unmasked; to ignore it is not enough, a training listens.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
