@@ -16,7 +16,12 @@ from roformer.errors import InputError, ProcessLost
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.distributed import first_process, lost_process, open_accelerator, say
-from roformer.training.hardware import auto_precision, default_device, peak_memory_bytes
+from roformer.training.hardware import (
+    auto_precision,
+    computes_slowly,
+    default_device,
+    peak_memory_bytes,
+)
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder, environment, repository_state
@@ -178,6 +183,8 @@ class Run:
         moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
             say(line if number else f"{self.id}: {line}", self.shown)
+        if computes_slowly(self.config.training.precision, self.config.runtime.device):
+            say("warning: bf16 is slower than fp32 on this hardware; training.precision=auto takes fp32")
         try:
             if first_process():
                 self._take()

@@ -58,6 +58,12 @@ def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
     return "bf16" if fast else "fp32"
 
 
+def computes_slowly(precision: str, device_type: str) -> bool:
+    """Return whether fp32 is known to be faster than this precision: bf16 without hardware for it."""
+    known = device_type in ("cpu", "cuda")
+    return known and precision == "bf16" and auto_precision(device_type) == "fp32"
+
+
 def default_device() -> str:
     """Return the best device type here: cuda, mps or cpu."""
     if torch.cuda.is_available():

@@ -335,6 +335,14 @@ def test_every_option_trains(arguments, overrides):
     assert falls(folder)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_bf16_without_hardware_for_it_is_told(arguments, fast, monkeypatch, capsys):
+    able = {"amx_bf16": fast}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
+    small_run(arguments, "training.precision=bf16", "training.steps=1")
+    assert ("warning: bf16 is slower" in capsys.readouterr().out) != fast
+
+
 def test_pairs_of_segments_are_told_beside_the_masked_tokens(arguments, capsys):
     pairs = [SHORT, "objective=mlm_nsp", "masking.whole_word=true"]
     summary, folder = small_run(arguments, *pairs)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from roformer.training.hardware import auto_precision
+from roformer.training.hardware import auto_precision, computes_slowly
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,5 @@ from roformer.training.hardware import auto_precision
 def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
     assert auto_precision("cpu") == precision
+    assert computes_slowly("bf16", "cpu") == (precision == "fp32")
+    assert not computes_slowly("fp32", "cpu")
