@@ -27,6 +27,8 @@ from roformer.training.process import usable_cores
 LAST_LINES = 12
 """Lines of a failed stage's output shown on the terminal."""
 REPORT_MINUTES = 0.5
+SLOWEST = 1.7
+"""Time of the slowest processor tried, which has AVX2 alone, over that of the others without fast bf16."""
 
 
 class Stage(NamedTuple):
@@ -135,7 +137,8 @@ def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
     """Return what will be done and how long it should take."""
     left = [s for s in stages if not all((run / "summary.json").is_file() for run in s.folders)]
     minutes = sum(stage.minutes for stage in left) + REPORT_MINUTES
-    expected = f"about {minutes:.0f} minutes on two slow CPU cores"
+    slowest = minutes * SLOWEST
+    expected = f"{minutes:.0f} to {slowest:.0f} minutes on two CPU cores without fast bf16"
     if recipe != "mini":
         expected = "how long was not measured for this recipe: see make plan"
     done = len(stages) - len(left)
