@@ -183,8 +183,12 @@ class Run:
         moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
             say(line if number else f"{self.id}: {line}", self.shown)
-        if computes_slowly(self.config.training.precision, self.config.runtime.device):
-            say("warning: bf16 is slower than fp32 on this hardware; training.precision=auto takes fp32")
+        precision = self.config.training.precision
+        if computes_slowly(precision, self.config.runtime.device):
+            say(
+                f"warning: {precision} is slower than fp32 on this hardware; "
+                "training.precision=auto takes fp32"
+            )
         try:
             if first_process():
                 self._take()
