@@ -186,7 +186,7 @@ class Run:
         precision = self.config.training.precision
         if computes_slowly(precision, self.config.runtime.device):
             say(
-                f"warning: {precision} is slower than fp32 on this hardware; "
+                f"warning: {precision} is slower than fp32 on this processor; "
                 "training.precision=auto takes fp32"
             )
         try:

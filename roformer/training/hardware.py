@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -41,6 +42,12 @@ def peak_flops(device: torch.device) -> float | None:
     return GPUS[known[0]].flops if known else None
 
 
+def processor_capabilities() -> Mapping[str, Any]:
+    """Return what torch knows of the processor; nothing in older releases."""
+    able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return able
+
+
 def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
     """Return bf16 where its products are done in hardware, and faster than fp32's.
 
@@ -51,16 +58,16 @@ def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
     if device_type == "cuda":
         fast = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     elif device_type == "cpu":
-        # Older releases cannot tell; they are then taken not to.
-        able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        able = processor_capabilities()
         vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
         fast = bool(able.get("amx_bf16") or vectors)
     return "bf16" if fast else "fp32"
 
 
 def computes_slowly(precision: str, device_type: str) -> bool:
-    """Return whether fp32 is known to be faster than this precision: bf16 without hardware for it."""
-    known = device_type in ("cpu", "cuda")
+    """Return whether fp32 is known to be faster than this precision: than bf16 on an x86 processor of which
+    torch can tell that it has none, or Intel's slow one. Others were not measured."""
+    known = device_type == "cpu" and "avx512_bf16" in processor_capabilities()
     return known and precision == "bf16" and auto_precision(device_type) == "fp32"
 
 
