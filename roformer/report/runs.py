@@ -181,7 +181,7 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
         strict: a damaged record is an error; else a row of status "damaged" with its reason.
 
     Raises:
-        RecordError: a record is damaged, or a pattern matches nothing.
+        RecordError: a record is damaged, a pattern matches nothing, or a study has no records.
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
@@ -241,6 +241,11 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
             own = [one for one in own if ".before-" not in one.name]
             yield from ((study, one_line(study.name), "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
+            if strict and (place / "study.yaml").is_file():
+                raise RecordError(
+                    f"{place} has no recorded runs: run scripts/sweep.py {place}, then "
+                    f"scripts/record.py {place} RUN …"
+                )
             if strict and not studies and not own:  # said to be a run: one that has not begun
                 yield place, YOURS, "*"
 

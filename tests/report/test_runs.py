@@ -116,6 +116,10 @@ def test_places_are_runs_studies_patterns_and_roots(tmp_path):
     assert begun == "running"
     with pytest.raises(RecordError, match=r"no run is .*wmt_builtin/runs/\*-s9"):
         read_runs([study / "runs" / "*-s9"])
+    (tmp_path / "study.yaml").touch()  # planned, and nothing recorded
+    with pytest.raises(RecordError, match=r"has no recorded runs: run scripts/sweep\.py"):
+        read_runs([tmp_path])
+    (tmp_path / "study.yaml").unlink()
     for name in ("a-s0", "a-s0.before-1"):
         write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES)
     (tmp_path / "runs/.locks/x").mkdir(parents=True)
