@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -46,6 +47,8 @@ DATA = {
     "data": "data.kind",
     "vocabulary": "data.tokenizer.vocab_size",
     "sequence length": "training.sequence_length",
+    "objective": "objective",
+    "whole-word masks": "masking.whole_word",
 }
 """Words for what a run validates on → keys of its config."""
 Seeds = dict[int, dict[int, float]]
@@ -148,7 +151,8 @@ def _tables(
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
     values = [["steps", "sequences", read, *header[1:]]]
     values += [[f"{step:,}", *_amounts(at[at.step == step]), *cells] for step, *cells in lines]
-    counted = told or [f"All {len(runs.runs)} runs ended, and are counted."]
+    every = "The run" if len(runs.runs) == 1 else f"All {len(runs.runs)} runs"
+    counted = told or [f"{every} ended, and are counted."]
     notes = [*counted, "Mean ± standard deviation over seeds (and how many they are)."]
     one_each = {
         name: settings_of(run)
@@ -226,9 +230,16 @@ def text_of(run: Mapping[str, Any]) -> str:
 
 
 def _data_of(run: Mapping[str, Any]) -> str:
-    """Return the data, vocabulary and length that a run validates on, in words."""
+    """Return the data, vocabulary, length and targets that a run validates on, in words."""
     found = {name: run["config"].get(key) for name, key in DATA.items()}
-    shown = [f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in found.items() if v]
+    source = str(run["config"].get("data.tokenizer.source") or "train")
+    if source != "train":  # a vocabulary that was there, whatever size one to be trained would have
+        found["vocabulary"] = Path(source).name
+    shown = [
+        k if v is True else f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}"
+        for k, v in found.items()
+        if v
+    ]
     return ", ".join([*shown, f"fingerprint {str(run['environment'].get('data'))[:8]}"])
 
 

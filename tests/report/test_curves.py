@@ -83,6 +83,17 @@ def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, 
     assert about in found[0].title
 
 
+def test_the_title_names_the_vocabulary_that_was_read_and_what_was_masked(tmp_path):
+    """The size is of a vocabulary to be trained; a run that was given one has another."""
+    given = {"source": "data/bert.txt", "vocab_size": 8192}
+    config = {"data": {"tokenizer": given}, "masking": {"whole_word": True}, "objective": "mlm_nsp"}
+    whole = record(tmp_path / "whole", rows=curve((5.0,)), config=config)
+    single = record(tmp_path / "single", rows=curve((6.0,)), config={**config, "masking": {}})
+    titles = [table.title for table in compared(whole, single)]
+    told = "vocabulary bert.txt, objective mlm_nsp, "
+    assert f"{told}whole-word masks, " in titles[0] and f"{told}fingerprint" in titles[1]
+
+
 def test_a_metric_that_a_run_has_not_is_refused_with_those_it_has(tmp_path):
     folder = loss_run(tmp_path / "a", (6.0, 5.0, 4.0))
     with pytest.raises(RecordError, match=r"has no valid/loss: choose one of data/samples, data/t"):
