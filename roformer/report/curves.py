@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -43,14 +42,8 @@ VALIDATION = ("masking", "objective", "training.sequence_length", "training.vali
 NGRAMS = "n-grams with Kneser-Ney smoothing"
 POSITIONS = "positions.json"
 """File of a run with its loss by the number of tokens before the predicted one."""
-DATA = {
-    "data": "data.kind",
-    "vocabulary": "data.tokenizer.vocab_size",
-    "sequence length": "training.sequence_length",
-    "objective": "objective",
-    "whole-word masks": "masking.whole_word",
-}
-"""Words for what a run validates on → keys of its config."""
+TEXT = ("data.kind", "data.tokenizer.source", "data.tokenizer.vocab_size")
+"""Keys of a config that tell validation texts apart in words."""
 Seeds = dict[int, dict[int, float]]
 """Seed → step → value."""
 
@@ -119,10 +112,13 @@ def curve_tables(
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
     groups = [group for _, group in rows.groupby(rows.apply(_validated_on, axis=1), sort=False)]
     tables = []
-    for number, group in enumerate(groups, 1):
+    validation = [_validation(group.iloc[0]) for group in groups]
+    keys = differing_keys(validation)
+    for number, (group, settings) in enumerate(zip(groups, validation, strict=True), 1):
         about = ""
         if len(groups) > 1:
-            about = f" (validation set {number} of {len(groups)}: {_data_of(group.iloc[0])})"
+            apart = "".join(f", {key}={settings[key]}" for key in keys if key in settings)
+            about = f" (validation set {number} of {len(groups)}{apart})"
         if each_run:
             labels = group.label + ", seed " + group.seed.astype(str)
             if labels.duplicated().any():  # they differ in something else: the id tells them apart
@@ -151,8 +147,7 @@ def _tables(
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
     values = [["steps", "sequences", read, *header[1:]]]
     values += [[f"{step:,}", *_amounts(at[at.step == step]), *cells] for step, *cells in lines]
-    every = "The run" if len(runs.runs) == 1 else f"All {len(runs.runs)} runs"
-    counted = told or [f"{every} ended, and are counted."]
+    counted = told or [f"Every run ended and is counted ({len(runs.runs)})."]
     notes = [*counted, "Mean ± standard deviation over seeds (and how many they are)."]
     one_each = {
         name: settings_of(run)
@@ -213,9 +208,19 @@ def _told(rows: pd.DataFrame) -> list[str]:
 
 def _validated_on(run: Mapping[str, Any]) -> str:
     """Return what must be equal for the validation losses of two runs to be comparable."""
-    prefixes = tuple(f"{key}." for key in VALIDATION)
-    settings = [(k, v) for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)]
-    return f"{text_of(run)} {settings}"
+    return f"{text_of(run)} {_settings(run, VALIDATION)}"
+
+
+def _validation(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what may tell a run's validation set from others, in words."""
+    fingerprint = str(run["environment"].get("data"))[:8]
+    return _settings(run, (*TEXT, *VALIDATION)) | {"fingerprint": fingerprint}
+
+
+def _settings(run: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]:
+    """Return these keys of a run's config and those below them, sorted."""
+    prefixes = tuple(f"{key}." for key in sections)
+    return {k: v for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)}
 
 
 def text_of(run: Mapping[str, Any]) -> str:
@@ -227,20 +232,6 @@ def text_of(run: Mapping[str, Any]) -> str:
     loss = LOSSES.get(run["pipeline"])
     entropy = run["summary"].get("metrics", {}).get(loss.entropy) if loss else None
     return str(entropy or run["environment"].get("data"))
-
-
-def _data_of(run: Mapping[str, Any]) -> str:
-    """Return the data, vocabulary, length and targets that a run validates on, in words."""
-    found = {name: run["config"].get(key) for name, key in DATA.items()}
-    source = str(run["config"].get("data.tokenizer.source") or "train")
-    if source != "train":  # a vocabulary that was there, whatever size one to be trained would have
-        found["vocabulary"] = Path(source).name
-    shown = [
-        k if v is True else f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}"
-        for k, v in found.items()
-        if v
-    ]
-    return ", ".join([*shown, f"fingerprint {str(run['environment'].get('data'))[:8]}"])
 
 
 def _amounts(rows: pd.DataFrame) -> list[str]:

@@ -235,17 +235,17 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
             yield place.parents[1], one_line(place.parents[1].name), place.name
         elif _is_run(place):
             yield place, YOURS, "*"
+        elif strict and (place / "study.yaml").is_file():
+            raise RecordError(
+                f"{place} has no recorded runs: run scripts/sweep.py {place}, then "
+                f"scripts/record.py {place} RUN …"
+            )
         else:
             studies = [file.parent for file in sorted(place.glob(f"*/{RUNS}"))]
             own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]
             own = [one for one in own if ".before-" not in one.name]
             yield from ((study, one_line(study.name), "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
-            if strict and (place / "study.yaml").is_file():
-                raise RecordError(
-                    f"{place} has no recorded runs: run scripts/sweep.py {place}, then "
-                    f"scripts/record.py {place} RUN …"
-                )
             if strict and not studies and not own:  # said to be a run: one that has not begun
                 yield place, YOURS, "*"
 

@@ -65,8 +65,10 @@ def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
 
 
 def computes_slowly(precision: str, device_type: str) -> bool:
-    """Return whether fp32 is known to be faster than this precision: than bf16 on an x86 processor of which
-    torch can tell that it has none, or Intel's slow one. Others were not measured."""
+    """Return whether fp32 is known to be faster: than bf16 on an x86 processor without fast bf16.
+
+    Only an x86 processor's capabilities have `avx512_bf16`; others were not measured.
+    """
     known = device_type == "cpu" and "avx512_bf16" in processor_capabilities()
     return known and precision == "bf16" and auto_precision(device_type) == "fp32"
 

@@ -72,26 +72,36 @@ def test_a_run_that_failed_is_told_and_left_out(tmp_path):
         compared(tmp_path / "wild")
 
 
-@pytest.mark.parametrize("other", [{"text": "e" * 64, "vocabulary": 1024}, {"length": 64}])
-def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, other):
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"text": "e" * 64, "vocabulary": 1024}, "data.tokenizer.vocab_size=8192, fingerprint=d"),
+        ({"length": 64}, "training.sequence_length=128"),
+    ],
+)
+def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, other, told):
     """Another vocabulary has another fingerprint of the data; a length changes the targets alone."""
     a, b = loss_run(tmp_path / "a", (5.0,)), loss_run(tmp_path / "b", (6.0,), model="bert")
     c = loss_run(tmp_path / "c", (3.0,), **other)
     found = compared(a, c, b)
     assert [table.lines for table in found] == [t.lines for t in (*compared(a, b), *compared(c))]
-    about = "(validation set 1 of 2: data builtin, vocabulary 8,192, sequence length 128, "
-    assert about in found[0].title
+    assert f"(validation set 1 of 2, {told})" in found[0].title
 
 
-def test_the_title_names_the_vocabulary_that_was_read_and_what_was_masked(tmp_path):
-    """The size is of a vocabulary to be trained; a run that was given one has another."""
-    given = {"source": "data/bert.txt", "vocab_size": 8192}
-    config = {"data": {"tokenizer": given}, "masking": {"whole_word": True}, "objective": "mlm_nsp"}
-    whole = record(tmp_path / "whole", rows=curve((5.0,)), config=config)
-    single = record(tmp_path / "single", rows=curve((6.0,)), config={**config, "masking": {}})
-    titles = [table.title for table in compared(whole, single)]
-    told = "vocabulary bert.txt, objective mlm_nsp, "
-    assert f"{told}whole-word masks, " in titles[0] and f"{told}fingerprint" in titles[1]
+def test_a_title_names_what_its_validation_set_differs_in_and_no_more(tmp_path):
+    """Not the vocabulary, which is the same; nor the objective where the config has none."""
+    data = {"tokenizer": {"source": "bert.txt", "vocab_size": 8192}}
+    configs = [
+        {"data": data, "objective": "mlm_nsp", "masking": {"whole_word": True}},
+        {"data": data, "masking": {"whole_word": False}},
+    ]
+    folders = [
+        record(tmp_path / name, rows=curve((5.0,)), config=config)
+        for name, config in zip("ab", configs, strict=True)
+    ]
+    paired, single = (table.title for table in compared(*folders))
+    assert "(validation set 1 of 2, masking.whole_word=True, objective=mlm_nsp)" in paired
+    assert "(validation set 2 of 2, masking.whole_word=False)" in single
 
 
 def test_a_metric_that_a_run_has_not_is_refused_with_those_it_has(tmp_path):
@@ -162,7 +172,7 @@ def test_each_configuration_has_a_mean_at_equal_steps(study):
     means = [f"{np.mean(end):.3f} ± {statistics.stdev(end):.3f} (3)" for end in ends]
     assert cells(table, "400") == [["12,800", "204,800", *means]]
     assert "All that the configurations differ in: model.position.kind." in table.notes
-    assert table.notes[0] == "All 6 runs ended, and are counted."
+    assert table.notes[0] == "Every run ended and is counted (6)."
 
 
 def test_differences_are_of_the_same_seed(study):
