@@ -2,11 +2,12 @@
 
 `python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
 
-Adds them to the study's runs.jsonl and metrics.csv; a run that is there is replaced. Also what further
-tables are made of, where a run has it: the spikes of its loss; of translations the counts of each test
-line, not the texts; of language models the loss by position; of triplets the scores. Runs of the study
-whose summary has no trivial baselines get them from their data, which must be where their config says;
-without runs that is all.
+Adds them to the study's runs.jsonl and metrics.csv, by what its study.yaml calls their configurations;
+a run that is there is replaced. Also what further tables are made of, where a run has it: the spikes of
+its loss; of translations the counts of each test line, not the texts; of language models the loss by
+position; of triplets the scores. Runs of the study whose summary has no trivial baselines get them from
+their data, which must be where their config says; without runs that, and the names of configurations, is
+all.
 """
 
 import json
@@ -17,6 +18,7 @@ from roformer.config.build import build
 from roformer.errors import InputError
 from roformer.pipelines import registry
 from roformer.report.runs import write_recorded
+from roformer.report.studies import Study, read_study
 from roformer.script import Arguments, script
 from roformer.training.records import RunFolder, finite, read_metrics
 
@@ -26,14 +28,18 @@ READ = ("data", "task", "training", "tokenizer")
 
 
 class Completed:
-    """Records with the trivial baselines of their data, which are the same for many runs."""
+    """Records with what the plan of their study calls their configuration, and with the trivial baselines
+    of their data, which are the same for many runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, study: Study | None = None) -> None:
+        self.study = study
         self.known: dict[str, Any] = {}
 
     def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
         summary, config = record["summary"], record["config"]
         pipeline = registry.get(summary["pipeline"])
+        if self.study and (planned := self.study.configuration_of(record["command"])):
+            record = record | {"planned": planned}
         # No table reads what others say of each example; the first studies' records have no files.
         if pipeline.kind != "scorer" and "files" in record:
             files = record["files"].items()
@@ -63,7 +69,9 @@ def main() -> None:
         RunFolder(run).summary()
         RunFolder(run).data()
         read_metrics(run / "metrics.jsonl")
-    for name in write_recorded(arguments.study, arguments.runs, Completed()):
+    planned = (arguments.study / "study.yaml").is_file()
+    complete = Completed(read_study(arguments.study) if planned else None)
+    for name in write_recorded(arguments.study, arguments.runs, complete):
         print(f"{arguments.study}: {name}")
 
 

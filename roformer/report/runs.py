@@ -86,6 +86,7 @@ COLUMNS: dict[str, Any] = {
     "command": "",
     "label": "",  # as tables name its configuration: `roformer (rotary)`
     "configuration": "",  # hash of what of the config changes the result, but the seed
+    "planned": "",  # its configuration in the plan of its study
     "written": 0.0,  # time of the last write to the record, in seconds since the epoch
     "summary": {},
     "config": {},  # dotted key → value
@@ -161,6 +162,7 @@ class _Record(TypedDict):
     config: dict[str, JsonValue]
     environment: _Environment
     command: str
+    planned: NotRequired[str]
     files: NotRequired[dict[str, dict[str, JsonValue] | str]]
 
 
@@ -325,6 +327,7 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
         "headline": headline,
         "score": math.nan if (score := values.get(headline)) is None else float(score),
         "command": record["command"],
+        "planned": one_line(record.get("planned", "")),
         "written": written,
         "summary": summary,
         "config": config,

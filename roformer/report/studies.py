@@ -7,6 +7,7 @@ which of them are there, and a test checks that two configurations differ in the
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Self
@@ -100,6 +101,19 @@ class Study(BaseModel, extra="forbid"):
             elif not pipeline.grid:
                 found += [(seed, name, [*words, f"seed={seed}"]) for seed in seeds]
         return [(name, words) for _, name, words in sorted(found, key=lambda run: run[0])]
+
+    def configuration_of(self, command: str) -> str:
+        """Return the configuration that a run's command line is of; empty: of none.
+
+        Of several whose overrides it has all, the one with most of them.
+        """
+        given = set(shlex.split(command))
+        fitting = [
+            (len(one.overrides), name)
+            for name, one in self.configurations.items()
+            if given.issuperset([*self.common, *one.overrides])
+        ]
+        return max(fitting, default=(0, ""))[1]
 
 
 def read_study(folder: Path) -> Study:

@@ -78,10 +78,17 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs with a column `name`: what tells a configuration from the others, and no more.
 
     It is the label, such as `roformer (rotary)`; where configurations have the same one, also the
-    settings in which they differ.
+    settings in which they differ. What runs began with is an id or a folder in their settings: where
+    the plan of their study has a name for each of these configurations, it stands there instead.
     """
+    told = {run["configuration"]: settings_of(run) for run in runs.to_dict("records")}
+    planned = runs.groupby("configuration").planned.unique()
+    begun = [key for key, settings in told.items() if settings.get("init_from")]
+    if all(all(planned[key]) for key in begun):
+        for key in begun:
+            told[key] |= {"init_from": None, "configuration": "+".join(sorted(planned[key]))}
     names = different_names(
-        (run["label"], run["configuration"], settings_of(run)) for run in runs.to_dict("records")
+        (label, key, told[key]) for label, key in zip(runs.label, runs.configuration, strict=True)
     )
     return runs.assign(name=[names[key] for key in runs.configuration])
 

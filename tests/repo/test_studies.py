@@ -93,9 +93,13 @@ def test_a_planted_difference_is_seen():
 
 @studies
 def test_recorded_runs_were_planned(study):
-    ids = {run_id(config) for configs in planned(study.folder.name).values() for config in configs}
-    recorded = read_runs([study.folder]).runs.run if study.has_runs else []
-    assert set(recorded) <= ids
+    ids = {
+        name: {run_id(config) for config in configs}
+        for name, configs in planned(study.folder.name).items()
+    }
+    for run in read_runs([study.folder]).runs.itertuples() if study.has_runs else []:
+        of = {name for name, configs in ids.items() if run.run in configs}
+        assert of and run.planned in {"", *of}
 
 
 @studies

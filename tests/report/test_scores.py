@@ -1,13 +1,17 @@
 """Scores of runs: what is chosen, what shares a table, what is paired, who is never left out."""
 
+import json
+import runpy
+import shlex
 import statistics
 
 import pytest
 from scipy import stats
 
-from roformer.report.runs import RecordError, read_runs
+from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.scores import result_texts, score_tables, scores
-from roformer.report.studies import Result
+from roformer.report.studies import Result, read_study
+from tests.conftest import REPOSITORY
 from tests.report.records import glue_run, record, translation_run
 
 ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
@@ -22,6 +26,50 @@ def lines(table, *starts):
     """Return the lines of a table that begin with these cells, without them."""
     found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
     return [line[len(starts) :] for line in found]
+
+
+def test_what_a_run_began_with_is_told_by_the_plan(tmp_path):
+    """By the commands of the runs; with a run of no configuration by what it began with itself."""
+    plan = {
+        "title": "t",
+        "claim": "none",
+        "pipeline": "glue",
+        "scale": "",
+        "outcome": "",
+        "seeds": [0],
+    }
+    overrides = {"pairs": ["init_from=a-s0"], "longer": ["init_from=a-s0", "training.epochs=8"]}
+    plan |= {
+        "common": ["task=[mrpc]"],
+        "configurations": {n: {"overrides": o} for n, o in overrides.items()},
+    }
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "study.yaml").write_text(json.dumps(plan))
+    runs = {}
+    for name, words in [*overrides.items(), ("other", ["init_from=b-s0"])]:
+        epochs = {"pairs": 4, "longer": 8, "other": 3}[name]
+        runs[name] = glue_run(tmp_path / name, 0, 2e-5, 0.8, epochs=epochs, init_from=words[0][10:])
+        command = ["python", "scripts/glue.py", *words, "task=[mrpc]", "seed=[0]"]
+        (runs[name] / "command.txt").write_text(shlex.join(command))
+    complete = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"](
+        read_study(study)
+    )
+
+    def names():
+        return set(scores(read_runs([study]).runs).name)
+
+    write_recorded(study, [runs["pairs"], runs["longer"]], complete)
+    assert names() == {
+        "roformer (rotary), configuration=longer, training.epochs=8",
+        "roformer (rotary), configuration=pairs, training.epochs=4",
+    }
+    write_recorded(study, [runs["other"]], complete)
+    assert names() == {
+        "roformer (rotary), init_from=a-s0, training.epochs=8",
+        "roformer (rotary), init_from=a-s0, training.epochs=4",
+        "roformer (rotary), init_from=b-s0, training.epochs=3",
+    }
 
 
 # --- fine-tuning: the learning rate that is chosen ------------------------------------------------
