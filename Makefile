@@ -15,12 +15,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
+# The value of a variable: $(call given,RUN,EXAMPLE) that a target needs, $(call number,GPUS) a number.
+given = $(or $($(1)),$(error make $@ needs $(1): add $(1)=$(2)))
+number = $(if $(shell echo '$($(1))' | tr -d 0-9),$(error $(1)=$($(1)) is no number: give one, $(1)=2),$($(1)))
+
 # One process runs the script itself; several go through a launcher.
 ifneq ($(filter-out 0 1,$(GPUS)),)
 GPUS_THERE := gpus-there
-LAUNCH := $(BIN)/accelerate launch --multi_gpu --num_processes $(GPUS) --num_machines 1 --mixed_precision no --dynamo_backend no
+LAUNCH = $(BIN)/accelerate launch --multi_gpu --num_processes $(call number,GPUS) --num_machines 1 --mixed_precision no --dynamo_backend no
 else ifneq ($(filter-out 0 1,$(PROCESSES)),)
-LAUNCH := $(BIN)/torchrun --standalone --nproc-per-node=$(PROCESSES)
+LAUNCH = $(BIN)/torchrun --standalone --nproc-per-node=$(call number,PROCESSES)
 else
 LAUNCH := $(BIN)/python
 endif
@@ -31,6 +35,7 @@ help:  ## this list
 	@echo 'In brackets: RECIPE=, mini unless given. MODEL=bert PRESET=wobert_512 (scm) GPUS=8 PROCESSES=2 (on a CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
 	@echo '         ARGS=--quiet: the last lines alone, and errors (trainings, sweep, reproduce)'
+	@echo 'All options: python scripts/<target>.py --help, with _ for -; of bench: python -m benchmarks --help'
 
 ##@ Start
 
@@ -48,7 +53,7 @@ $(STAMP): requirements.txt pyproject.toml
 # accelerate starts its processes on the CPU, without a word, where GPUS are not there.
 .PHONY: gpus-there
 gpus-there: $(STAMP)
-	@$(BIN)/python -c 'import torch; from roformer.cli import require_gpus; require_gpus($(GPUS), torch.cuda.device_count())'
+	@$(BIN)/python -c 'import torch; from roformer.cli import require_gpus; require_gpus($(call number,GPUS), torch.cuda.device_count())'
 
 reproduce: $(STAMP) $(GPUS_THERE)  ## the paper: pretrain, glue and wmt with their baselines, then the report
 	@$(BIN)/python scripts/reproduce.py --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
@@ -57,9 +62,9 @@ reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causa
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) devices=$(or $(GPUS),1) $(ARGS)
+	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) devices=$(or $(call number,GPUS),1) $(ARGS)
 
-##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …"; all options and keys: python scripts/<target>.py --help)
+##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …")
 
 pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, mini, small, paper, paper_tuned, paper_warmstart]
 	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
@@ -86,7 +91,7 @@ prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPEL
 	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
-	$(BIN)/python scripts/sweep.py $(STUDY) $(ARGS)
+	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/convergence) $(ARGS)
 
 ##@ Use a trained run (RUN=)
 
@@ -100,16 +105,16 @@ generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--p
 	@$(BIN)/python scripts/generate.py $(RUN) $(ARGS)
 
 extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
-	$(BIN)/python scripts/extension.py $(RUN) $(ARGS)
+	$(BIN)/python scripts/extension.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
-	$(BIN)/python scripts/average.py $(RUN) $(or $(ARGS),--last 5)
+	$(BIN)/python scripts/average.py $(call given,RUN,runs/wmt/YOUR_RUN) $(or $(ARGS),--last 5)
 
 export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/… ARGS="--output FOLDER"
 	@$(BIN)/python scripts/export.py $(RUN) $(ARGS)
 
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
-	$(BIN)/python scripts/convert_layout.py $(RUN) $(ARGS)
+	$(BIN)/python scripts/convert_layout.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(call given,ARGS,"--to half --output FOLDER")
 
 ##@ Look at what came out
 
@@ -120,19 +125,19 @@ dashboard: $(STAMP)  ## the dashboard on loopback, following runs while they tra
 	$(BIN)/python scripts/dashboard.py $(ARGS)
 
 compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
-	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*)
+	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*) $(ARGS)
 
 glue-table: $(STAMP)  ## tables of fine-tuning runs: make glue-table RUNS="runs/glue/*"
-	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*)
+	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*) $(ARGS)
 
 glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS="runs/glue/*roformer*"
-	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*)
+	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*) $(ARGS)
 
 wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wmt/*"
-	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*)
+	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*) $(ARGS)
 
 wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
-	$(BIN)/python scripts/wmt_compare.py $(RUNS)
+	$(BIN)/python scripts/wmt_compare.py $(call given,RUNS,"runs/wmt/BASELINE runs/wmt/YOUR_RUN") $(ARGS)
 
 ##@ Develop
 

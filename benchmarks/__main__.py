@@ -6,7 +6,6 @@ they take minutes each, no headline depends on them, and they run when they are 
 `peers`, which are of a GPU (`make gpu-report`).
 """
 
-import argparse
 import json
 import sys
 import time
@@ -28,10 +27,10 @@ from benchmarks.rotary import bench_rotary
 from benchmarks.timing import Row
 from benchmarks.training import bench_training
 from benchmarks.translation import bench_decoding, bench_translation
-from roformer.cli import one_line_errors
+from roformer.errors import InputError, one_line_errors
 from roformer.report.results import speed_table
 from roformer.report.tables import markdown_of
-from roformer.script import outlive_reader
+from roformer.script import Arguments, at_least, outlive_reader
 from roformer.training.hardware import default_device
 from roformer.training.records import environment, write_atomically
 
@@ -63,39 +62,63 @@ DECODING = "decoding"
 """The suite that needs a run; it is left out where none is given."""
 
 
+def suites_of(named: list[str], run: str | None) -> dict[str, Callable[[int], Iterable[Row]]]:
+    """Return the suites to run.
+
+    Args:
+        named: on the command line; none: the standard ones.
+        run: a translation run, for `decoding`.
+
+    Raises:
+        InputError: there is no such suite, or not the run that it needs.
+    """
+    known = SUITES | {
+        DECODING: lambda rounds: bench_decoding(rounds=max(2, rounds // 2), run=str(run))
+    }
+    names = named or [*STANDARD, *([DECODING] if run else [])]
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"there is no suite {unknown[0]}: choose of {', '.join(known)}")
+    if DECODING in names:
+        if run is None:
+            raise InputError(f"{DECODING} needs a translation run: --run runs/wmt/YOUR_RUN")
+        if not (source := Path(run, "translations", "test.source.txt")).is_file():
+            raise InputError(f"{source} is not there: give --run a finished translation run")
+    return {name: known[name] for name in names}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     said = f"of {', '.join([*SUITES, DECODING])}; {', '.join(STANDARD)} unless given"
     parser.add_argument("suites", nargs="*", metavar="suite", help=said)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
-    suites = dict(SUITES)
-    if arguments.run is not None:
-        suites[DECODING] = lambda rounds: bench_decoding(
-            rounds=max(2, rounds // 2), run=arguments.run
-        )
-    if unknown := set(arguments.suites) - set(suites):
-        parser.error(f"unknown suite {', '.join(unknown)}: choose of {', '.join(suites)}")
+    suites = suites_of(arguments.suites, arguments.run)
     began, rows = time.monotonic(), []
     arguments.output.mkdir(parents=True, exist_ok=True)
     environ = environment(seed=0, data="", devices=1, process={})
-    for suite in arguments.suites or [*STANDARD, *([DECODING] if arguments.run else [])]:
+    for number, (suite, bench) in enumerate(suites.items(), 1):
+        tell(f"[{number}/{len(suites)}] {suite} …")
         found: list[Row] = []
-        for row in suites[suite](arguments.rounds):
+        for row in bench(arguments.rounds):
             found.append(row)
             # After each row, so that one who has no time for the next keeps it.
             record = json.dumps({"rows": found, "env": environ}, indent=1)
             write_atomically(arguments.output / f"{suite}.json", record)
         rows += found
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
-        print(f"{suite}: measured after {minutes}:{seconds:02d}", file=sys.stderr, flush=True)
+        tell(f"{suite}: measured after {minutes}:{seconds:02d}")
     if rows:
         print(markdown_of([speed_table(pd.DataFrame(rows))]))
     software = ", ".join(f"{name} {version(name)}" for name in ("transformers", "torch"))
     place = environ["gpu"] or f"{environ['cores']} cores of {environ['processor']}"
     print(f"Against {software} on {place}. Records: {arguments.output}")
+
+
+def tell(line: str) -> None:
+    """Print how it goes beside the table, which goes to standard output."""
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,22 @@ def finetune(arguments: argparse.Namespace) -> None:
         raise InputError(
             f"{arguments.csv} does not exist: give a CSV with the columns text and label"
         )
-    rows = load_dataset("csv", data_files=str(arguments.csv), split="train")
+    try:
+        rows = load_dataset("csv", data_files=str(arguments.csv), split="train")
+    except Exception as error:  # datasets' own, of many classes
+        raise InputError(
+            f"{arguments.csv} cannot be read as CSV ({type(error).__name__}): give a header and rows, "
+            "texts with commas in quotes"
+        ) from error
     if missing := {"text", "label"} - set(rows.column_names):
         raise InputError(f"{arguments.csv} has no column {', '.join(sorted(missing))}")
+    for number, row in enumerate(rows, 2):
+        if row["text"] is None or row["label"] is None:
+            raise InputError(f"{arguments.csv}: row {number} has no text or no label: mend it")
+    if len(rows) < 10:
+        raise InputError(
+            f"{arguments.csv} has {len(rows)} rows: give 10 or more, a tenth is held out"
+        )
     labels = sorted({str(label) for label in rows["label"]})
 
     tokenizer = trained.tokenizer.to_transformers()

@@ -35,6 +35,8 @@ from roformer.pipelines import registry
 from roformer.script import QUIET, leave_on_signal, outlive_reader
 
 C = TypeVar("C")
+Part = Literal["prepare", "plan"]
+"""What can be done of a pipeline without its training."""
 
 
 def main(name: str) -> None:
@@ -71,14 +73,13 @@ def tell(pipeline: registry.Pipeline, config: Any, done: Any) -> None:
         print(f"run: {folders[0]}")
 
 
-def main_of(part: Literal["prepare", "plan"]) -> None:
+def main_of(part: Part) -> None:
     """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
     with one_line_errors():
         given = [word for word in sys.argv if word.startswith("pipeline=")]
         sys.argv = [word for word in sys.argv if word not in given]
         name = given[-1].partition("=")[2] if given else "pretrain"
-        able = [each for each, entry in registry.pipelines().items() if getattr(entry, part)]
-        if name not in able:
+        if name not in (able := having(part)):
             raise InputError(
                 f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
                 "their texts as the weights do that they start from)"
@@ -87,11 +88,20 @@ def main_of(part: Literal["prepare", "plan"]) -> None:
             raise InputError(f"a {part} is of one config: leave --multirun out")
         pipeline = registry.get(name)
     schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
-    run(name, registry.load(schema), lambda config: registry.load(action)(config))
+    run(name, registry.load(schema), lambda config: registry.load(action)(config), part)
 
 
-def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
+def having(part: Part) -> list[str]:
+    """Return the pipelines whose data can be prepared alone, or that can be planned."""
+    return [name for name, entry in registry.pipelines().items() if getattr(entry, part)]
+
+
+def run(
+    pipeline: str, schema: type[C], action: Callable[[C], Any], part: Part | None = None
+) -> None:
     """Compose `conf/<pipeline>.yaml` with the command line and call `action` with the result.
+
+    `part` is what is done of the pipeline; None: all of it.
 
     Hydra's flags do what Hydra documents; two show more: `--help` the pipeline's own options and all
     keys, `--cfg job` the whole config with its defaults. `--quiet` is `runtime.progress=false`.
@@ -141,7 +151,7 @@ def run(pipeline: str, schema: type[C], action: Callable[[C], Any]) -> None:
         command["overrides"] = [composer.open_key(word) for word in arguments.overrides + quiet]
         config = check(composer, schema, command["overrides"], multirun=arguments.multirun)
         if arguments.help:
-            print(help_of(composer, schema, build(schema, without_hydra(config)), script))
+            print(help_of(composer, schema, build(schema, without_hydra(config)), script, part))
         elif arguments.cfg == "hydra":
             hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
         elif arguments.cfg:
@@ -206,18 +216,27 @@ def show(config: DictConfig, schema: type[Any], arguments: argparse.Namespace) -
     print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
 
 
-def help_of(composer: Composer, schema: type[Any], config: Any, script: Path) -> str:
+def help_of(
+    composer: Composer, schema: type[Any], config: Any, script: Path, part: Part | None
+) -> str:
     """Return what a pipeline does, its config groups with their options, its keys, and examples."""
     command, groups = f"python {os.path.relpath(script)}", composer.groups()
-    lines = []
+    about, lines = " ".join((schema.__doc__ or "").split()), []
+    if part == "prepare":
+        about = f"Prepare the data of `make {composer.pipeline}`. {about}"
     for group, chosen in sorted(groups.items()):
         mine = chosen if isinstance(chosen, list) else [chosen]
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
         lines.append(f"  {group:<{max(map(len, groups))}}  {listed}")
-    options, keys = "\n".join(lines), "\n".join(describe(schema, config))
+    first = [f"  pipeline  {'|'.join(having(part))} = {composer.pipeline}"] if part else []
+    options, keys = "\n".join(lines), "\n".join([*first, *describe(schema, config)])
     recipes = composer.options("recipe")
     smallest = "smoke" if "smoke" in recipes else recipes[0]
-    return f"""{" ".join((schema.__doc__ or "").split())}
+    several, multirun = "", ""
+    if part is None:  # the others are of one config
+        several = f"\n  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value"
+        multirun = " --multirun,"
+    return f"""{about}
 
 {command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]
 
@@ -230,12 +249,11 @@ Keys with type, range, and the value that this command line gives:
 Examples:
   {command} recipe={smallest} tracker=none
   {command} training.precision=bf16 runtime.micro_batch_size=8
-  {command} --cfg job recipe={smallest}    # the whole config, nothing is run
-  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value
+  {command} --cfg job recipe={smallest}    # the whole config, nothing is run{several}
   eval "$({command} -sc install=bash)"    # tab completion
 
 Flags: --quiet ({QUIET}),
---cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
+--cfg job|hydra|all,{multirun} --config-dir FOLDER, --info; all: --hydra-help"""
 
 
 # --- what is run ---------------------------------------------------------------------------------

@@ -53,6 +53,18 @@ class Arguments(argparse.ArgumentParser):
         if threads:
             self.add_argument("--threads", type=at_least(1), help="of the CPU; default: all cores")
 
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add an argument whose help ends with its default.
+
+        argparse's own formatter would also tell defaults of nothing, and leave out those of arguments
+        without further help.
+        """
+        default, text = options.get("default"), options.get("help", "")
+        if default not in (None, [], argparse.SUPPRESS) and text != argparse.SUPPRESS:
+            told = " ".join(map(str, default)) if isinstance(default, list) else "%(default)s"
+            options["help"] = "; ".join(filter(None, [text, f"default: {told}"]))
+        return super().add_argument(*names, **options)
+
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; --help lists what can be given")
 

@@ -8,15 +8,32 @@ from pathlib import Path
 
 from roformer.errors import InputError
 from roformer.inference.names import find
-from roformer.script import Arguments, script
-from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
+from roformer.json_files import read_object
+from roformer.script import Arguments, at_least, script
+from roformer.training.averaging import ACCOUNT, AVERAGED, last_checkpoints, save_average
+
+
+def check_output(folder: Path, checkpoints: list[Path]) -> None:
+    """Raise InputError where the average would replace anything but itself."""
+    if not folder.exists():
+        return
+    if not (folder / ACCOUNT).is_file():
+        raise InputError(f"{folder} exists and is no average: give another --output")
+    there = read_object(folder / ACCOUNT)["checkpoints"]
+    if there != [path.name for path in checkpoints]:
+        raise InputError(
+            f"{folder} is the mean of {', '.join(there)}, which a run's scores may be of: give another "
+            "--output"
+        )
 
 
 @script()
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("paths", nargs="+", help="a run with --last, else checkpoints")
-    parser.add_argument("--last", type=int, help="average this many of the run's last checkpoints")
+    parser.add_argument(
+        "--last", type=at_least(1), help="average this many of the run's last checkpoints"
+    )
     parser.add_argument("--output", type=Path, help=f"default: {AVERAGED}, beside the first one")
     arguments = parser.parse_args()
     paths = [Path(find(path)) for path in arguments.paths]
@@ -24,7 +41,14 @@ def main() -> None:
         if len(paths) != 1:
             raise InputError("--last takes one run: give a list of checkpoints without it")
         paths = last_checkpoints(paths[0], arguments.last)
-    folder = save_average(paths, arguments.output or paths[0].parent / AVERAGED)
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
+        if (path / "checkpoints").is_dir():
+            raise InputError(f"{path} is a run: give --last N, or its checkpoints one by one")
+    folder = arguments.output or paths[0].parent / AVERAGED
+    check_output(folder, paths)
+    save_average(paths, folder)
     print(f"{folder}: mean of {', '.join(path.name for path in paths)}")
 
 

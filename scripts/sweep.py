@@ -4,6 +4,7 @@ Finished runs are kept and stopped ones go on, so the same command ends what was
 goes to a file. Overrides after the study go to every run: `tracker=none runtime.threads=1`.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from roformer.report.studies import Study, read_study
 from roformer.script import QUIET, Arguments, at_least, script
 
 ROOT = Path(__file__).resolve().parents[1]
+Command = tuple[str, list[str]]
+"""A configuration, and the words of a command line with its seeds."""
 
 
-def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> list[list[str]]:
-    """Return the command lines of a study's configurations and seeds, all of them if none is named.
+def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> list[Command]:
+    """Return the commands of a study's configurations and seeds, all of them if none is named.
 
     Raises:
         RecordError: the study has no runs, or no such configuration, or no run with these seeds.
@@ -32,13 +35,13 @@ def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> li
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
         raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
-    found = [words for name, words in study.commands(seeds) if name in (names or known)]
+    found = [one for one in study.commands(seeds) if one[0] in (names or known)]
     if not found:
         raise RecordError(f"{study.folder} has no run of seed {seeds[0]} there: see --dry-run")
     return found
 
 
-def sweep(commands: list[list[str]], jobs: int, logs: Path, *, quiet: bool = False) -> int:
+def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False) -> int:
     """Run the commands, `jobs` at a time, with what they print in files of `logs`; return how many
     diverged, which is recorded.
 
@@ -47,13 +50,13 @@ def sweep(commands: list[list[str]], jobs: int, logs: Path, *, quiet: bool = Fal
     """
     from roformer.pipelines.reproduce import run_stages  # loads torch
 
-    shared = set(commands[0]).intersection(*commands)
     outcomes = {}
-    for number, words in enumerate(commands, 1):
-        own = [word for word in words if word not in shared] or words[-1:]
-        name = "-".join([str(number), *(word.rpartition("=")[2] for word in own)])
-        title = f"[{number}/{len(commands)}] {shlex.join(own)}"
-        log = logs / f"{name.replace('/', '_')}.log"
+    for number, (name, words) in enumerate(commands, 1):
+        given = [word for word in words if word.startswith("seed=")]  # the last one counts
+        seeds = re.findall(r"\d+", given[-1])
+        told = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        title = f"[{number}/{len(commands)}] {name}, {told}"
+        log = logs / f"{number}-{name}-s{','.join(seeds)}.log"
         job = command(title, [sys.executable, *words[1:]], ROOT, log)
         outcomes[job] = partial(outcome, words)
     ended = run_stages(outcomes, jobs, quiet=quiet, passed=(0, DIVERGED))
@@ -67,7 +70,8 @@ def outcome(words: list[str]) -> str:
     from roformer.pipelines.reproduce import folders_of
 
     (pipeline,) = (one for one in registry.pipelines().values() if one.command == words[1])
-    return registry.outcome(pipeline, folders_of(pipeline, words[2:]))
+    folders = [ROOT / folder for folder in folders_of(pipeline, words[2:])]
+    return registry.outcome(pipeline, folders)
 
 
 @script()
@@ -90,11 +94,11 @@ def main() -> None:
     arguments = parser.parse_intermixed_args()
     study = read_study(arguments.study)
     found = commands_of(study, arguments.configuration, arguments.seed)
-    commands = [[*words, *arguments.overrides] for words in found]
+    commands = [(name, [*words, *arguments.overrides]) for name, words in found]
     if arguments.dry_run:
-        print("\n".join(shlex.join(words) for words in commands))
+        print("\n".join(shlex.join(words) for _, words in commands))
         return
-    given = [word for word in commands[0] if word.startswith("runtime.runs_dir=")]
+    given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
     runs = given[-1].partition("=")[2] if given else "runs"
     logs = Path(runs) / "sweep" / study.folder.resolve().name
     diverged = sweep(commands, arguments.jobs, ROOT / logs, quiet=arguments.quiet)

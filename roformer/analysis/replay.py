@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +22,7 @@ from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
 from roformer.training.state import restore
 from roformer.training.task import Opened, Settings, Task
-from roformer.training.tracking import NoTracker
+from roformer.training.tracking import NoTracker, Progress
 
 
 class Sample(NamedTuple):
@@ -49,6 +51,8 @@ class Replayed(NamedTuple):
 
 def replay(folder: Path, step: int) -> Replayed:
     """Make a step of a run again, from the newest checkpoint before it; nothing is written.
+
+    Prints how many steps that takes, and how it goes as the run itself did, every `log_every` steps.
 
     On one process and a CPU the weights are bitwise those of a run of one process; of several, to
     the order of the sums and, with dropout, to its draws.
@@ -83,18 +87,32 @@ def replay(folder: Path, step: int) -> Replayed:
     if runtime.tune_process:
         tune_process(threads=runtime.threads)
     accelerator = open_accelerator(runtime, training.precision, task.model)
-    settings = Settings(config.seed, config.optimizer, config.schedule, runtime)
+    quiet = replace(runtime, progress=False)  # of all the run's steps
+    settings = Settings(config.seed, config.optimizer, config.schedule, quiet)
+    say(f"steps to make again: {step - began}, from step {began + 1} to step {step}")
     with tempfile.TemporaryDirectory() as nowhere:
         records = RunFolder(Path(nowhere))
         loop = Loop(task, settings, accelerator, records, NoTracker(), state, found or moments)
+        loop.progress = Progress(step, began, shown=True, first=loop.first, monitor=task.monitor)
         try:
-            loop.advance(step - 1)
+            advance(loop, step - 1)
             samples = losses(task, step, loop.device)
             loop.advance(step)
         finally:
             loop.progress.close()
     samples.sort(key=lambda sample: -sample.loss if sample.loss == sample.loss else float("-inf"))
     return Replayed(step, began, float(loop.last_loss), float(loop.norm), samples)
+
+
+def advance(loop: Loop, step: int) -> None:
+    """Train up to a step, and tell how it goes every `log_every` steps."""
+    start, began, every = loop.state.step, time.perf_counter(), loop.task.training.log_every
+    for reached in range(start + every, step + 1, every):
+        loop.advance(reached)
+        seconds_a_step = (time.perf_counter() - began) / (reached - start)
+        row = {"step": reached, "train/loss": float(loop.last_loss)}
+        loop.progress.report(row, seconds_a_step * (step - reached))
+    loop.advance(step)
 
 
 def open_run(folder: Path) -> Opened:

@@ -13,7 +13,7 @@ import json
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -30,6 +30,8 @@ MOST_SHOWN = 3
 """Mistakes shown at once."""
 DEEPEST = 50
 """Levels of YAML that are read."""
+TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+"""What to give for a value, by the first word of pydantic's `int_parsing`, `bool_type`, …"""
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
@@ -49,7 +51,11 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
     try:
         return TypeAdapter(cls).validate_python(content)
     except ValidationError as error:
-        lines = [_explain(cls, content, problem) for problem in error.errors()]
+        places: dict[Key, tuple[_Place, list[Any]]] = {}
+        for problem in error.errors():
+            place = _place(cls, content, problem["loc"])
+            places.setdefault(place.path, (place, []))[1].append(problem)
+        lines = [line for place, some in places.values() for line in _explain(place, some)]
         more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
         raise InputError("; ".join([*lines[:MOST_SHOWN], *more])) from error
 
@@ -78,14 +84,14 @@ def read_yaml(text: str) -> dict[str, Any]:
             name = type(token).__name__
             depth += name.endswith("StartToken") - name.endswith("EndToken")
             if name == "AliasToken" or depth > DEEPEST:  # would fill the memory, or the stack
-                raise ValueError("an alias, or deeper than a run's config is")
+                raise ValueError(f"an alias, or more than {DEEPEST} levels")
         content = yaml.load(text, Loader=yaml.CSafeLoader)
         json.dumps(content)
     except Exception as error:  # yaml's constructors share no base class
         line = " ".join(str(error).split())
-        raise InputError(f"not the config of a run: {line}") from error
+        raise InputError(f"unreadable YAML: {line}") from error
     if not isinstance(content, dict):
-        raise InputError("not the config of a run: no mapping")
+        raise InputError("no mapping of keys to values")
     return {str(key): value for key, value in content.items()}
 
 
@@ -101,7 +107,7 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 def sections_in(hint: Any) -> list[Any]:
     """Return the config classes that a type is made of."""
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # some annotations are instances
         return [hint]
     return [cls for part in typing.get_args(hint) for cls in sections_in(part)]
 
@@ -150,31 +156,76 @@ def run_id(config: Any) -> str:
 # --- mistakes ------------------------------------------------------------------------------------
 
 
-def _explain(cls: type, content: Any, problem: Any) -> str:
-    """Return what is wrong with a key of the content in a line: the key, the value, what to do."""
-    path, section, given = list[str](), cls, problem["input"]
-    inner: type = cls
-    for part in problem["loc"]:  # also has kinds and types, which nobody typed
-        if part in content if isinstance(content, Mapping) else isinstance(content, list):
-            content, section = content[part], inner
+class _Place(NamedTuple):
+    """Where something is wrong."""
+
+    path: Key
+    section: type
+    """The config class that the key is of."""
+    kinds: list[Any]
+    """The config classes that could stand for the section."""
+    inner: type
+    """The config class of the value, where it is a section itself."""
+
+
+def _place(cls: type, content: Any, loc: Sequence[int | str]) -> _Place:
+    """Return the place that pydantic's `loc` names; it also has kinds and types, which nobody typed."""
+    path, section, kinds, inner, found = list[str](), cls, list[Any](), cls, list[Any]()
+    for part in loc:
+        if part in (content if isinstance(content, Mapping) else _numbers(content)):
+            content, section, kinds = content[part], inner, found
             path.append(str(part))
-            found = sections_in(hints_of(section).get(part))
+            found = sections_in(hints_of(section).get(str(part)))
             kind = content.get("kind") if isinstance(content, Mapping) else None
             inner = next(
                 (one for one in found if getattr(one, "kind", kind) == kind), [*found, inner][0]
             )
+    return _Place(tuple(path), section, kinds, inner)
+
+
+def _numbers(content: Any) -> range:
+    return range(len(content) if isinstance(content, list) else 0)
+
+
+def _explain(place: _Place, problems: Sequence[Any]) -> list[str]:
+    """Return what is wrong at a place in lines: the key, the value, what to do."""
+    wanted = [_wanted(problem) for problem in problems]
+    if not all(wanted):
+        return [_explain_one(place, problem) for problem in problems]
+    key, given = ".".join(place.path), problems[0]["input"]
+    if isinstance(given, list) and given and not place.path[-1].isdigit():
+        each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
+        return [f"{key}: give one value, not {given}; {each}"]
+    # A value of several types: true or false stand before the words that it may be instead.
+    return [f"{key}: give {', '.join(reversed(wanted))}, not {given!r}"]
+
+
+def _wanted(problem: Any) -> str:
+    """Return what should be given for a value of the wrong type; "": the type is right."""
+    if problem["type"] == "literal_error":
+        return str(problem["ctx"]["expected"]).replace("'", "")
+    return TYPES.get(problem["type"].partition("_")[0], "")
+
+
+def _explain_one(place: _Place, problem: Any) -> str:
+    path, given = place.path, problem["input"]
     key = ".".join(path)
     match problem["type"]:
+        case "missing" if isinstance(given, list):
+            return f"{key}={given} has too few values"
         case "missing":
             key = ".".join([*path, str(problem["loc"][-1])])
             return f"{key} has no value: give {key}=…"
         case "unexpected_keyword_argument":
-            valid = ", ".join(near_first(path[-1], sorted(hints_of(section))))
-            return f"{key}: unknown key; valid keys here: {valid}"
+            valid = ", ".join(near_first(path[-1], sorted(hints_of(place.section))))
+            # Files of the user's own are data=files in every pipeline, whatever their kind is called.
+            files = [one for one in place.kinds if getattr(one, "kind", "").endswith("files")]
+            theirs = any(path[-1] in hints_of(one) for one in files)
+            more = f"; {key} needs data=files" if theirs else ""
+            return f"{key}: unknown key; valid keys here: {valid}{more}"
         case "dataclass_type":
-            return (
-                f"{key}={given} is no section: set its keys, {key}.{next(iter(hints_of(inner)))}=…"
-            )
+            first = next(iter(hints_of(place.inner)))
+            return f"{key}={given} is no section: set its keys, {key}.{first}=…"
         case "value_error":
             return ": ".join(filter(None, [key, problem["msg"].removeprefix("Value error, ")]))
     return f"{key}: {problem['msg']}, not {given!r}"

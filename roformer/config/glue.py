@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 from roformer.config.schema import (
     EpochsTraining,
@@ -30,8 +37,16 @@ def _several(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-OneOrMore = Annotated[list[T], BeforeValidator(_several), Field(min_length=1)]
-"""Values to go through; one value stands for a list of one."""
+def _once(values: list[T]) -> list[T]:
+    if again := sorted({str(value) for value in values if values.count(value) > 1}):
+        raise ValueError(f"{', '.join(again)} is there more than once: give each value once")
+    return values
+
+
+OneOrMore = Annotated[
+    list[T], BeforeValidator(_several), Field(min_length=1), AfterValidator(_once)
+]
+"""Values to go through, each once; one value stands for a list of one."""
 
 
 class TaskFiles(Config):
@@ -136,6 +151,15 @@ class _Finetuning(FinetuningConfig):
 
 class FinetuneConfig(_Finetuning, RunConfig):
     """One cell: one task, one learning rate, one seed."""
+
+    def rules(self) -> Rules:
+        yield from super().rules()
+        several = len(self.task[self.task_name].texts) > 1
+        yield (
+            several and self.model.token_types < 2,
+            f"task={self.task_name} has two texts, and model.token_types={self.model.token_types} of "
+            f"init_from={self.init_from} tells one from the other: start from a model with two types",
+        )
 
     @property
     def task_name(self) -> str:

@@ -51,7 +51,8 @@ class LocalFiles(Config):
 
     path: Name
     max_bad_rows: NonNegativeInt = 0
-    """Bad rows of a file that may be skipped (counted and reported) before the run stops."""
+    """Bad rows of a split, or of each file of bytes, that may be skipped (counted and reported) before the
+    run stops."""
 
 
 class HubSource(Config):
@@ -247,7 +248,7 @@ class ScheduleConfig(Config):
         whole, last = self.total_steps or steps, self.first_update + steps
         yield (
             (self.warmup_steps or 0) >= whole,
-            f"schedule.warmup_steps={self.warmup_steps} leaves nothing of training.steps={whole}",
+            f"schedule.warmup_steps={self.warmup_steps} leaves nothing of the training's {whole} steps",
         )
         yield (
             last > (self.total_steps or last),

@@ -8,12 +8,22 @@ from typing import Annotated, Any, dataclass_transform
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
+from roformer.errors import InputError
+
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
 
 
 Rules = Iterator[tuple[object, str]]
 """Pairs of what must not be true and of the line that says so."""
+
+
+def refuse(rules: Rules) -> None:
+    """Raise InputError with the line of the first rule that is broken."""
+    for wrong, message in rules:
+        if wrong:
+            raise InputError(message)
+
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -233,8 +233,10 @@ def _build_bytes(
                 writer.append(ids=[np.frombuffer(piece, np.uint8)])
                 size -= len(piece)
     whole.unlink()
+    account = source.describe()
+    tell_skipped("text", account)
     return {
-        "source": source.describe(),
+        "source": account,
         "max_bytes": config.max_bytes,
         "split_rule": "consecutive: train, valid, test",
         "valid_fraction": config.valid_fraction,

@@ -32,6 +32,8 @@ WHAT = {
     "can start from it",
 }
 """Kind of a model → what it is and what takes it."""
+PLACES = {"mlm": "pretrain", "classifier": "glue", "translation": "wmt", "causal": "clm"}
+"""Kind of a model → the pipeline that trains it, or one of them."""
 
 
 def open_model(
@@ -61,7 +63,8 @@ def open_model(
         raise InputError(f"revision={revision} is of a Hub id, not of a folder: leave it out")
     stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
     if stored.kind not in kinds:
-        raise InputError(f"{source} is {WHAT[stored.kind]}")
+        places = " or ".join(f"{runs_dir}/{PLACES[kind]}/" for kind in kinds if kind in PLACES)
+        raise InputError(f"{source} is {WHAT[stored.kind]}: give a run under {places}")
     return stored
 
 

@@ -171,14 +171,17 @@ def attempt(cell: FinetuneConfig) -> None:
 
 
 def forget_weights(folders: list[Path]) -> None:
-    """Keep the weights of each task's best cell alone."""
+    """Keep the weights of each task's best cell alone, of those that ended well and have weights."""
     best: dict[str, tuple[float, Path]] = {}
     finished = {folder: summary for folder in folders if (summary := RunFolder(folder).summary())}
     for folder, summary in finished.items():
-        if "task" in summary:
+        # Another grid with some of the same cells may have chosen before.
+        if summary["status"] != "failed" and (folder / "checkpoints").is_dir():
             value = summary["best"]["metrics"].get(summary["headline"])
             rank = -math.inf if value is None else value
             if summary["task"] not in best or rank > best[summary["task"]][0]:
                 best[summary["task"]] = (rank, folder)
-    for folder in finished.keys() - {folder for _, folder in best.values()}:
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    kept = {folder for _, folder in best.values()}
+    for folder, summary in finished.items():
+        if folder not in kept and summary.get("task") in best:
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -171,11 +171,17 @@ def train(pipeline: Pipeline, config: Any) -> Any:
 
 
 def outcome(pipeline: Pipeline, folders: Sequence[Path]) -> str:
-    """Return the headline metrics of finished runs, and what is wrong with them."""
+    """Return the headline metrics of finished runs, and what is wrong with them.
+
+    Runs that are not there are left out: the id of one that begins with trained weights may be known only
+    when these are opened.
+    """
     words, statuses = [], []
     many = len(folders) > 1
-    for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text())
+    for file in (folder / "summary.json" for folder in folders):
+        if not file.is_file():
+            continue
+        summary = json.loads(file.read_text())
         name = pipeline.headline.name if pipeline.headline else summary.get("headline")
         value = summary["metrics"].get(name)
         # One line holds six tasks, so each is told by its name without its metric's.
@@ -183,6 +189,7 @@ def outcome(pipeline: Pipeline, folders: Sequence[Path]) -> str:
         words.append(f"{title} {'NaN' if value is None else f'{value:.3f}'}")
         statuses.append(summary["status"])
     told = ", ".join(words) if len(words) <= MOST_RUNS else f"{len(words)} runs"
+    told = told or "ended"
     counts = Counter(status for status in statuses if status != "done")
     wrong = ", ".join(f"{count} {status}" if many else status for status, count in counts.items())
     return f"{told} [{wrong}]" if wrong else told

@@ -298,7 +298,7 @@ def index_block(folder: Path, words: list[str]) -> str:
 
 def results_block(folder: Path, words: list[str]) -> str:
     """`results STUDY …`: the results that these studies name, a row each."""
-    lines = [["claim", "ours", "baseline", "without a model", "scale"]]
+    lines = [["claim", "ours", "baseline", "trivial baseline", "scale"]]
     for word in words:
         study = read_study(folder / word)
         frame = scores(read_runs([study.folder]).runs)

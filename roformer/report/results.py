@@ -37,7 +37,7 @@ RATIO = {
     "times faster": ("ratio", "{:.2f}"),
     "goal": ("goal", "{:g}"),
     "met": ("met", "{}"),
-    "of the machine's rate": ("share_of_limit", "{:.0%}"),
+    "of matmul peak": ("share_of_limit", "{:.0%}"),
 }
 SPEED = {
     **RATIO,
@@ -131,7 +131,7 @@ def speed_tables(folder: Path, headlines: bool = False) -> list[Table]:
 def speed_table(rows: pd.DataFrame, columns: Mapping[str, tuple[str, str]] = RATIO) -> Table:
     """Return the table of rows of a benchmark.
 
-    The machine's rate is that of matrix products alone, measured beside the step.
+    The peak is the rate of matrix products alone, measured beside the step.
     """
     goal = rows.goal.astype(float)
     met = (rows.ratio >= goal).map({True: "yes", False: "no"}).where(goal > 0)

@@ -179,11 +179,13 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
     Args:
         places: folders of runs; folders of studies; `STUDY/runs/PATTERN` for the recorded runs whose id
             matches; or roots such as experiments/ and runs/, in which runs that were set aside
-            (`ID.before-N`) are left out, and which may be absent.
-        strict: a damaged record is an error; else a row of status "damaged" with its reason.
+            (`ID.before-N`) are left out.
+        strict: a damaged record or an absent place is an error; else a row of status "damaged" with its
+            reason, or none.
 
     Raises:
-        RecordError: a record is damaged, a pattern matches nothing, or a study has no records.
+        RecordError: a record is damaged, a place is absent, a pattern matches nothing, or a study has no
+            records.
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
@@ -242,6 +244,8 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
                 f"{place} has no recorded runs: run scripts/sweep.py {place}, then "
                 f"scripts/record.py {place} RUN …"
             )
+        elif strict and not place.exists():
+            raise RecordError(f"no run is {place}: give folders of runs or of studies")
         else:
             studies = [file.parent for file in sorted(place.glob(f"*/{RUNS}"))]
             own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]

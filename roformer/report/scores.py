@@ -454,13 +454,13 @@ def paired_table(
         shown = f"{key:,}" if by == "step" else str(key)
         lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
     called = {"t_p": "t test", "permutation_p": "sign-flip test"}
-    pairs = {max(one.n, 1) for one in found.values()} or {1}
+    counts = {max(one.n, 1) for one in found.values()} or {1}
     together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
         f"two-sided; Holm's is of the {called[about.adjusted]}, for all {together}. The t interval and test "
         "assume normal differences, which few seeds cannot show.",
-        *map(sign_flip_limit, sorted(pairs, reverse=True)),
+        *map(sign_flip_limit, sorted(counts, reverse=True)),
     ]
     for (name, unpaired), keys in alone.items():
         where = "" if len(keys) == frame[by].nunique() else f", {', '.join(keys)}"

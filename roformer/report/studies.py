@@ -10,10 +10,11 @@ import math
 import shlex
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from roformer.config.build import near_first
 from roformer.pipelines import registry
 from roformer.report.runs import RUNS, RecordError, read_yaml_file
 
@@ -125,11 +126,22 @@ def read_study(folder: Path) -> Study:
     file = folder / "study.yaml"
     content = read_yaml_file(file, what="the plan of a study")
     try:
-        return Study(**content, folder=folder)
+        return Study(**content | {"folder": folder})
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise RecordError(f"{file} is not the plan of a study: {key}: {problem['msg']}") from error
+        # A key that is mistyped is missing too: what was typed says more.
+        problems = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        raise RecordError(f"{file} is not the plan of a study: {_explain(problems[0])}") from error
+
+
+def _explain(problem: Any) -> str:
+    """Return what is wrong with a plan: the key, and what pydantic says or, of an unknown key, the
+    valid ones."""
+    path, said = [str(part) for part in problem["loc"]], problem["msg"]
+    if problem["type"] == "extra_forbidden":
+        parts: dict[str, type[BaseModel]] = {"configurations": Configuration, "results": Result}
+        valid = sorted({*parts.get(path[0], Study).model_fields} - {"folder"})
+        said = f"unknown key; valid keys here: {', '.join(near_first(path[-1], valid))}"
+    return ": ".join(filter(None, [".".join(path), said.removeprefix("Value error, ")]))
 
 
 def read_studies(experiments: Path) -> list[Study]:

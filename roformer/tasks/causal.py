@@ -177,6 +177,9 @@ class ByteTask(CausalTask):
 
     def __init__(self, config: CharLMConfig, text: PreparedBytes):
         self.test = text.test
+        CausalBlocks(
+            text.test, config.training.sequence_length
+        )  # one too short is found at the end
         super().__init__(config, text, text.vocabulary)
 
     def measured(self, split: str, nats: float) -> dict[str, float]:

@@ -25,6 +25,7 @@ from roformer.config.build import build, plain
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.schema import LoopConfig
 from roformer.config.scm import Order, ScmConfig
+from roformer.config.typed import refuse
 from roformer.data.classification import (
     Inputs,
     TripletInputs,
@@ -140,6 +141,7 @@ class ExamplesTask(Task):
             evaluate_every=steps,
             checkpoint_every=min(steps, self.most_unsaved),
         )
+        refuse(config.schedule.steps_rules(self.training.steps))
         torch.manual_seed(config.seed)
         self.model = self.build_model(start.vocab_size)
         self.loaded = load_start(start, self.model)

@@ -21,6 +21,7 @@ from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.segments import SegmentPairs
 from roformer.data.text import PreparedText, prepare_text
+from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
@@ -236,7 +237,10 @@ def prepare(config: Any) -> PreparedText:
 
 def first_weights(init_from: str, runs_dir: str) -> Path:
     """Return the checkpoint that `init_from` stands for, or raise InputError."""
-    return checkpoint.resolve(find(init_from, runs_dir))
+    try:
+        return checkpoint.resolve(find(init_from, runs_dir))
+    except InputError as error:
+        raise InputError(f"init_from={error}") from error
 
 
 def open_run(config: PretrainConfig) -> Opened:

@@ -14,6 +14,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from roformer.config.build import plain
+from roformer.config.typed import refuse
 from roformer.config.wmt import (
     BuiltinParallel,
     FilesParallel,
@@ -54,6 +55,10 @@ class TranslationTask(Task):
         self.config, self.text, self.training = config, text, config.training
         self.keep_checkpoints = config.training.average
         tokenizer, training = text.tokenizer, config.training
+        for split, read in (("valid", text.valid.lengths), ("test", [text.test.source.lengths])):
+            longest = max(int(lengths.max()) for lengths in read)
+            told = f"the longest sentence of data.{split}, {longest} tokens with its end,"
+            refuse(config.model.position.length_rules(longest, told))
         torch.manual_seed(config.seed)
         self.model = Seq2Seq(
             config.model,

@@ -87,14 +87,22 @@ class Checkpoints:
             self._publish(target, best=best)
 
     def last(self) -> tuple[Path | None, list[str]]:
-        """Return the newest complete checkpoint, and a line about each newer, damaged one."""
+        """Return the newest complete checkpoint, and a line about each newer, damaged one.
+
+        In place of a damaged one stands the newest with moments to go on with, which those of `keep_at`
+        have not; where none has them, as in a finished run, the newest.
+        """
         problems: list[str] = []
+        without: Path | None = None
         for path in reversed(steps_in(self.folder)):
             problem = damage(path)
-            if problem is None:
+            if problem is not None:
+                problems.append(f"{path}: {problem}")
+            elif not problems or (path / OPTIMIZER).is_file():
                 return path, problems
-            problems.append(f"{path}: {problem}")
-        return None, problems
+            else:
+                without = without or path
+        return without, problems
 
     def _publish(self, target: Path, *, best: bool) -> None:
         for name in ("last", "best") if best else ("last",):
@@ -272,6 +280,9 @@ def load_model(
         InputError: the checkpoint is of another model; the first differing keys are named.
     """
     free = FREE_IN_WARM_START if warm_start else ()
+    there, here = describe(path).get("kind"), description.get("kind")
+    if there != here:
+        raise InputError(f"{path} is a checkpoint of kind {there}, not {here}: give another one")
     found = differences(description, describe(path))
     if differing := [line for line in found if not line.startswith(free)]:
         raise InputError(

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import (
     DistributedDataParallelKwargs,
     DistributedType,
@@ -86,6 +87,8 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     Raises:
         InputError: sharding in fp16, or of a single process.
     """
+    # A process that trained before, as the pre-training of a fine-tuning, may have had another precision.
+    AcceleratorState._reset_state()
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):

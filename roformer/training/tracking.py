@@ -196,7 +196,8 @@ class TensorboardTracker(Mirror):
     """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
 
     def _begin(self, run_id: str | None) -> Any:
-        done = read_metrics(self.folder / "metrics.jsonl") if run_id else []
+        file = self.folder / "metrics.jsonl"  # not there before the first log step
+        done = read_metrics(file) if run_id and file.exists() else []
         # Rows after the checkpoint that a resumed run goes on from are logged again.
         purge = done[-1]["step"] + 1 if done else None
         tracker = tracking.TensorBoardTracker("tensorboard", self.folder, purge_step=purge)

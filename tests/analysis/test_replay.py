@@ -50,6 +50,16 @@ def test_without_moments_a_replay_begins_earlier_and_says_why(arguments, recorde
     assert "runtime.keep_optimizer=true" in told
 
 
+def test_a_long_replay_tells_how_it_goes(arguments, capsys):
+    """Before it begins, and every log_every steps; also that of a run which told nothing."""
+    folder = small_run(arguments)[1]
+    capsys.readouterr()
+    found = replay(folder, 12)
+    *_, first, fourth, eighth = capsys.readouterr().out.splitlines()
+    assert (found.began, first) == (0, "steps to make again: 12, from step 1 to step 12")
+    assert fourth.startswith("step 4/12  loss ") and eighth.startswith("step 8/12  loss ")
+
+
 def test_the_samples_are_those_of_the_batch(arguments):
     """Without dropout their losses are the step's: catches weights from after the step."""
     folder = small_run(arguments, "training.log_every=1")[1]

@@ -1,5 +1,6 @@
 """What a script makes of flags and mistakes, before it imports anything heavy."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import yaml
 from roformer import cli
 from roformer.cli import CONF
 from roformer.pipelines.registry import pipelines
+from roformer.script import Arguments
 from tests.conftest import REPOSITORY
 
 HEAVY = ("torch", "transformers", "accelerate", "datasets", "pandas", "pyarrow", "wandb", "plotly")
@@ -130,6 +132,34 @@ def test_plans_and_preparations_name_a_pipeline_that_has_them(answer):
     assert "of one config" in answer("plan", "-m", "devices=1,2")[2]
 
 
+def test_the_help_of_plans_and_preparations_has_the_pipelines(answer):
+    """And no flag that they refuse."""
+    for name in ("plan", "prepare"):
+        _, shown, _ = answer(name, "--help", "pipeline=wmt")
+        _, _, keys = shown.partition("\nKeys ")
+        assert keys.splitlines()[1] == "  pipeline  pretrain|stages|wmt|charlm|clm = wmt"
+        assert "--multirun" not in shown
+    assert shown.startswith("Prepare the data of `make wmt`. ")
+    shown = answer("wmt", "--help")[1]
+    assert "--multirun model" in shown and "\n  pipeline " not in shown
+
+
+def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):
+    parser = Arguments("About.", threads=True)
+    parser.add_argument("--top", type=int, default=0, help="the best")
+    parser.add_argument("--lengths", nargs="+", default=[1, 2])
+    parser.add_argument("--seed", action="append", default=[], help="one alone")
+    parser.add_argument("--hidden", default="cpu", help=argparse.SUPPRESS)
+    parser.print_help()
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-4:] == [
+        "--top TOP the best; default: 0",
+        "--lengths LENGTHS [LENGTHS ...]",
+        "default: 1 2",
+        "--seed SEED one alone",
+    ]
+
+
 def test_gpus_that_are_not_there_are_refused(capsys):
     cli.require_gpus(2, 2)
     with pytest.raises(SystemExit) as left:
@@ -155,3 +185,30 @@ def test_make_looks_for_gpus_before_it_launches():
 
     assert 0 <= shown("GPUS=64").find("require_gpus(64") < shown("GPUS=64").find("accelerate la")
     assert "require_gpus" not in shown("PROCESSES=2") and "torchrun" in shown("PROCESSES=2")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretrain GPUS=two", "GPUS=two is no number: give one, GPUS=2"),
+        ("plan GPUS=1.5", "GPUS=1.5 is no number"),
+        ("reproduce PROCESSES=two", "PROCESSES=two is no number: give one, PROCESSES=2"),
+        ("sweep", "make sweep needs STUDY: add STUDY=experiments/"),
+        ("average", "make average needs RUN: add RUN=runs/wmt/YOUR_RUN"),
+        ("extension", "make extension needs RUN: add RUN=runs/pretrain/YOUR_RUN"),
+        ("convert-layout", "make convert-layout needs RUN: add RUN="),
+        ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
+        ("wmt-compare", 'make wmt-compare needs RUNS: add RUNS="runs/wmt/BASELINE '),
+    ],
+)
+def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
+    command = ["make", "-n", "-o", ".venv/.complete", *words.split()]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
+
+
+def test_what_reads_runs_takes_args():
+    for target in ("compare", "glue-table", "glue-submission", "wmt-table", "wmt-compare"):
+        command = ["make", "-n", target, "RUNS=a b", "ARGS=--flag 3"]
+        shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
+        assert shown.endswith(f"scripts/{target.replace('-', '_')}.py a b --flag 3\n")

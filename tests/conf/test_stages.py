@@ -82,7 +82,7 @@ def test_each_stage_is_its_own_pretraining_after_the_one_before():
         ),
         (
             [RESTART, RESTART.replace("continue", "{kind:linear,warmup_steps:6}")],
-            "^stage 2: schedule.warmup_steps=6 leaves nothing of training.steps=6",
+            "^stage 2: schedule.warmup_steps=6 leaves nothing of the training's 6 steps",
         ),
         ([], "at least 1 item"),
     ],

@@ -77,6 +77,15 @@ def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path):
     assert written(text) == b"\r\nfirst\x00" + "éins\n\nzwei\n\n".encode()
 
 
+def test_skipped_rows_are_told(tmp_path, capsys):
+    rows = [json.dumps({"text": "word" * 9}), '{"txt": 1}', json.dumps({"text": "more" * 9})]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    text = prepare(tmp_path / "a.jsonl", tmp_path / "cache", max_bad_rows=1, valid_fraction=0.2)
+    told = capsys.readouterr().err
+    assert told.startswith("text: 1 bad rows skipped (the first: a.jsonl:2: no 'text' among")
+    assert text.manifest["source"]["rows_skipped"] == 1
+
+
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
     """One package alone, so that it is quick: its documents, in another order, and the first of them."""
     monkeypatch.setattr(

@@ -489,6 +489,15 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
     assert made[0] == made[1] != made[2]
 
 
+def test_a_bad_row_of_paper622_is_counted_once(tmp_path):
+    (tmp_path / "all.jsonl").write_text(lines(*numbered(10), {**TRIPLET, "A": 3}))
+    given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", max_bad_rows=1)
+    source = FileTriplets(given)
+    assert sum(len(list(source.rows(split))) for split in source.splits) == 10
+    account = source.describe()
+    assert (account["rows_read"], account["rows_skipped"]) == (11, 1)
+
+
 def test_the_published_sample_is_read(real_data):
     if not (real_data / "cail2019-scm").is_dir():
         pytest.skip("needs cail2019-scm below ROFORMER_TEST_DATA or data/")

@@ -118,6 +118,22 @@ def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "none.csv")
     assert left.value.code == 2 and "none.csv does not exist" in capsys.readouterr().err
+    for content, message in (
+        ("text,label\n", "bad.csv cannot be read as CSV"),
+        ("text,label\na,x\n", "bad.csv has 1 rows: give 10 or more"),
+        ("text,label\na,x\nb,\n", "bad.csv: row 3 has no text or no label"),
+    ):
+        (tmp_path / "bad.csv").write_text(content)
+        with pytest.raises(SystemExit) as left:
+            call(
+                monkeypatch,
+                "finetune_csv",
+                runs["pretrain"],
+                tmp_path / "bad.csv",
+                "--output",
+                tmp_path,
+            )
+        assert left.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_swap_position(monkeypatch, capsys):

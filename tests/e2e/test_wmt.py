@@ -205,7 +205,7 @@ def test_a_vocabulary_of_another_model_is_refused(trained, of_other_words, tmp_p
 
 def test_other_pipelines_refuse_it(trained):
     _, folder = trained
-    with pytest.raises(InputError, match=r"roformer\.load_translator opens"):
+    with pytest.raises(InputError, match=r"load_translator opens: give a run under runs/pretrain/"):
         roformer.load_model(folder)
     assert isinstance(roformer.load_translator(folder), roformer.Translator)
 
@@ -241,5 +241,19 @@ def test_average_script(trained, tmp_path):
     assert torch.allclose(
         mean["tokens.weight"], (parts[0]["tokens.weight"] + parts[1]["tokens.weight"]) / 2
     )
-    code, _, err = script("average", first, second, "--last", 2)
-    assert code == 2 and err.startswith("error: --last takes one run")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for words, message in (
+        ([first, second, "--last", 2], "--last takes one run"),
+        ([folder, "--last", 0], "--last: give at least 1, not 0"),
+        ([folder], f"{folder} is a run: give --last N"),
+        ([tmp_path / "none"], f"{tmp_path / 'none'}: no such run or checkpoint"),
+        ([first, "--output", mine], f"{mine} exists and is no average"),
+        (
+            [first, "--output", tmp_path / "mean"],
+            f"{tmp_path / 'mean'} is the mean of step_00000300",
+        ),
+    ):
+        code, _, err = script("average", *words)
+        assert code == 2 and f"error: {message}" in err.replace("argument ", "")
+    assert script("average", second, first, "--output", tmp_path / "mean")[0] == 0

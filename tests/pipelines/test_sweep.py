@@ -6,7 +6,7 @@ import pytest
 
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
-from scripts.sweep import commands_of, sweep
+from scripts.sweep import commands_of, outcome, sweep
 from tests.conftest import REPOSITORY
 from tests.scripts import run_script
 
@@ -14,32 +14,33 @@ CONVERGENCE = REPOSITORY / "experiments" / "convergence"
 
 
 def test_seeds_go_outermost_so_that_a_cut_study_is_balanced():
-    words = commands_of(read_study(CONVERGENCE), [])
+    commands = commands_of(read_study(CONVERGENCE), [])
     seeds = [seed for seed in range(3) for _ in range(4)] + [3, 3, 4, 4, 5, 5]
-    assert [command[-1] for command in words] == [f"seed={seed}" for seed in seeds]
-    assert all(command[:2] == ["python", "scripts/pretrain.py"] for command in words)
+    assert [words[-1] for _, words in commands] == [f"seed={seed}" for seed in seeds]
+    assert all(words[:2] == ["python", "scripts/pretrain.py"] for _, words in commands)
 
 
 def test_seeds_that_came_later_are_run_alone():
     study = read_study(CONVERGENCE)
-    words = commands_of(study, [], [5, 3])
-    assert [(command[-2], command[-1]) for command in words] == [
-        (f"model={model}", f"seed={seed}") for seed in (3, 5) for model in ("roformer", "bert")
+    models = {"rotary": "roformer", "learned": "bert"}
+    assert [(name, *words[-2:]) for name, words in commands_of(study, [], [5, 3])] == [
+        (name, f"model={model}", f"seed={seed}")
+        for seed in (3, 5)
+        for name, model in models.items()
     ]
     with pytest.raises(RecordError, match="has no run of seed 3 there: see --dry-run"):
         commands_of(study, ["none"], [3])
 
 
 def test_a_grid_takes_all_seeds_in_one_command():
-    words = commands_of(read_study(CONVERGENCE.with_name("glue_real")), ["learned"])
-    assert len(words) == 1 and words[0][-1] == "seed=[0,1,2,3,4]" and "model=bert" in words[0]
+    ((name, words),) = commands_of(read_study(CONVERGENCE.with_name("glue_real")), ["learned"])
+    assert name == "learned" and words[-1] == "seed=[0,1,2,3,4]" and "model=bert" in words
 
 
 def test_grids_come_after_the_runs_that_they_may_begin_with():
     study = read_study(CONVERGENCE.with_name("glue_builtin_bert"))
     for seeds in ((), (0,)):
-        words = commands_of(study, [], seeds)
-        assert [command[1] for command in words] == [
+        assert [words[1] for _, words in commands_of(study, [], seeds)] == [
             "scripts/pretrain.py",
             *["scripts/glue.py"] * 2,
         ]
@@ -65,7 +66,7 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
     """Quiet or not; what the commands print is in files, a line about each is on the terminal."""
     monkeypatch.setattr("scripts.sweep.outcome", lambda words: f"ended {words[-1]}")
     commands = [
-        ["python", "-c", f"print('noise'); raise SystemExit({code})", f"seed={number}"]
+        ("rotary", ["python", "-c", f"print('noise'); raise SystemExit({code})", f"seed={number}"])
         for number, code in enumerate(codes)
     ]
     if left_with is None:
@@ -81,6 +82,17 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 
+def test_a_run_and_its_log_are_called_after_configuration_and_seeds(tmp_path, capsys, monkeypatch):
+    """Also where one is left, or overrides follow: the last word of a command names nothing."""
+    monkeypatch.setattr("scripts.sweep.outcome", lambda words: "ended")
+    words = ["python", "-c", "", "seed=0", "tracker=none"]
+    for name, seeds in (("rotary", "seed=7"), ("grid", "seed=[0,1]")):
+        assert sweep([(name, [*words, seeds])], 1, tmp_path) == 0
+    told = capsys.readouterr().out
+    assert "[1/1] rotary, seed 7 … " in told and "[1/1] grid, seeds 0, 1 … " in told
+    assert {file.name for file in tmp_path.iterdir()} == {"1-rotary-s7.log", "1-grid-s0,1.log"}
+
+
 @pytest.mark.slow
 def test_a_dry_run_prints_what_can_be_run():
     words = [
@@ -93,3 +105,9 @@ def test_a_dry_run_prints_what_can_be_run():
     ]
     shown = run_script(*words).stdout
     assert shown.count("\n") == 6 and all(line.endswith("seed=9") for line in shown.splitlines())
+
+
+def test_a_run_whose_id_is_known_only_when_its_weights_are_opened_has_ended(tmp_path):
+    """The others of its study go on."""
+    words = ["recipe=smoke", "init_from=runs/pretrain/some", f"runtime.runs_dir={tmp_path}"]
+    assert outcome(["python", "scripts/scm.py", *words, "seed=0"]) == "ended"

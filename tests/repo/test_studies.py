@@ -141,9 +141,14 @@ def test_every_record_is_of_a_study():
         ({"configurations": {"Rotary": {"overrides": []}}}, "configurations"),
         (
             {"configurations": {"a": {"overrides": [], "lr": 1}}},
-            "configurations.a.lr: Extra inputs",
+            "configurations.a.lr: unknown key; valid keys here: overrides, pipeline, seeds$",
         ),
-        ({"seed": [0]}, "seed: Extra inputs"),
+        ({"seed": [0]}, "study: seed: unknown key; valid keys here: seeds, baseline, .*, toy$"),
+        ({"title": None, "titel": "t"}, "study: titel: unknown key; valid keys here: title, "),
+        (
+            {"configurations": {"a": {"overrides": []}}, "pipeline": "nope", "seeds": [0]},
+            "study: there is no pipeline nope: choose of pretrain",
+        ),
         ({"configurations": {"a": {"overrides": []}}, "seeds": []}, "needs a pipeline and seeds"),
     ],
 )
@@ -153,3 +158,10 @@ def test_a_mistake_in_a_plan_is_one_line(tmp_path, change, message):
     with pytest.raises(RecordError, match=message) as raised:
         read_study(tmp_path)
     assert "\n" not in str(raised.value) and "study.yaml" in str(raised.value)
+
+
+def test_a_broken_plan_is_called_a_plan(tmp_path):
+    """Not the config of a run."""
+    (tmp_path / "study.yaml").write_text("title: [\n")
+    with pytest.raises(RecordError, match=r"is not the plan of a study: unreadable YAML: .*line 2"):
+        read_study(tmp_path)

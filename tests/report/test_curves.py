@@ -205,6 +205,15 @@ def test_of_several_configurations_the_p_values_are_adjusted(study, tmp_path):
     assert found == [[f"{one:.3f}", f"{2 * one:.3f}"], [f"{two:.3f}", f"{two:.3f}"]]
 
 
+def test_the_least_p_is_told_of_every_number_of_seeds(study, tmp_path):
+    none = [seed_run(tmp_path, "none", seed, SLOW[seed]) for seed in (0, 1)]
+    table = tables([*study, *none])[1]
+    assert [note for note in table.notes if "sign-flip test gives" in note] == [
+        "With 3 seeds the sign-flip test gives no p below 0.250.",
+        "With 2 seeds the sign-flip test gives no p below 0.500.",
+    ]
+
+
 def test_six_seeds_reach_what_three_cannot_by_the_exact_test(tmp_path):
     """All differences of one sign: 2 of 64 choices of signs; Holm's p of the t test stands beside."""
     folders = [

@@ -301,3 +301,17 @@ def test_predictions_of_something_else_are_refused(triplets, change, message):
     file.write_text(change(file.read_text()))
     with pytest.raises(RecordError, match=message):
         over(triplets)
+
+
+def test_runs_without_translations_are_refused(tmp_path):
+    runs = [
+        record(
+            tmp_path / f"{seed}",
+            seed=seed,
+            metrics={"valid/mlm_loss": 5.0},
+            headline="valid/mlm_loss",
+        )
+        for seed in (0, 1)
+    ]
+    with pytest.raises(RecordError, match="these are no translations: give runs under runs/wmt/"):
+        COMPARE(runs, 10, 0)

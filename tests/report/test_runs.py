@@ -43,6 +43,8 @@ def test_a_recorded_run_reads_like_its_folder(tmp_path):
         [tmp_path / "experiments", tmp_path / "runs", tmp_path / "absent"], strict=False
     )
     assert list(found.runs.index) == [("study", "run-s3"), (YOURS, "run-s3")]
+    with pytest.raises(RecordError, match="no run is .*absent: give folders"):
+        read_runs([tmp_path / "absent"])
     recorded, yours = (found.runs.loc[key] for key in found.runs.index)
     differing = {key for key in recorded.index if recorded[key] != yours[key]}
     assert differing == {"study", "folder", "written"}
@@ -110,9 +112,8 @@ def test_places_are_runs_studies_patterns_and_roots(tmp_path):
     assert len(runs) == 3 and read_runs([study / "runs" / "*"]).runs.equals(runs)
     rotary = read_runs([study / "runs" / "*rotary*"]).runs
     assert list(rotary.run) == [run for run in runs.run if "rotary" in run]
-    (begun,) = read_runs(
-        [tmp_path / "runs" / "pretrain"]
-    ).runs.status  # of this machine: no study's
+    (tmp_path / "runs" / "pretrain").mkdir(parents=True)
+    (begun,) = read_runs([tmp_path / "runs" / "pretrain"]).runs.status  # of no study
     assert begun == "running"
     with pytest.raises(RecordError, match=r"no run is .*wmt_builtin/runs/\*-s9"):
         read_runs([study / "runs" / "*-s9"])

@@ -84,6 +84,17 @@ def test_chosen_steps_stay_without_their_moments(tmp_path):
     checkpoint.load_model(kept[0], trained(1)[0], DESCRIPTION)
 
 
+def test_in_place_of_a_damaged_one_stands_one_with_moments(tmp_path):
+    """A chosen one between has none to go on with; of a finished run none has any."""
+    checkpoints = Checkpoints(tmp_path, keep=3, every=10, keep_at=(15,))
+    for step in (10, 15, 20):
+        save(checkpoints, step)
+    flip(tmp_path / "step_00000020" / "model.safetensors")
+    assert checkpoints.last()[0].name == "step_00000010"
+    checkpoint.drop_moments(tmp_path)
+    assert checkpoints.last()[0].name == "step_00000015"
+
+
 def flip(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

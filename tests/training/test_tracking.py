@@ -13,6 +13,7 @@ from roformer.training import tracking
 from roformer.training.tracking import (
     NoTracker,
     Progress,
+    TensorboardTracker,
     TrackioTracker,
     WandbTracker,
     open_tracker,
@@ -216,6 +217,13 @@ def test_tensorboard_has_every_metric_at_its_step_after_a_resume_too(folder):
     found = [(event.step, round(event.value, 4)) for event in shown.Scalars("train/loss")]
     assert found == [(10, 1.4286), (20, 2.8571), (30, 5.0)]
     assert "config/text_summary" in shown.Tags()["tensors"]
+
+
+def test_tensorboard_goes_on_from_a_checkpoint_before_the_first_log_step(folder, capsys):
+    pytest.importorskip("tensorboard")
+    tracker = open_tracker(TrackerConfig(kind="tensorboard"), folder, NAME, CONTENT, NAME)
+    tracker.finish("done", {"metrics": {}})
+    assert type(tracker) is TensorboardTracker and not capsys.readouterr().err
 
 
 def test_trackio_has_every_metric_at_its_step(folder, monkeypatch, tmp_path):

@@ -17,6 +17,7 @@ describe theirs, A always closer to B.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -179,15 +180,22 @@ class FileTriplets(Files[Example]):
         return [self.found[split]] if self.seed is None else list(self.found.values())
 
     def rows(self, split: str = "train") -> Iterator[Example]:
-        rows = (row for file in self.files(split) for row in self._read(file))
-        examples = self.fitting(rows, split, self.columns)
         if self.seed is None:
-            return examples
-        whole = list(examples)
+            return self._fitting(split)
+        whole = self._whole
         order = random_stream(self.seed, Purpose.PAPER_SPLIT).permutation(len(whole))
         first, last = (round(share * len(whole)) for share in CUT)
         parts = dict(zip(NAMES, (order[:first], order[first:last], order[last:]), strict=True))
         return (whole[place]._replace(number=int(place)) for place in parts[split])
+
+    @cached_property
+    def _whole(self) -> list[Example]:
+        """The rows that the splits of `paper622` are drawn from, read and counted once."""
+        return list(self._fitting("all"))
+
+    def _fitting(self, split: str) -> Iterator[Example]:
+        rows = (row for file in self.files(split) for row in self._read(file))
+        return self.fitting(rows, split, self.columns)
 
     def _read(self, file: Path) -> Rows:
         """Yield rows with a label: B in a file that has none. Guessing it for some would be wrong."""

@@ -1,0 +1,100 @@
+"""What would stop a training late, or leave it without a result, is told before its first step."""
+
+import json
+import math
+
+import pytest
+
+from roformer.config.build import build
+from roformer.config.composing import compose
+from roformer.errors import InputError
+from roformer.pipelines import glue, registry
+from roformer.pipelines.glue import cells_of
+from roformer.training.records import RunFolder
+from tests.e2e.wmt_runs import write_parallel_text
+from tests.report.records import WHOLE
+
+HERE = ["tracker=none", "runtime.progress=false", "runtime.device=cpu"]
+
+
+def composed(pipeline, *words):
+    return build(registry.load(registry.get(pipeline).config), compose(pipeline, [*words, *HERE]))
+
+
+def begin(pipeline, config):
+    """Build the task of a run, which is the last thing before its first step."""
+    registry.load(registry.get(pipeline).task)(config).build()
+
+
+def test_a_test_text_shorter_than_a_block(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"some text " * 1000)
+    data = ["data=files", f"data.path={tmp_path / 'a.txt'}", "data.test_fraction=0.005"]
+    config = composed("charlm", "recipe=smoke", *data, f"runtime.cache_dir={tmp_path / 'cache'}")
+    with pytest.raises(InputError, match="the split has 50 tokens, less than one block of 64"):
+        begin("charlm", config)
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_sentence_beyond_the_learned_table(tmp_path, split):
+    """The training's pairs are filtered by their length, the other two splits are not."""
+    write_parallel_text(tmp_path / "text")
+    for language in ("en", "de"):
+        with open(tmp_path / "text" / f"{split}.{language}", "a") as stream:
+            stream.write("word " * 100 + "\n")
+    words = ["recipe=smoke", "data=files", f"data.path={tmp_path / 'text'}"]
+    words += ["data.tokenizer.words=bytes", "data.tokenizer.merges=100"]
+    words += ["data.filter.max_length=40", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    table = ["model/position=learned", "model.position.max_positions=64"]
+    with pytest.raises(InputError, match=rf"the longest sentence of data\.{split}, \d+ tokens"):
+        begin("wmt", composed("wmt", *words, *table))
+    begin("wmt", composed("wmt", *words))
+
+
+def test_a_warm_up_longer_than_a_fine_tuning(tmp_path):
+    words = ["recipe=smoke", "task=mrpc", f"runtime.cache_dir={tmp_path}"]
+    warmup = ["schedule.warmup_fraction=null", "schedule.warmup_steps=4"]
+    (cell,) = cells_of(composed("glue", *words, *warmup))
+    with pytest.raises(InputError, match="warmup_steps=4 leaves nothing of the training's 4 steps"):
+        begin("glue", cell)
+
+
+def test_two_texts_of_one_type():
+    words = ["recipe=smoke", "task=[sst2,mrpc]", "model.token_types=1"]
+    with pytest.raises(InputError, match=r"task=mrpc has two texts, and model\.token_types=1"):
+        list(cells_of(composed("glue", *words)))
+
+
+# --- and after a grid, whose weights are kept ----------------------------------------------------
+
+
+def cell(root, name, value, *, status="done", weights=True, task="mrpc"):
+    """Write what is left of a cell."""
+    best = {"step": 1, "metrics": {f"{task}/f1": value}}
+    about = WHOLE | {"run_id": name, "status": status, "best": best}
+    about |= {"task": task, "headline": f"{task}/f1"}
+    (root / name).mkdir()
+    (root / name / "summary.json").write_text(json.dumps(about))
+    if weights:
+        (root / name / "checkpoints").mkdir()
+    return root / name
+
+
+@pytest.mark.parametrize(
+    ("others", "kept"),
+    [
+        ([("b", 0.9, "done", True)], ["b"]),
+        ([("b", 0.9, "failed", True)], ["a"]),
+        ([("b", 0.9, "done", False)], ["a"]),
+        ([("b", math.nan, "degenerate", True)], ["a"]),
+    ],
+)
+def test_the_best_cell_that_ended_well_and_has_weights_keeps_them(tmp_path, others, kept):
+    folders = [cell(tmp_path, "a", 0.8)]
+    for name, value, status, weights in others:
+        value = None if math.isnan(value) else value
+        folders.append(cell(tmp_path, name, value, status=status, weights=weights))
+    folders.append(cell(tmp_path, "other", 0.1, status="failed", task="sst2"))
+    assert all(RunFolder(folder).summary() for folder in folders)
+    glue.forget_weights(folders)
+    left = [folder.name for folder in folders if (folder / "checkpoints").exists()]
+    assert left == [*kept, "other"]
