@@ -19,3 +19,11 @@ def test_a_prepared_model_returns_what_it_computed(precision):
     assert y.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
     accelerator.backward(y.sum())
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+def test_a_process_may_train_in_another_precision_than_before():
+    """As a fine-tuning in fp16 does after the pre-training that it has made."""
+    runtime, model = build(RuntimeConfig, {"device": "cpu"}), nn.Linear(2, 2)
+    for precision in ("fp32", "fp16", "fp32"):
+        half = "fp16" if precision == "fp16" else "no"
+        assert open_accelerator(runtime, precision, model).mixed_precision == half
