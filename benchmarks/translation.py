@@ -353,6 +353,7 @@ def marian_search(ours: Translator) -> Callable[[list[str]], list[str]]:
                     attention_mask=(ids != PAD).long(),
                     num_beams=search.beam,
                     length_penalty=search.alpha,
+                    early_stopping=True,  # as our search: at `num_beams` finished hypotheses
                     bad_words_ids=[[PAD]],
                     max_new_tokens=ids.shape[1] + search.max_length_extra,
                 )

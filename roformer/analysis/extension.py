@@ -189,6 +189,10 @@ def read_at_lengths(
     model = opened.model(device)
     folder, checksum = opened.weights
     ordered = sorted(set(lengths))
+    if position.longest is not None and ordered[0] > position.longest:
+        raise InputError(
+            f"{run} has a learned table of {position.longest} positions: give a length within it"
+        )
     text = Windows(config, opened.text, ordered, windows)
     trained_length = config.training.sequence_length
     scores: dict[tuple[str, int], Scores] = {}

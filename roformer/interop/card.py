@@ -75,14 +75,18 @@ def model_card(
     metrics = measured(run, folder, description)
     test, languages = summary.get("test_set"), description.get("languages")
     tested = bool(test) and any(metric.startswith("test/") for metric in metrics)
-    test_name = " ".join([data["kind"], *filter(None, [description.get("task")]), "validation"])
-    if folder.name == AVERAGED and test:
-        test_name = test["name"]
+    about = " ".join([data["kind"], *filter(None, [description.get("task")])])
+    sets = {
+        metric: (test["name"] if test else f"{about} test")
+        if metric.startswith("test/")
+        else f"{about} validation"
+        for metric in metrics
+    }
     results = [
         EvalResult(
             task_type=task,
             dataset_type=str(data.get("path") or data["kind"]),
-            dataset_name=test_name,
+            dataset_name=sets[metric],
             metric_type=metric,
             metric_value=value,
         )
@@ -123,7 +127,7 @@ def model_card(
         moses=bpe.is_file() and read_object(bpe)["words"] == "moses",
         notes=notes,
         metrics=metrics,
-        test_name=test_name,
+        sets=sets,
         tested=tested,
         summary=summary,
         facts={

@@ -192,6 +192,8 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
             "its labels do not exclude each other (problem_type=multi_label_classification): a "
             "classifier here has one label a text"
         )
+    if kind == "classifier" and settings.problem_type == "regression" and settings.num_labels > 1:
+        flaw = f"predicts {settings.num_labels} scores of a text: a regression here has one"
     return StoredModel(
         source,
         kind,

@@ -32,7 +32,8 @@ from roformer.report.runs import (
 from roformer.report.statistics import signed
 
 OF_THE_MODEL = re.compile(
-    r"model\..*|init_from|init_revision|tokenizer\..*|training\.max_length|optimizer\.learning_rate"
+    r"model\.(name|position|attention)(\..*)?|init_from|init_revision|tokenizer\..*|training\.max_length"
+    r"|optimizer\.learning_rate"
 )
 """Keys in which the two models of a comparison may differ."""
 NOT_RUN = "not run"

@@ -151,7 +151,10 @@ def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
 def test_a_learned_table_is_read_up_to_its_end_and_without_scaling(corpus, tmp_path):
     table = ["model/position=learned", "model.position.max_positions=64"]
     arguments = [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
-    record = read_at_lengths(small_run(arguments, *BRIEF, *table)[1], [TRAINED, 64, 128], windows=2)
+    run = small_run(arguments, *BRIEF, *table)[1]
+    with pytest.raises(InputError, match="has a learned table of 64 positions"):
+        read_at_lengths(run, [128, 256], windows=2)
+    record = read_at_lengths(run, [TRAINED, 64, 128], windows=2)
     assert [(row["kind"], row["length"]) for row in record["rows"]] == [
         ("none", TRAINED),
         ("none", 64),

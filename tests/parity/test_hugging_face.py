@@ -368,6 +368,8 @@ def test_paths_that_are_no_model_are_told(tmp_path):
     assert "names no model_type" in refusal(tmp_path)
     saved(BertForSequenceClassification, tmp_path, problem_type="multi_label_classification")
     assert "labels do not exclude each other" in refusal(tmp_path)
+    saved(BertForSequenceClassification, tmp_path, problem_type="regression", num_labels=3)
+    assert "predicts 3 scores of a text" in refusal(tmp_path)
     assert "is a file: give the folder" in refusal(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="not of a folder: leave it out"):
         roformer.load_model(tmp_path, revision="main")

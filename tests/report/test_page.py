@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.report.dashboard.page import build_page, data_json, thinned
+from roformer.report.dashboard.page import _cell, _names, build_page, data_json, thinned
 from roformer.report.runs import YOURS, read_runs, write_recorded
 from roformer.report.tables import Table
 from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
@@ -88,3 +88,26 @@ def test_configurations_are_named_by_what_tells_them_apart(tmp_path, rates):
     differ = len(set(rates)) > 1
     ends = [f", learning_rate={rate}" if differ else "" for rate in rates]
     assert names == [f"roformer (rotary){end}" for end in ends]
+
+
+def test_many_differing_keys_are_told_by_an_id_of_no_seed(tmp_path):
+    for rate in (1.0, 2.0):
+        for seed in (0, 1):
+            folder = tmp_path / f"runs/pretrain/{rate:.0f}-s{seed}"
+            write_run(folder, losses=LOSSES, rate=rate, seed=seed)
+            config = json.loads((folder / "config.yaml").read_text())
+            config |= {f"k{number}": rate for number in range(3)}
+            (folder / "config.yaml").write_text(json.dumps(config))
+    assert set(_names(read_runs([tmp_path / "runs"]).runs.reset_index(drop=True)).values()) == {
+        "1",
+        "2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "style"),
+    [("yes", "good"), ("no", "bad"), ("(no)", None), ("(yes)", None), ("off by 0.3", "odd")],
+)
+def test_only_what_is_claimed_is_good_or_bad(text, style):
+    """In brackets the paper's own numbers have the model behind."""
+    assert (f'class="{style}"' in _cell(text)) if style else ("class" not in _cell(text))

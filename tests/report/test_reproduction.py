@@ -115,6 +115,14 @@ def test_two_models_of_other_budgets_do_not_decide_a_claim():
     assert row.holds == "–" and row.verdict == "other training.steps"
 
 
+def test_two_models_of_other_sizes_do_not_decide_a_claim():
+    """Positions and the name, which tell the two apart, may differ."""
+    deeper = RECORD[0] | {"study": YOURS}
+    deeper |= {"config": deeper["config"] | {"model.layers": "8"}}
+    row = first(*RECORD, deeper, RECORD[1] | {"study": YOURS})
+    assert row.holds == "–" and row.verdict == "other model.layers"
+
+
 def test_the_recorded_configuration_counts_else_the_last_written():
     wild = pair(YOURS, 9.0, 9.0, optimizer__learning_rate="1000.0", written=2.0)
     assert first(*RECORD, *wild, *pair(YOURS, 3.0, 4.0, written=1.0)).here == "3.000 / 4.000"

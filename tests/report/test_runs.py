@@ -43,7 +43,7 @@ def test_a_recorded_run_reads_like_its_folder(tmp_path):
         [tmp_path / "experiments", tmp_path / "runs", tmp_path / "absent"], strict=False
     )
     assert list(found.runs.index) == [("study", "run-s3"), (YOURS, "run-s3")]
-    with pytest.raises(RecordError, match="no run is .*absent: give folders"):
+    with pytest.raises(RecordError, match=r"no run is .*absent: give folders"):
         read_runs([tmp_path / "absent"])
     recorded, yours = (found.runs.loc[key] for key in found.runs.index)
     differing = {key for key in recorded.index if recorded[key] != yours[key]}

@@ -45,9 +45,9 @@ FIRST = "valid/mlm_loss"
 AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
 FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
 """Config keys that names of runs leave out."""
-VERDICT = re.compile(r"\(?(yes|no|unclear)\)?$|(within|off) ")
-VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "bad"}
-"""First word of a cell → its class in the style sheet."""
+VERDICT = re.compile(r"(yes|no|unclear)$|(within|off) ")
+VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "odd"}
+"""First word of a cell → its class in the style sheet; one in brackets is of no claim, and has none."""
 Sections = Mapping[str, Sequence[Table]]
 
 
@@ -131,7 +131,8 @@ def _run(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Name configurations by label, task and the keys that tell those of a study apart; else by run id."""
+    """Name configurations by label, task and the keys that tell those of a study apart; else by run id,
+    without the seed."""
     found = {}
     ones = frame.drop_duplicates(["study", "configuration"])
     for (study, label, task), alike in ones.groupby(["study", "label", "task"]):
@@ -141,7 +142,8 @@ def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
         for run in alike.itertuples():
             words = [f"{key.rpartition('.')[2]}={run.config.get(key)}" for key in keys]
             short = ", ".join(filter(None, (label, task, *words)))
-            found[study, run.configuration] = short if len(keys) < 4 else run.run
+            same = re.sub(r"-s-?\d+$", "", run.run)  # of all its seeds
+            found[study, run.configuration] = short if len(keys) < 4 else same
     return found
 
 
