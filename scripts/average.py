@@ -17,9 +17,8 @@ def check_output(folder: Path, checkpoints: list[Path]) -> None:
     """Raise InputError where the average would replace anything but itself."""
     if not folder.exists():
         return
-    if folder.resolve().parent != checkpoints[0].resolve().parent or not (
-        (folder / ACCOUNT).is_file()
-    ):
+    of_this_run = folder.resolve().parent == checkpoints[0].resolve().parent
+    if not of_this_run or not (folder / ACCOUNT).is_file():
         raise InputError(f"{folder} exists and is no average of this run: give another --output")
     there = read_object(folder / ACCOUNT)["checkpoints"]
     if there != [path.name for path in checkpoints]:

@@ -177,9 +177,8 @@ class ByteTask(CausalTask):
 
     def __init__(self, config: CharLMConfig, text: PreparedBytes):
         self.test = text.test
-        CausalBlocks(
-            text.test, config.training.sequence_length
-        )  # one too short is found at the end
+        # One too short would be found when the training has ended.
+        CausalBlocks(text.test, config.training.sequence_length)
         super().__init__(config, text, text.vocabulary)
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
