@@ -209,6 +209,6 @@ def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
 
 def test_what_reads_runs_takes_args():
     for target in ("compare", "glue-table", "glue-submission", "wmt-table", "wmt-compare"):
-        command = ["make", "-n", target, "RUNS=a b", "ARGS=--flag 3"]
+        command = ["make", "-n", "--no-print-directory", target, "RUNS=a b", "ARGS=--flag 3"]
         shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
         assert shown.endswith(f"scripts/{target.replace('-', '_')}.py a b --flag 3\n")
