@@ -18,6 +18,7 @@ from roformer.inference.names import RUNS, find
 from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
 from roformer.interop.stored import StoredModel
 from roformer.models.description import KINDS, Kind
+from roformer.pipelines import registry
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
 
@@ -32,8 +33,6 @@ WHAT = {
     "can start from it",
 }
 """Kind of a model → what it is and what takes it."""
-PLACES = {"mlm": "pretrain", "classifier": "glue", "translation": "wmt", "causal": "clm"}
-"""Kind of a model → the pipeline that trains it, or one of them."""
 
 
 def open_model(
@@ -63,7 +62,10 @@ def open_model(
         raise InputError(f"revision={revision} is of a Hub id, not of a folder: leave it out")
     stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
     if stored.kind not in kinds:
-        places = " or ".join(f"{runs_dir}/{PLACES[kind]}/" for kind in kinds if kind in PLACES)
+        # Of pipelines with one task the first has the runs.
+        able = [one for one in registry.pipelines().values() if one.kind in kinds]
+        names = {one.task: one.name for one in reversed(able)}.values()
+        places = " or ".join(f"{runs_dir}/{name}/" for name in sorted(names))
         raise InputError(f"{source} is {WHAT[stored.kind]}: give a run under {places}")
     return stored
 
