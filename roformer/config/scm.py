@@ -39,7 +39,7 @@ class FilesTriplets(TripletData, LocalFiles):
     kind: Literal["scm_files"] = "scm_files"
     split: Literal["shipped", "paper622"] = "shipped"
     """`shipped`: a folder's train, validation and test files; `paper622`: all rows of the file or
-    folder, shuffled by `split_seed` and cut 6:2:2 as the paper did."""
+    folder, shuffled by `split_seed` and cut 6:2:2, as the paper's text says."""
     split_seed: Seed = 0
 
 

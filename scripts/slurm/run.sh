@@ -27,9 +27,10 @@ PORT=$((20000 + SLURM_JOB_ID % 10000))
 export FIRST_NODE PORT
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=110
 
+# --cpus-per-task: since SLURM 22.05 a step does not take it from its job, and all ranks would share a core.
 # --wait: a minute after one node is done the others are ended, so that no failure leaves them waiting.
 # --kill-on-bad-exit=0: not at once, because the others may still be leaving in order.
-srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=60 bash scripts/slurm/node.sh "$@" &
+srun --ntasks-per-node=1 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=0 --wait=60 bash scripts/slurm/node.sh "$@" &
 step=$!
 code=0
 wait "$step" || code=$?

@@ -21,7 +21,7 @@ LONGER = ["training.steps=150", "training.checkpoint_every=1000", "optimizer.lea
 SRUN = r"""#!/usr/bin/env bash
 # One task a node, each in a process group of its own, as slurmstepd starts them; the highest code.
 set -um
-while [[ $1 == --* ]]; do shift; done
+while [[ $1 == --* ]]; do echo "$1" >> "$FAKE_SLURM/options"; shift; done
 tasks=()
 for node in $(seq "$SLURM_NNODES"); do
   SLURM_NODEID=$((node - 1)) "$@" &
@@ -103,7 +103,7 @@ class Slurm:
         self.job = free_port()  # of which the script makes its port
 
     def told(self, what: str) -> str:
-        """Return the lines of `requests` to SLURM, or of `signals` to the launchers."""
+        """Return the lines of `requests` to SLURM, of `options` of a step, or of `signals` to launchers."""
         file = self.folder / what
         return file.read_text() if file.exists() else ""
 
@@ -120,6 +120,7 @@ class Slurm:
             "SLURM_NNODES": str(nodes),
             "SLURM_JOB_NODELIST": f"node[1-{nodes}]",
             "SLURM_RESTART_COUNT": str(restarts),
+            "SLURM_CPUS_PER_TASK": "2",
             "OMP_NUM_THREADS": "1",
         }
         return subprocess.Popen(
@@ -173,6 +174,7 @@ def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, bat
     (tmp_path / "state").write_text(state)
     slurm.terminate(job, "started.1", batch=batch)
     assert slurm.told("requests") == (f"requeue {slurm.job}\n" if state == "RUNNING" else "")
+    assert "--cpus-per-task=2" in slurm.told("options").split()  # a step does not have its job's
     assert slurm.told("signals") == "told\n" * 2
 
 

@@ -94,10 +94,23 @@ def wikipedia_set():
 
 
 def bookcorpus_set(seed=0):
-    """A mirror of BookCorpus: one sentence a row, no configurations."""
-    generator = random.Random(seed)
-    rows = [{"text": sentence(generator, 12)} for _ in range(500)]
+    """The mirror of BookCorpus: two plain texts, one sentence a line."""
+    lines = sentences(seed)
+    halves = {f"books_large_p{part + 1}.txt": lines[250 * part :][:250] for part in (0, 1)}
+    texts = {name: "".join(f"{line}\n" for line in half) for name, half in halves.items()}
+    return {name: text.encode() for name, text in {"README.md": "", **texts}.items()}
+
+
+def sentence_set(seed):
+    """Sentences as Parquet, without configurations."""
+    rows = [{"text": line} for line in sentences(seed)]
     return data_set({"default": {"train": Dataset.from_list(rows)}}, 2)
+
+
+def sentences(seed):
+    """Five hundred sentences of twelve words."""
+    generator = random.Random(seed)
+    return [sentence(generator, 12) for _ in range(500)]
 
 
 def data_set(configs, shards):

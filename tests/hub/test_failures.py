@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_one_line_that_says_why(broken, start, tmp_path, 
 def test_a_hub_that_fails_and_comes_back(hub, start, tmp_path, fault, told):
     """The status is told, not only that nothing was found; the next start fetches what is missing."""
     name = f"org/busy-{len(hub.log)}"
-    hub.push(name, repositories.bookcorpus_set(seed=len(hub.log)), COMMIT)
+    hub.push(name, repositories.sentence_set(seed=len(hub.log)), COMMIT)
     hub.faults.append(fault)
     line = refused(start, tmp_path, *text(name))
     assert line.startswith(name) and UNREAD in line and told in line
@@ -140,7 +140,7 @@ def test_a_hub_that_fails_and_comes_back(hub, start, tmp_path, fault, told):
 
 
 def test_a_start_outlives_a_short_cut(hub, start, tmp_path):
-    hub.push("org/flaky", repositories.bookcorpus_set(seed=77), COMMIT)
+    hub.push("org/flaky", repositories.sentence_set(seed=77), COMMIT)
     hub.faults.append(fault := Fault("GET .*org/flaky.*parquet", times=2))
     run(start, tmp_path, *text("org/flaky"))
     assert fault.times == 0
@@ -148,7 +148,7 @@ def test_a_start_outlives_a_short_cut(hub, start, tmp_path):
 
 def test_another_revision_in_the_cache_is_not_taken(hub, start, tmp_path):
     """`datasets` takes the newest that it has of any revision where the Hub fails."""
-    hub.push("org/changing", repositories.bookcorpus_set(seed=5), COMMIT)
+    hub.push("org/changing", repositories.sentence_set(seed=5), COMMIT)
     run(start, tmp_path / "first", *text("org/changing"))
     hub.faults.append(Fault("org/changing", 500))
     other = text("org/changing", revision=OTHER)

@@ -107,7 +107,10 @@ def check_revision(table: Any, path: str, revision: str) -> None:
     """
     places = [file["filename"] for file in getattr(table, "cache_files", [])]
     streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed
-    places += [str(place) for place in getattr(streamed, "kwargs", {}).get("files", [])]
+    read_by = getattr(
+        streamed, "kwargs", {}
+    )  # Parquet's reader has `files`, that of texts `base_files`
+    places += [str(place) for place in read_by.get("files", read_by.get("base_files", []))]
     if places and not any(revision in place for place in places):
         raise InputError(
             f"{path}: the Hugging Face Hub cannot be reached, and of revision {revision} nothing is "
