@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roformer.evaluation.sampling import Sampling
     from roformer.inference.folders import convert_run_layout
     from roformer.inference.generate import Generator, load_generator
     from roformer.inference.load import TrainedModel, load_model
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Generator",
     "RotaryEmbedding",
+    "Sampling",
     "TrainedModel",
     "Translator",
     "apply_rotary",
@@ -29,6 +31,7 @@ __all__ = [
 
 HOMES = {
     "roformer.nn.rotary": ("RotaryEmbedding", "apply_rotary", "decay_bound", "rotary_angles"),
+    "roformer.evaluation.sampling": ("Sampling",),
     "roformer.inference.generate": ("Generator", "load_generator"),
     "roformer.inference.folders": ("convert_run_layout",),
     "roformer.inference.load": ("TrainedModel", "load_model"),
@@ -44,3 +47,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'roformer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

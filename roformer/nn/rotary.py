@@ -11,9 +11,11 @@ Each pair of dimensions of a query or key is rotated by an angle proportional to
     decay_bound         the relative upper bound of the product        Eq. 35-37, Fig. 2
 
 Angles are fp32 whatever the type of the input: in bf16, half of the positions below 1024 would share
-an angle with a neighbour. Tables are computed on demand from explicit positions and never stored, so
-any length works and no checkpoint contains them. (How well a trained model reads more positions than
-it has seen is another matter: `roformer.nn.rotary_scaling`.)
+an angle with a neighbour. In fp32 the table is off by up to 3e-4 at position 10,000, 4e-3 at 100,000 and
+0.02 at a million, where scores change by 2 % of their spread when both positions are shifted. Tables are
+computed on demand from explicit positions and never stored, so no length is fixed and no checkpoint
+contains them. (How well a trained model reads more positions than it has seen is another matter:
+`roformer.nn.rotary_scaling`.)
 
 Shapes: B batch, N heads, T sequence, H head dimension, R rotated dimensions (R ≤ H).
 """
@@ -61,7 +63,7 @@ def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Te
     """Return the angles m θ_i (Eq. 15), (..., T, head_dim/2) in radians, fp32.
 
     Args:
-        positions: (..., T), integers or floats, any values.
+        positions: (..., T), integers or floats, also negative.
         head_dim: see `rotary_frequencies`, also for what is raised.
         base: see `rotary_frequencies`.
     """
@@ -102,18 +104,30 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
 class _FastRotation(torch.autograd.Function):
     """`rotate` for interleaved pairs in eager mode: one complex product, no saved activations.
 
-    The gradient of a rotation is the inverse rotation, so the backward pass needs the table alone.
+    The gradient of a rotation is the inverse rotation, so the backward pass needs the table alone. The
+    table itself gets none: `RotaryEmbedding` takes `rotate` where it is trained.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, turn: Tensor) -> Tensor:
-        ctx.save_for_backward(turn)
+    def forward(x: Tensor, turn: Tensor) -> Tensor:
         return _complex_product(x, turn)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (turn,) = ctx.saved_tensors
         return _complex_product(gradient, turn.conj().resolve_conj()), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (turn,) = ctx.saved_tensors
+        return _complex_product(tangent, turn)
 
 
 def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
@@ -216,7 +230,7 @@ class RotaryEmbedding(nn.Module):
 
     def _rotate(self, x: Tensor, table: RotaryTable) -> Tensor:
         # A compiler fuses the plain formula, and cannot see through complex numbers.
-        plain = self.layout == "half" or torch.compiler.is_compiling()
+        plain = self.layout == "half" or torch.compiler.is_compiling() or table.cos.requires_grad
         if plain or x.dtype == torch.float64 or x.device.type == "mps":
             return rotate(x, table, self.layout)
         return cast(Tensor, _FastRotation.apply(x, torch.complex(*table)))

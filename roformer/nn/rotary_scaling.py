@@ -89,7 +89,8 @@ def dynamic_factor(length: Tensor | int, factor: float, trained_length: int) -> 
     """Return the factor for `ntk_frequencies` at this length: s·l/L - (s - 1), at least 1.
 
     It is 1 up to L, so that short texts are read as in training, and l/L where s is 1 (emozilla 2023;
-    the form with s is that of transformers' `dynamic`). l is the largest position of the batch plus 1.
+    the form with s is that of transformers' `dynamic`). l is the largest position of the batch plus 1,
+    padding counted: beyond L what a text gets depends on the longest one beside it.
     The result is a tensor of no dimensions, so that nothing waits for the device.
     """
     beyond = torch.as_tensor(length).to(torch.float32) / trained_length - 1.0
@@ -99,7 +100,7 @@ def dynamic_factor(length: Tensor | int, factor: float, trained_length: int) -> 
 def yarn_frequencies(plain: Tensor, base: float, yarn: encodings.YarnScaling) -> Tensor:
     """Return θ_i for pairs with many turns within L, θ_i / s for those with few, and a ramp between.
 
-    Pair i makes L θ_i / 2π turns, which is β at i(β) = d ln(L / 2πβ) / (2 ln base). From
+    Pair i, counted from 0, makes L θ_i / 2π turns, which is β at i(β) = d ln(L / 2πβ) / (2 ln base). From
     i(beta_fast), rounded down, to i(beta_slow), rounded up, the interpolated share rises from 0 to 1:
     Peng et al. 2023, section 3.2, with the ramp linear in i as in the authors' code and transformers
     (the paper's is linear in the number of turns).

@@ -124,7 +124,20 @@ def t5(encoding, layer, q, k, m, n):
     return none(encoding, layer, q, k, m, n) + layer.biases[found].permute(2, 0, 1)
 
 
-def tupe(encoding, layer, q, k, m, n):
+def before(gap, buckets=8, longest=12):
+    """Return T5's bucket where a query sees only what stands before it."""
+    far, exact = max(-gap, 0), buckets // 2
+    if far < exact:
+        return far
+    log = math.log(far / exact) / math.log(longest / exact)
+    return min(buckets - 1, exact + math.floor(log * (buckets - exact) + 1e-12))
+
+
+def tupe_causal(encoding, layer, q, k, m, n):
+    return tupe(encoding, layer, q, k, m, n, bucket=before)
+
+
+def tupe(encoding, layer, q, k, m, n, bucket=bucket):
     def project(ids, weight):
         p = layer.table[ids]
         p = (p - p.mean(-1, keepdim=True)) / (p.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
@@ -134,6 +147,8 @@ def tupe(encoding, layer, q, k, m, n):
     scale = math.sqrt(2 * q.shape[-1])
     v = plain(project(m, layer.query), project(n, layer.key)) / scale
     v = v + layer.biases[found].permute(2, 0, 1)
+    if layer.cls is None:
+        return plain(q, k) / scale + v
     rows = []
     for i, at in enumerate(m.tolist()):
         row = [
@@ -188,6 +203,7 @@ LOGITS = {
     "deberta": deberta,
     "t5": t5,
     "tupe": tupe,
+    "tupe causal": tupe_causal,
     "alibi": alibi,
     "kerple": kerple,
     "kerple power": kerple_power,

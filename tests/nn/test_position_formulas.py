@@ -13,7 +13,10 @@ from tests.nn.position_formulas import LOGITS, VALUES
 from tests.property import models
 from tests.property.test_mutations import mutant
 
-CONFIGS = models.POSITIONS | {"fire": encodings.Fire(width=8, threshold=5.0)}
+CONFIGS = models.POSITIONS | {
+    "fire": encodings.Fire(width=8, threshold=5.0),
+    "tupe causal": encodings.Tupe(max_positions=500, buckets=8, max_distance=12, untie_cls=False),
+}
 WAYS = ("counted", "from seven", "with gaps", "by row")
 
 
@@ -31,7 +34,7 @@ def deviation(name, way="counted", length=9):
     torch.manual_seed(length)
     # A causal config has no opinion on the direction, and the layer is called without its mask.
     config = CONFIGS[name]
-    family = CausalConfig if name == "xpos" else models.FAMILIES["encoder"][1]
+    family = CausalConfig if name in ("xpos", "tupe causal") else models.FAMILIES["encoder"][1]
     sizes = family(**models.settings(name, layers=1, position=config))
     encoding = build_position(config, sizes)
     for parameter in encoding.parameters():
@@ -83,6 +86,7 @@ MUTATIONS = [
     ("tupe", "tupe", "return q / math.sqrt(2), k", "return q, k"),
     ("tupe", "tupe", "(at_q, first,", "(at_k, first,"),
     ("tupe", "tupe", "apart.spread(", "0 * apart.spread("),
+    ("tupe causal", "tupe", "causal=self.causal", "causal=False"),
     ("xpos", "xpos", "turn.cos / scale, turn.sin / scale", "turn.cos * scale, turn.sin * scale"),
     ("fire", "fire", "torch.maximum(q_positions.ids", "torch.maximum(0 * q_positions.ids"),
     ("fire", "fire", "* self.threshold", "+ self.threshold"),

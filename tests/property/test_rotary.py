@@ -87,6 +87,45 @@ def test_fast_paths_and_their_gradients_equal_the_definition(kind, layout, dtype
     torch.testing.assert_close(ours.double(), theirs.double(), atol=tolerance, rtol=0.01)
 
 
+@layouts
+def test_trained_frequencies_get_their_gradient(layout):
+    """Catches a fast path that gives the table none."""
+    x, gradients = torch.randn(3, 5, 8), []
+    weight = torch.randn_like(x)
+    for rotated in (
+        lambda p: roformer.apply_rotary(x, p, layout=layout),
+        lambda p: rotary.rotate(x, rotary.rotary_table(p, 8), layout),
+    ):
+        positions = torch.arange(5.0, requires_grad=True)
+        gradients += torch.autograd.grad((rotated(positions) * weight).sum(), positions)
+    torch.testing.assert_close(*gradients)
+
+
+@layouts
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transforms_of_functions_go_through_the_rotation(layout, dtype):
+    """torch.func: a map over a batch, gradients, one a row, and directional derivatives."""
+    positions, x = torch.arange(5), torch.randn(4, 3, 5, 8).to(dtype)
+    weight, along = torch.randn(2, 3, 5, 8).to(dtype)
+    table = rotary.rotary_table(positions, 8)
+    results = []
+    for turn in (
+        lambda one: roformer.apply_rotary(one, positions, layout=layout),
+        lambda one: rotary.rotate(one, table, layout),
+    ):
+        gradient = torch.func.grad(lambda one, turn=turn: (turn(one) * weight).sum())
+        results.append(
+            (
+                torch.func.vmap(turn)(x),
+                torch.func.vmap(gradient)(x),
+                torch.func.jvp(turn, (x[0],), (along,))[1],
+            )
+        )
+    tolerance = 2e-6 if dtype == torch.float32 else 0.04
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0.01)
+
+
 MEMORY = {
     "transposed": lambda: torch.randn(2, 5, 4, 16).transpose(1, 2),
     "slice": lambda: torch.randn(2, 5, 3, 4, 16)[:, :, 0].transpose(1, 2),

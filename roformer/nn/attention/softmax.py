@@ -134,7 +134,7 @@ class SelfAttention(Attention):
             return self.attend(q, k, v, mask, causal=causal)
         probabilities = self.probabilities(q, k, mask, causal=causal)
         y = probabilities.to(v.dtype) @ v
-        y = y + encoding.value_term(probabilities, positions, seen)
+        y = y + encoding.value_term(probabilities, positions, seen).to(y.dtype)
         return self.join(y)
 
 

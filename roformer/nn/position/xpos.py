@@ -3,7 +3,8 @@
     (ζ^m R_m q)·(ζ^(-n) R_n k) = Σ_i ζ_i^(m-n) q_i·R_(n-m) k_i,  ζ_i = ((i/(H/2) + γ)/(1 + γ))^(1/512)
 
 for the pairs of dimensions i from 0 to H/2 - 1: the faster a pair turns, the sooner it fades. The
-exponents are positions, so a text may have some 35,000 of them before ζ^(-n) leaves fp32's range.
+exponents are positions, so a text may have some 35,000 of them before ζ^(-n) leaves the range of fp32 and
+bf16, and 4,000 before that of fp16.
 """
 
 from __future__ import annotations
