@@ -7,6 +7,7 @@ they take minutes each, no headline depends on them, and they run when they are 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # a peer would take all, ours takes one
     suites = suites_of(arguments.suites, arguments.run)
     began, rows = time.monotonic(), []
     arguments.output.mkdir(parents=True, exist_ok=True)

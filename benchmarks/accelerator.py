@@ -87,6 +87,8 @@ def measure_accelerator(
     found: dict[str, list[float]] = {}
     steps: dict[str, Step] = {}
     for name in names:
+        step: Step | None = None  # kept, it would hold the model of the one before
+        gc.collect()
         before = _allocated()
         try:
             step = builders(task, compiled)[name]()
@@ -95,7 +97,6 @@ def measure_accelerator(
         except Exception as error:
             why = str(error).partition("\n")[0]
             print(f"{name} is left out: {type(error).__name__}: {why}", file=sys.stderr)
-            gc.collect()
             continue
         steps[name] = step
         found[f"{name} bytes"] = [float(_peak() - before)]

@@ -57,7 +57,7 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
         told = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
         title = f"[{number}/{len(commands)}] {name}, {told}"
         log = logs / f"{number}-{name}-s{','.join(seeds)}.log"
-        job = command(title, [sys.executable, *words[1:]], ROOT, log)
+        job = command(title, [sys.executable, *words[1:]], ROOT, log, beside=jobs)
         outcomes[job] = partial(outcome, words)
     ended = run_stages(outcomes, jobs, quiet=quiet, passed=(0, DIVERGED))
     if failed := [one for one in ended if one.code != DIVERGED]:

@@ -8,6 +8,7 @@ run them  one after another over all processes, or side by side, each in a proce
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import os
@@ -129,6 +130,9 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
                     raise
                 ended(title, error)
     else:
+        # What a pre-training of this process left on a GPU, a cell there lacks.
+        gc.collect()
+        torch.cuda.empty_cache()
         Worker.start_server(WORKER_IMPORTS)
         threads = cells[0].runtime.threads or max(1, len(usable_cores()) // jobs)
         quiet = plain(cells[0])["runtime"] | {"progress": False, "threads": threads}

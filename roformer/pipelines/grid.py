@@ -83,15 +83,21 @@ class Job(NamedTuple):
         return [line for line in lines if line.strip()][-count:]
 
 
-def command(title: str, words: Sequence[str], folder: Path, log: Path | None = None) -> Job:
-    """Return the job that runs a command in a folder; it prints into the log, or to the terminal."""
+def command(
+    title: str, words: Sequence[str], folder: Path, log: Path | None = None, *, beside: int = 1
+) -> Job:
+    """Return the job that runs a command in a folder; it prints into the log, or to the terminal.
+
+    One of several `beside` each other gets a GPU of its own where there are several, else it has all.
+    """
 
     def start(place: int) -> subprocess.Popen[bytes]:
+        environment = os.environ | (_gpu_of(place) if beside > 1 else {})
         if log is None:
-            return subprocess.Popen(words, cwd=folder)
+            return subprocess.Popen(words, cwd=folder, env=environment)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as file:
-            return subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
+            return subprocess.Popen(words, cwd=folder, env=environment, stdout=file, stderr=file)
 
     return Job(title, start, log)
 
@@ -190,14 +196,20 @@ def _work(place: int, function: Callable[..., object], arguments: Sequence[Any])
     # Where another started the server, unmasked; to ignore it is not enough, a training listens.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch
-
-    if (count := torch.cuda.device_count()) > 1:  # CUDA is not in use yet, so the choice counts
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        devices = visible.split(",") if visible else [str(device) for device in range(count)]
-        os.environ["CUDA_VISIBLE_DEVICES"] = devices[place % count]
+    os.environ |= _gpu_of(place)  # CUDA is not in use yet, so the choice counts
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), one_line_errors():
         function(*arguments)
+
+
+def _gpu_of(place: int) -> dict[str, str]:
+    """Return the variable that gives a place its GPU; none where there are not several."""
+    import torch
+
+    if (count := torch.cuda.device_count()) < 2:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    devices = visible.split(",") if visible else [str(device) for device in range(count)]
+    return {"CUDA_VISIBLE_DEVICES": devices[place % count]}
 
 
 def _end_with_parent() -> None:

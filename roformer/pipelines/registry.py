@@ -181,7 +181,7 @@ def outcome(pipeline: Pipeline, folders: Sequence[Path]) -> str:
     for file in (folder / "summary.json" for folder in folders):
         if not file.is_file():
             continue
-        summary = json.loads(file.read_text())
+        summary = json.loads(file.read_text(encoding="utf-8"))
         name = pipeline.headline.name if pipeline.headline else summary.get("headline")
         value = summary["metrics"].get(name)
         # One line holds six tasks, so each is told by its name without its metric's.

@@ -117,7 +117,8 @@ def reproduce(
         for number, stage in numbered:
             words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
             title = f"[{number}/{total}] {stage.name}"
-            job = command(title, words, CONF.parent, logs / f"{number}-{stage.name}.log")
+            log = logs / f"{number}-{stage.name}.log"
+            job = command(title, words, CONF.parent, log, beside=beside)
             outcomes[job] = partial(registry.outcome, pipeline, stage.folders)
         failed += run_stages(outcomes, beside, quiet=quiet)
     words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
@@ -130,7 +131,8 @@ def reproduce(
         raise SystemExit(max(failed[0].code or 0, 1))
     results = runs / "report" / "results.txt"
     print(f"all stages done in {clock(time.monotonic() - began)}; their output: {logs}", flush=True)
-    print(f"results: {results}" if quiet else f"\n{(CONF.parent / results).read_text().rstrip()}")
+    whole = "" if quiet else (CONF.parent / results).read_text(encoding="utf-8").rstrip()
+    print(f"\n{whole}" if whole else f"results: {results}")
 
 
 def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from roformer.errors import InputError, naming
 from roformer.json_files import read_object
-from roformer.training.distributed import cut_like, whole
+from roformer.training.distributed import cut_like, kept_by_first
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
@@ -318,14 +318,14 @@ def check_moments(path: Path) -> None:
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights by name; of a sharded model whole, and then all processes must call it."""
-    return {name: whole(t.detach()).contiguous() for name, t in model.state_dict().items()}
+    """Return the weights by name; of a sharded model see `kept_by_first`."""
+    return {name: kept_by_first(t.detach()).contiguous() for name, t in model.state_dict().items()}
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's state as `parameter name:key` → tensor, whole as the weights are."""
+    """Return the optimizer's state as `parameter name:key` → tensor; see `kept_by_first`."""
     return {
-        f"{name}:{key}": whole(value.detach()).contiguous()
+        f"{name}:{key}": kept_by_first(value.detach()).contiguous()
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }

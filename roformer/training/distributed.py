@@ -145,6 +145,18 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def kept_by_first(tensor: Tensor) -> Tensor:
+    """Return a tensor; of a sharded one the whole on the first process and nothing on the others.
+
+    The whole is on the CPU, since all of a sharded model may not fit on one device. All processes must
+    call it.
+    """
+    if not isinstance(tensor, DTensor):
+        return tensor
+    tensor = tensor.full_tensor()
+    return tensor.cpu() if first_process() else tensor.new_empty(0)
+
+
 def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return a whole moment on the device of its parameter, sharded as that is."""
     tensor = tensor.to(parameter.device)

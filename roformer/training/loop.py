@@ -189,7 +189,9 @@ class Loop:
         tokens = sum(task.tokens(batch) for batch in window)
         samples = sum(len(batch["input_ids"]) for batch in window)
         counted = [targets, tokens, samples, int(self.signal is not None)]
-        counts = self._over_ranks(torch.tensor(counted, device=self.device))
+        # From pinned memory: a copy from any other waits for all that the device has to do before it.
+        sent = torch.tensor(counted, pin_memory=self.device.type == "cuda")
+        counts = self._over_ranks(sent.to(self.device, non_blocking=True))
         self.counts += counts
         # Processes average their gradients; the sum over the targets of all of them is wanted.
         scale = self.world_size / counts[0].clamp(min=1)

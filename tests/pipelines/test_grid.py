@@ -69,6 +69,17 @@ def test_a_job_that_is_just_being_started_is_stopped_too(tmp_path):
     assert begun[0].poll() == -signal.SIGTERM
 
 
+@pytest.mark.parametrize(("beside", "seen"), [(1, "4,5"), (2, "5")])
+def test_commands_side_by_side_have_a_gpu_each(tmp_path, monkeypatch, beside, seen):
+    """One that runs alone has all: it may start a process on each."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    words = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    job = command("a", words, tmp_path, tmp_path / "log", beside=beside)
+    assert job.start(1).wait() == 0
+    assert job.last_lines(1) == [seen]
+
+
 def test_the_last_lines_of_a_log_are_shown_on_a_terminal(tmp_path, monkeypatch, capsys):
     (tmp_path / "0.log").write_text("a\n\n bar 1%\r bar 2%\n\n")
     (job,) = shell(tmp_path, "echo step 1; sleep 0.5; echo step 2; sleep 0.5")

@@ -9,7 +9,10 @@ from roformer.config.position import Capability
 from roformer.models.causal import CausalDecoding
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import BeamDecoding
-from roformer.nn.position import ENCODINGS
+from roformer.nn.attention.softmax import Attention
+from roformer.nn.dropout import Dropout
+from roformer.nn.layers import Residual
+from roformer.nn.position import ENCODINGS, Positions
 from roformer.nn.position.rotary import RotaryPosition
 from tests.property.models import (
     FAMILIES,
@@ -290,9 +293,59 @@ def test_recomputed_blocks_give_the_same_gradients(family, name):
     for recompute in (False, True):
         model = build(family, name, recompute=recompute, hidden_dropout=0.2).train()
         torch.manual_seed(1)
-        read(model, tokens()).logsumexp(-1).sum().backward()
+        padded = torch.arange(12) < torch.tensor([[12], [7], [9]])
+        mask = {} if family == "causal" else {"attention_mask": padded}
+        texts = (tokens(), tokens()) if family == "translation" else (tokens(),)
+        model(*texts, **mask).logsumexp(-1).sum().backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     assert all(map(torch.equal, *gradients))
+
+
+@pytest.mark.parametrize("name", ["rotary", "sinusoidal"])
+def test_recomputed_blocks_are_compiled(name):
+    """In one graph with the rest. Catches a table that a block keeps, for which none is compiled."""
+    model, ids = build("encoder", name, recompute=True, hidden_dropout=0.0).train(), tokens()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    close(compiled(ids), model(ids))
+
+
+@of_families
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_reads(family, name, dtype):
+    """`model.to(dtype)`, without autocast: every sum and product is of one type."""
+    model, ids = build(family, name), tokens()
+    wanted, found = read(model, ids), read(model.to(dtype), ids)
+    assert found.isfinite().all()
+    assert (found - wanted).norm() < 0.1 * wanted.norm()
+
+
+@families
+def test_dropout_stands_where_a_model_says(family):
+    """On embeddings, every residual sum and every attention's probabilities; none goes unused."""
+    model = build(family, "rotary", hidden_dropout=0.2, attention_dropout=0.3).train()
+    used = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Dropout):
+            module.register_forward_pre_hook(lambda m, _, name=name: used.update({name: m.p}))
+    read(model, tokens())
+    expected = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Residual):
+            expected[f"{name}.dropout"] = 0.2
+        elif isinstance(module, Attention):
+            expected[f"{name}.dropout"] = 0.3
+    (embedding,) = used.keys() - expected.keys()
+    assert used == expected | {embedding: 0.2}
+    assert len(expected) == {"encoder": 6, "causal": 6, "translation": 6 + 15}[family]
+
+
+@pytest.mark.parametrize(("family", "scale"), [("encoder", 2**0.5 * 0.02), ("translation", 1.0)])
+def test_sinusoids_start_at_the_size_of_what_they_are_added_to(family, scale):
+    model = build(family, "sinusoidal", **({} if family == "translation" else {"init_std": 0.02}))
+    found = model.encoder.position if family == "encoder" else model.encoder_position
+    added = found.embed(torch.zeros(1, 9, 32), Positions.counted(0, 9, None))[0]
+    angles = torch.arange(9)[:, None] * 10000.0 ** (-torch.arange(16) / 16)
+    close(added, scale * torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
 
 
 def test_causal_weights_are_drawn_as_gpt2s():

@@ -1,9 +1,9 @@
-"""What `training.precision=auto` becomes on a CPU."""
+"""What `training.precision=auto` becomes on a CPU, and what peak a GPU is held to."""
 
 import pytest
 import torch
 
-from roformer.training.hardware import auto_precision, computes_slowly
+from roformer.training.hardware import GPUS, auto_precision, computes_slowly, peak_flops
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,22 @@ def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
     told = "avx512_bf16" in able
     assert computes_slowly("bf16", "cpu") == (told and precision == "fp32")
     assert not computes_slowly("fp32", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA L40S", None),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+    ],
+)
+def test_a_gpu_is_known_by_its_whole_name(monkeypatch, name, known):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(torch.device("cuda")) == (GPUS[known].flops if known else None)

@@ -12,7 +12,7 @@ from torch import Tensor
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
 from roformer.nn.position.seam import PositionEncoding, Positions, encodes
-from roformer.nn.rotary import RotaryEmbedding
+from roformer.nn.rotary import RotaryEmbedding, RotaryTable
 from roformer.nn.rotary_scaling import ScaledRotaryEmbedding
 
 
@@ -33,6 +33,14 @@ class RotaryPosition(PositionEncoding):
         else:
             self.rotary = ScaledRotaryEmbedding(size, scaling=config.scaling, **options)
 
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        # Here, because no compiler takes a block that is recomputed and keeps something.
+        self._table(positions)
+        return super().embed(x, positions)
+
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        table = positions.derive("rotary", lambda: self.rotary.table(positions.ids))
+        table = self._table(positions)
         return self.rotary(q, table), self.rotary(k, table)
+
+    def _table(self, positions: Positions) -> RotaryTable:
+        return positions.derive("rotary", lambda: self.rotary.table(positions.ids))
