@@ -11,6 +11,7 @@ from pathlib import Path
 from roformer.report.resampling import SYSTEMS, bleu_table, scored_on
 from roformer.report.runs import RecordError, read_runs
 from roformer.report.scores import left_out, scores
+from roformer.report.tables import unique_ids
 from roformer.script import Arguments, script
 
 
@@ -18,7 +19,7 @@ def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) 
     """Return the table of the runs, that of the first run the baseline."""
     runs = read_runs(paths).runs
     if not seeds:
-        runs = runs.assign(configuration=runs.run, label=runs.run)
+        runs = runs.assign(configuration=unique_ids(runs), label=unique_ids(runs))
     frame = scores(runs)
     if frame.group.nunique() != 1:
         raise RecordError("these runs have no scores, or not all of one test set and signature")

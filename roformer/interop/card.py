@@ -145,6 +145,6 @@ def model_card(
             "torch": environment["packages"]["torch"],
             "processor": environment["gpu"] or environment["processor"],
         },
-        command=(run / "command.txt").read_text().strip(),
+        command=(run / "command.txt").read_text(encoding="utf-8").strip(),
         paper=PAPER_TOKENS.get(own),
     )

@@ -26,6 +26,7 @@ from roformer.report.tables import (
     find_baseline,
     mean_lines,
     named,
+    unique_ids,
 )
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
@@ -110,7 +111,7 @@ def curve_tables(
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
-    groups = [group for _, group in rows.groupby(rows.apply(_validated_on, axis=1), sort=False)]
+    groups = [group for _, group in rows.groupby(_validated_on(rows), sort=False)]
     tables = []
     validation = [_validation(group.iloc[0]) for group in groups]
     keys = differing_keys(validation)
@@ -120,10 +121,11 @@ def curve_tables(
             apart = "".join(f", {key}={settings[key]}" for key in keys if key in settings)
             about = f" (validation set {number} of {len(groups)}{apart})"
         if each_run:
+            ids = unique_ids(group)
             labels = group.label + ", seed " + group.seed.astype(str)
             if labels.duplicated().any():  # they differ in something else: the id tells them apart
-                labels = group.run
-            group = group.assign(label=labels, configuration=group.run)
+                labels = ids
+            group = group.assign(label=labels, configuration=ids)
         tables += _tables(runs._replace(runs=group), metric, baseline, about, told, each_run)
     return tables
 
@@ -206,9 +208,10 @@ def _told(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def _validated_on(run: Mapping[str, Any]) -> str:
-    """Return what must be equal for the validation losses of two runs to be comparable."""
-    return f"{text_of(run)} {_settings(run, VALIDATION)}"
+def _validated_on(runs: pd.DataFrame) -> list[str]:
+    """Return of each run what must be equal for the validation losses of two to be comparable."""
+    every = zip(texts_of(runs), runs.to_dict("records"), strict=True)
+    return [f"{text} {_settings(run, VALIDATION)}" for text, run in every]
 
 
 def _validation(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,15 +226,20 @@ def _settings(run: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]
     return {k: v for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)}
 
 
-def text_of(run: Mapping[str, Any]) -> str:
-    """Return what tells a run's validation text from others, by its own tokenizer.
+def texts_of(runs: pd.DataFrame) -> list[str]:
+    """Return what tells each run's validation text from others, by its own tokenizer.
 
     That is the unigram entropy of the targets to its last digit, which does not depend on how the text
-    is stored; without one the fingerprint of the prepared data.
+    is stored. A run that ended without metrics has that of another on the same prepared data and
+    settings of validation; where no run has one, it is the fingerprint of the data.
     """
-    loss = LOSSES.get(run["pipeline"])
-    entropy = run["summary"].get("metrics", {}).get(loss.entropy) if loss else None
-    return str(entropy or run["environment"].get("data"))
+    places, entropies = [], []
+    for run in runs.to_dict("records"):
+        loss = LOSSES.get(run["pipeline"])
+        places.append(str((run["environment"].get("data"), _settings(run, VALIDATION))))
+        entropies.append(run["summary"].get("metrics", {}).get(loss.entropy) if loss else None)
+    known = {place: one for place, one in zip(places, entropies, strict=True) if one}
+    return [str(known.get(place, place)) for place in places]
 
 
 def _amounts(rows: pd.DataFrame) -> list[str]:
@@ -402,7 +410,7 @@ def _spikes(text: str) -> int:
 def rate_tables(runs: Runs) -> list[Table]:
     """Return what each learning rate came to, where a configuration has several; see `read_rates`."""
     tables = []
-    for _, group in runs.runs.groupby(runs.runs.apply(_validated_on, axis=1), sort=False):
+    for _, group in runs.runs.groupby(_validated_on(runs.runs), sort=False):
         frame = read_rates(runs._replace(runs=group))
         if frame.empty:
             continue

@@ -52,7 +52,7 @@ from roformer.report.results import (
     read_linear,
     read_speed,
 )
-from roformer.report.runs import RecordError, Runs
+from roformer.report.runs import ENDED, RecordError, Runs, begun_from, tokens_before
 from roformer.report.scores import SCORES, scores
 
 GOALS = {
@@ -73,8 +73,10 @@ SMALL_BERT = "BERT-Mini"
 def draw_convergence(runs: Runs, output: Path) -> str:
     """Draw the validation loss against steps (the paper's Fig. 3).
 
-    And against tokens, where a step of one run has more of them than that of another.
+    And against tokens, where a step of one run has more of them than that of another. Of runs that
+    ended: a mean goes as far as its shortest curve.
     """
+    runs = runs._replace(runs=runs.runs[runs.runs.status.isin(ENDED)])
     loss = loss_of(runs.runs)
     frame = read_curves(runs, loss.metric).rename(columns={"value": "y"})
     last = read_curves(runs, loss.entropy).groupby("folder").value.last()
@@ -180,18 +182,16 @@ def draw_tokens(runs: Runs, output: Path) -> str:
     The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings. Where these
     are of several lengths, each length has a line of its own: at equal tokens they are at other rates.
     """
-    trained = dict(zip(runs.runs.run, runs.runs.config, strict=True))
+    in_all = dict(zip(runs.runs.run, runs.runs.tokens, strict=True))
 
     def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
         """Return the millions of tokens until the weights, and of the whole pre-training."""
-        run, _, step = str(config["init_from"]).partition("@")
-        if run not in trained:
+        begun, before = begun_from(config)[0], tokens_before(config, runs.runs)
+        if before is None:
             raise RecordError(
-                f"the pre-training {run} is not among these runs: name its record too"
+                f"the pre-training {begun} is not among these runs: name its record too"
             )
-        steps, *block = (trained[run][f"training.{key}"] for key in AMOUNTS)
-        each = math.prod(block)
-        return int(step or steps) * each / 1e6, steps * each / 1e6
+        return before / 1e6, in_all[begun] / 1e6
 
     found = scores(runs.runs[runs.runs.pipeline == "glue"])
     frame = found[found.chosen & found.headline]
@@ -219,8 +219,8 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
         f"majority class and a bag of words, and what Google published of {SMALL_BERT}, a model of this "
-        "size after 3,300 M words, on the test sets. Points: single seeds of the fine-tuning, lines: their "
-        f"mean. {'In all: by the end of the pre-training. ' if several else ''}"
+        "size trained on a corpus of 3,300 M words, on the test sets. Points: single seeds of the "
+        f"fine-tuning, lines: their mean. {'In all: by the end of the pre-training. ' if several else ''}"
         f"{_seeds(points.assign(group=points.metric + points.x.map(str)))} {_scale(frame.config)}"
     )
 

@@ -6,7 +6,7 @@ A page is prose by hand; what stands between two marks is generated:
     … what the block `tables` makes of these runs of the page's folder …
     <!-- /report -->
 
-`make report` writes the blocks of README.md and of every page under experiments/ anew; a test does the same
+`make report` writes the blocks of README.md, docs/ and every page under experiments/ anew; a test does the same
 and finds nothing changed. A mark stands at the beginning of a line; this one, indented, is an example.
 """
 
@@ -30,7 +30,7 @@ from roformer.report.curves import (
     loss_of,
     position_tables,
     rate_tables,
-    text_of,
+    texts_of,
 )
 from roformer.report.paper import (
     claims,
@@ -99,9 +99,9 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
 def comparable(runs: pd.DataFrame) -> list[pd.DataFrame]:
     """Return groups of runs on the same text that differ in model and seed alone, if any of them ended."""
     keys = []
-    for run in runs.to_dict("records"):
+    for text, run in zip(texts_of(runs), runs.to_dict("records"), strict=True):
         settings = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
-        keys.append(str([text_of(run), *sorted(settings.items())]))
+        keys.append(str([text, *sorted(settings.items())]))
     groups = [group for _, group in runs.groupby(keys, sort=False)]
     return [group for group in groups if group.status.isin(ENDED).any()]
 
@@ -226,10 +226,10 @@ def refresh(page: Path) -> bool:
     Raises:
         RecordError: see `refreshed`; the page stays as it was.
     """
-    before = page.read_text()
+    before = page.read_text(encoding="utf-8")
     after = refreshed(before, page)
     if after != before:
-        page.write_text(after)
+        page.write_text(after, encoding="utf-8")
     return after != before
 
 
@@ -247,7 +247,8 @@ def matching(folder: Path, patterns: Iterable[str]) -> Runs:
 
 def compare_block(folder: Path, words: list[str]) -> list[Table]:
     """`compare RUN …`: the losses of runs side by side, each by itself."""
-    return curve_tables(matching(folder, words), "valid/mlm_loss", each_run=True)
+    runs = matching(folder, words)
+    return curve_tables(runs, loss_of(runs.runs).metric, each_run=True)
 
 
 def curves_block(folder: Path, words: list[str]) -> list[Table]:

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, read_yaml_file
+from roformer.report.runs import (
+    ENDED,
+    LOSSES,
+    RecordError,
+    Runs,
+    begun_from,
+    read_runs,
+    read_yaml_file,
+    tokens_before,
+)
 from roformer.report.scores import Scored, baseline_texts, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
@@ -245,9 +254,8 @@ def study_ours(
     """
     every = runs.runs
     rows = every[(every.study == study.folder.name) & (every.pipeline == about["pipeline"])]
-    amounts = dict(zip(every.run, every.tokens, strict=True))
     settings = {
-        key: _setting(seeds, amounts, study.data) for key, seeds in rows.groupby("configuration")
+        key: _setting(seeds, every, study.data) for key, seeds in rows.groupby("configuration")
     }
     for setting, several in rows.groupby(rows.configuration.map(settings), sort=False):
         found = scores(several)
@@ -271,12 +279,12 @@ def study_ours(
                 ours.append(Ours(theirs, name, of, column, texts[metric]))
 
 
-def _setting(seeds: pd.DataFrame, amounts: Mapping[str, int | None], data: str) -> str:
+def _setting(seeds: pd.DataFrame, runs: pd.DataFrame, data: str) -> str:
     """Return data and scale of a configuration's runs.
 
     Args:
         seeds: its runs.
-        amounts: id → tokens of the runs that fine-tunings may start from.
+        runs: those that fine-tunings may start from.
         data: what to call the data where the record's word, `builtin` or `files`, says too little.
     """
     run = seeds.iloc[0]
@@ -284,10 +292,9 @@ def _setting(seeds: pd.DataFrame, amounts: Mapping[str, int | None], data: str) 
     parts = [data or (test["name"] if test else run.data)]
     if test:
         parts.append(f"{test['lines']:,} test sentences")
-    begun = Path(run.summary.get("init_from") or "").name
     read = LOSSES[run.pipeline].read if run.pipeline in LOSSES else "tokens"
     if run.pipeline == "glue":
-        tokens = amounts.get(begun)
+        begun, tokens = begun_from(run.config)[0], tokens_before(run.config, runs)
         where = f"pre-trained as {begun}" if begun else "without pre-training"
         parts.append(f"{tokens / 1e6:,.1f} M tokens of pre-training" if tokens else where)
     elif run.pipeline != "scm":
@@ -326,11 +333,6 @@ def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
     return against_paper(paper, "table_4", ours)
 
 
-def _begun_from(run: Mapping[str, Any]) -> str:
-    """Return the id of the run from which a stage starts; "" where it starts from random weights."""
-    return Path(run["config"].get("init_from") or "").name
-
-
 def control_tables(runs: pd.DataFrame) -> list[Table]:
     """Return trainings in stages beside those of one stage that end at the same length.
 
@@ -341,14 +343,16 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
         runs: stages, each a run; rows of the frame of runs.
     """
     by_id = {run["run"]: run for run in runs.to_dict("records")}
-    continued = set(map(_begun_from, by_id.values()))
+    continued = {begun_from(run["config"])[0] for run in by_id.values()}
     rows = []
     for run in by_id.values():
         if run["run"] in continued or run["status"] not in ENDED:
             continue
         stages = [run]
-        while len(stages) < len(by_id) and (before := by_id.get(_begun_from(stages[0]))):
-            stages.insert(0, before)
+        while len(stages) < len(by_id):
+            if (name := begun_from(stages[0]["config"])[0]) not in by_id:
+                break
+            stages.insert(0, by_id[name])
         training = [
             (stage["steps"], *(stage["config"][f"training.{key}"] for key in BLOCKS))
             for stage in stages

@@ -28,6 +28,7 @@ from roformer.report.runs import (
     Runs,
     read_yaml_file,
     settings_of,
+    tokens_before,
 )
 from roformer.report.statistics import signed
 
@@ -249,7 +250,7 @@ def _measure(
     rows = rows[rows.key == last] if same.empty else same
     ended = rows[rows.status.isin(ENDED)]
     first = (rows if ended.empty else ended).iloc[0]
-    scale = _scale(first, dict(zip(runs.run, runs.tokens, strict=True)))
+    scale = _scale(first, runs)
     if ended.empty:
         return Measured(first.status, config=first.kept, scale=scale)
     values = [summary["metrics"].get(one.measured) for summary in ended.summary]
@@ -272,12 +273,12 @@ def _configuration(run: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _scale(run: Mapping[str, Any], tokens: Mapping[str, int | None]) -> str:
-    """Return tokens, size and data of a run, and the tokens of its pre-training."""
+def _scale(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
+    """Return tokens, size and data of a run, and the tokens of its pre-training, which is of `runs`."""
     config = run["config"]
     read = LOSSES[run["pipeline"]].read if run["pipeline"] in LOSSES else "tokens"
     amount = "" if run["tokens"] is None else f"{run['tokens'] / 1e6:,.1f} M {read}"
-    if before := tokens.get(str(config.get("init_from"))):
+    if before := tokens_before(config, runs):
         amount += f" after {before / 1e6:,.1f} M"
     size = f"{config.get('model.layers', '?')} × {config.get('model.hidden_size', '?')}"
     data = str(config.get("data.kind", "")).removeprefix("scm_").removeprefix("bytes_")

@@ -267,8 +267,8 @@ def over_triplets(frame: pd.DataFrame, name: str, base: str, metric: str) -> str
         return "other triplets"
     one, other = (pd.concat(side, axis=1).mean(axis=1) for side in sides)
     group = GROUP.get(str(ours.data.iloc[0]), 1)
-    difference = 100 * (one - other).to_numpy()[: len(one) // group * group]
-    means = difference.reshape(-1, group).mean(1)
+    difference = 100 * (one - other)
+    means = difference.groupby(difference.index.astype(int) // group).mean().to_numpy()
     interval = bootstrap_interval(len(means), lambda drawn: float(means[drawn].mean()))
     return interval_text(interval, 1)
 

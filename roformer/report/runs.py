@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired
 
@@ -102,6 +102,9 @@ Metrics = dict[str, Number | None]
 Record = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The lines of a metrics.jsonl."""
+State = tuple[tuple[str, int, int, int], ...]
+_KNOWN: dict[tuple[Path, str], tuple[State, list[tuple[dict[str, Any], pd.DataFrame]]]] = {}
+"""Place and its study → what was read of it, and in which state: a dashboard looks again and again."""
 
 
 class RecordError(InputError):
@@ -189,7 +192,10 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
-        every = _read(place, study, _state(place))
+        state = _state(place)
+        if _KNOWN.get((place, study), (None,))[0] != state:
+            _KNOWN[place, study] = state, _read(place, study, state)
+        every = _KNOWN[place, study][1]
         matched = [one for one in every if fnmatchcase(one[0]["run"], pattern)]
         if pattern != "*" and not matched:
             raise RecordError(f"no run is {place / 'runs' / pattern}")
@@ -208,6 +214,22 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
 def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a run's config changes its result, but the seed: dotted key → value."""
     return {key: v for key, v in run["config"].items() if _changes(run["pipeline"], key)}
+
+
+def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what `init_from` of a flattened config names: the id of a run, empty if none, and the step,
+    empty if it is the last one."""
+    place, _, step = str(config.get("init_from") or "").partition("@")
+    name = Path(place.partition("/checkpoints")[0]).name
+    return ("" if name == "scratch" else name), step
+
+
+def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
+    """Return the tokens that were read for the weights which a run began with; None if `runs` lacks it."""
+    name, step = begun_from(config)
+    for run in runs[runs.run == name].to_dict("records"):
+        return run["tokens"] * int(step) / run["steps"] if step else run["tokens"]
+    return None
 
 
 def run_label(run: Mapping[str, Any]) -> str:
@@ -260,7 +282,7 @@ def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in FILES)
 
 
-def _state(place: Path) -> tuple[tuple[str, int, int, int], ...]:
+def _state(place: Path) -> State:
     """Return which files of a record are there, and when they were written."""
     state = []
     for name in (RUNS, METRICS, *FILES, *FURTHER):
@@ -272,11 +294,8 @@ def _state(place: Path) -> tuple[tuple[str, int, int, int], ...]:
     return tuple(state)
 
 
-@lru_cache(maxsize=10_000)
-def _read(
-    place: Path, study: str, state: tuple[tuple[str, int, int, int], ...]
-) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """Return rows and metrics of a study or a run; read again where its state is another."""
+def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """Return rows and metrics of a study or a run."""
     written = max((modified for _, modified, *_ in state), default=0) / 1e9
     try:
         if study == YOURS:

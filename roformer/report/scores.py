@@ -168,7 +168,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         baselines: the same of trivial baselines, by name.
         headline: whether it is compared with the baseline's.
         shown: whether it is a headline, or another part of one.
-        chosen: whether the rate is the best one.
+        chosen: whether the rate is the best one, of those at which the fewest seeds failed.
 
     Raises:
         RecordError: runs of several pipelines, a run that did not end, or is not what its pipeline
@@ -189,13 +189,13 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     long = pd.DataFrame(found, columns=columns).astype(kinds)
     frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
     check_seeds(frame, "group", "name", "task", "rate", "metric")
-    means = (
-        frame[frame.headline]
-        .groupby(["group", "name", "task", "rate"])
-        .value.agg(fmean)
-        .fillna(-math.inf)
-    )
-    best = set(means.groupby(["group", "name", "task"]).idxmax())
+    tried = ["group", "name", "task", "rate"]
+    means = frame[frame.headline].groupby(tried).value.agg(fmean).fillna(-math.inf)
+    failed = rows[rows.status == "failed"].groupby(tried).size()
+    # A rate at which seeds failed is not chosen for those that did not.
+    ranked = means.to_frame().assign(failed=failed.reindex(means.index, fill_value=0))
+    ranked = ranked.sort_values(["failed", "value"], ascending=[True, False], kind="stable")
+    best = set(ranked.groupby(tried[:-1]).head(1).index)
     keys = zip(frame.group, frame.name, frame.task, frame.rate, strict=True)
     frame = frame.assign(chosen=[key in best for key in keys], place=frame.task.map(place_of))
     return frame.sort_values(["place", "rate"], kind="stable").drop(columns="place")

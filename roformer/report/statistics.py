@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -152,11 +152,14 @@ def bootstrap_interval(
     """
     if n < 2:
         return None
+    draws: Iterable[NDArray[np.int64]]
+    counts: NDArray[np.int64] | int = 1
     if n**n <= DRAWS:
-        draws = np.array(list(itertools.product(range(n), repeat=n)))
-    else:
-        draws = np.random.default_rng(seed).integers(n, size=(DRAWS, n))
-    draws, counts = np.unique(np.sort(draws, axis=1), axis=0, return_counts=True)
+        every = np.sort(list(itertools.product(range(n), repeat=n)), axis=1)
+        draws, counts = np.unique(every, axis=0, return_counts=True)
+    else:  # one at a time: of thousands of triplets all together are gigabytes
+        generator = np.random.default_rng(seed)
+        draws = (generator.integers(n, size=n) for _ in range(DRAWS))
     values = np.array([statistic(draw) for draw in draws])
     return None if np.isnan(values).any() else percentiles(np.repeat(values, counts), level)
 

@@ -93,6 +93,12 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(name=[names[key] for key in runs.configuration])
 
 
+def unique_ids(runs: pd.DataFrame) -> pd.Series[str]:
+    """Return a name for each run by itself: its id, or its folder where a recorded run and the same one
+    made here have one id."""
+    return runs.run.where(~runs.run.duplicated(keep=False), runs.folder)
+
+
 def different_names(labelled: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, str]:
     """Return key → name of (label, key, settings by dotted key); see `named`."""
     alike: dict[str, dict[str, Mapping[str, Any]]] = {}

@@ -139,7 +139,7 @@ class RunFolder:
         resumed: list[Any] = []
         if path.exists():
             again = {key: environment[key] for key in ("started", "commit", "dirty", "devices")}
-            environment = json.loads(path.read_text())
+            environment = json.loads(path.read_text(encoding="utf-8"))
             resumed = [*environment["resumed"], again]
         content = {**environment, "resumed": resumed}
         write_atomically(path, json.dumps(content, indent=1) + "\n")
@@ -224,7 +224,7 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         with naming(path):
-            partial.write_text(text)
+            partial.write_text(text, encoding="utf-8")
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

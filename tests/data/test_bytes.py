@@ -126,6 +126,13 @@ def test_what_is_no_text_is_one_line(tmp_path, name, content, message):
     assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
+def test_a_text_beside_its_packed_self_is_not_read_twice(tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT))
+    with pytest.raises(InputError, match=r"a\.txt is there packed and unpacked: keep one of them"):
+        prepare(tmp_path, tmp_path / "cache")
+
+
 def test_of_a_zip_with_several_files_one_is_chosen(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a", TEXT)

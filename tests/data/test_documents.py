@@ -63,6 +63,14 @@ def test_a_folder_is_read_by_relative_name_without_hidden_and_other_files(tmp_pa
     assert read(tmp_path) == ["one", "two", "three", "four"]
 
 
+def test_linked_folders_are_read(tmp_path):
+    for name in ("corpus", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    (tmp_path / "corpus" / "link").symlink_to(tmp_path / "elsewhere")
+    assert read(tmp_path / "corpus") == ["corpus", "elsewhere"]
+
+
 def test_a_glob_picks_files_and_names_them_below_its_fixed_part(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("deep/one.txt", "deep/er/two.txt", "three.txt"):

@@ -20,7 +20,7 @@ from roformer.report.curves import (
     reach,
     read_curves,
 )
-from roformer.report.runs import RecordError, read_runs
+from roformer.report.runs import RecordError, read_runs, write_recorded
 from tests.report.records import curve, record, rows_of
 
 STEPS = (100, 200, 300, 400)
@@ -58,6 +58,15 @@ def test_runs_are_compared_at_equal_steps_and_at_equal_losses(tmp_path):
         [names[1], "5.050", "195", "106", "0.54"],
         [names[1], "5.000", "200", "111", "0.55"],
     ]
+
+
+def test_a_recorded_run_stands_beside_the_same_one_made_here(tmp_path):
+    """They have one id, and each is told by its folder."""
+    here = loss_run(tmp_path / "runs/pretrain/a", (5.0, 4.0))
+    write_recorded(tmp_path / "study", [loss_run(tmp_path / "other/pretrain/a", (5.1, 4.1))])
+    values, _ = compared(tmp_path / "study", here)
+    assert values.lines[0][3:] == [str(tmp_path / "study/runs/a"), str(here)]
+    assert values.lines[2][3:] == ["4.100", "4.000"]
 
 
 def test_a_run_that_failed_is_told_and_left_out(tmp_path):
@@ -320,7 +329,8 @@ def rate_run(folder, position, rate, seed, loss, *, spikes=(), **more):
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     files = {"spikes.jsonl": text} if lines else {}
-    about = {"metrics": {"valid/loss": loss}, "pipeline": "clm", "position": position}
+    metrics = {"valid/loss": loss, "valid/unigram_entropy": 7.6}
+    about = {"metrics": metrics, "pipeline": "clm", "position": position}
     if loss is None:
         about |= {"metrics": {}, "status": "failed", "error": "Diverged: step 9 is not finite"}
     name = f"{position}-{rate}-{seed}"

@@ -61,6 +61,17 @@ def test_convergence_is_against_steps_with_the_entropy_and_names_from_the_top(dr
     assert "the predicted tokens, 5.500 nats" in caption
 
 
+def test_convergence_is_of_runs_that_ended(drawn, tmp_path):
+    """A mean goes as far as its shortest curve, and one without a step has none."""
+    whole = [loss_run(tmp_path / f"r{seed}", seed, [5.0, 4.0, 3.0]) for seed in (0, 1)]
+    failed = {"status": "failed", "error": "Diverged: the loss of step 101 is nan"}
+    cut = loss_run(tmp_path / "r2", 2, [5.0], **failed)
+    none = record(tmp_path / "r3", rows=[{"step": 20}], seed=3, **failed)
+    frame, _, caption = drawn("convergence", [*whole, cut, none])
+    assert sorted(frame.x) == 2 * [100] + 2 * [200] + 2 * [300]
+    assert "Seeds: 2 a configuration." in caption
+
+
 def test_convergence_is_against_tokens_too_where_steps_differ_in_them(drawn, tmp_path):
     twice = loss_run(tmp_path / "b", 0, [5.4, 4.2], 16384, model="bert", position="learned")
     frame, _, caption = drawn("convergence", [loss_run(tmp_path / "r", 0, [5.0, 4.0]), twice])
@@ -130,7 +141,7 @@ def test_glue_shows_the_chosen_rate_by_task_with_the_best_trivial_baseline(drawn
 
 def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
     amounts = {"steps": 100, "batch_size": 16, "sequence_length": 128}
-    record(tmp_path / "pretrained-s0", config={"training": amounts})
+    record(tmp_path / "pretrained-s0", config={"training": amounts}, steps=100, tokens=204_800)
     runs = [
         glue_run(tmp_path / str(step), seed, 1e-4, value, init_from=f"pretrained-s0{step}")
         for step, values in {"@50": (0.5, 0.6), "": (0.7, 0.8)}.items()
@@ -149,7 +160,8 @@ def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
     assert panel.ticks == [0.102, 0.205]
     assert list(kept["style"]) == ["roformer (rotary)"] and "Seeds: 2 a configuration." in caption
 
-    record(tmp_path / "longer-s0", config={"training": amounts | {"steps": 1000}})
+    longer = {"steps": 1000, "tokens": 2_048_000}
+    record(tmp_path / "longer-s0", config={"training": amounts | {"steps": 1000}}, **longer)
     runs.append(glue_run(tmp_path / "longer", 0, 1e-4, 0.9, init_from="longer-s0@50"))
     folders = [tmp_path / "pretrained-s0", tmp_path / "longer-s0"]
     frame, kept, caption = drawn("tokens", [*runs, *folders])

@@ -116,6 +116,13 @@ def test_a_rate_without_a_mean_is_never_chosen(tmp_path):
     assert set(frame[frame.chosen].rate) == {2e-5}
 
 
+def test_a_rate_at_which_seeds_failed_is_not_chosen_for_those_that_did_not(tmp_path):
+    failed = [glue_run(tmp_path, seed, 9e-5, 0.0, status="failed") for seed in (1, 2)]
+    whole = [glue_run(tmp_path, seed, 2e-5, 0.8) for seed in (0, 1, 2)]
+    frame = scores(read_runs([glue_run(tmp_path, 0, 9e-5, 0.9), *failed, *whole]).runs)
+    assert set(frame[frame.chosen].rate) == {2e-5}
+
+
 def test_configurations_are_named_by_what_differs(tmp_path):
     """24 epochs are no seed of the configuration with 3; the number of threads is no setting."""
     folders = [

@@ -77,7 +77,9 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
     if path.is_file():
         root, found = path.parent, [path]
     elif path.is_dir():
-        root, found = path, [file for file in path.rglob("*") if not _hidden(file, path)]
+        # Not rglob: it follows no linked folder. Neither finds hidden ones this way.
+        inside = glob.glob("**", root_dir=path, recursive=True)
+        root, found = path, [path / name for name in inside]
     elif glob.has_magic(given):
         root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
         found = [Path(file) for file in glob.glob(str(path), recursive=True)]
@@ -87,10 +89,6 @@ def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]
     if not files:
         raise InputError(f"data.path={given} gives no file of {', '.join(suffixes)}: convert it")
     return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
-
-
-def _hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:

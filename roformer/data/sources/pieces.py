@@ -10,6 +10,7 @@ import socket
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -73,6 +74,10 @@ class ByteFiles(Files[bytes]):
         self.found = [file for file in found if not file.name.endswith(ARCHIVES)]
         if not self.found:
             raise InputError(f"data.path={path} is an archive: unpack it")
+        # The same text twice would stand in the training and in the test part.
+        bare = Counter(str(file).removesuffix(".gz").removesuffix(".zip") for file in self.found)
+        if twice := [name for name, count in bare.items() if count > 1]:
+            raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
 
     def files(self, split: str) -> list[Path]:
         return self.found
