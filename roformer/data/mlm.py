@@ -69,6 +69,34 @@ class Masker:
             input_ids, np.pad(chosen, empty), np.pad(labels, empty, constant_values=IGNORED)
         )
 
+    def context_free_loss(self, labels: Ids) -> float:
+        """Return the least loss on these targets, in nats, of a model that reads no other token.
+
+        It knows the frequencies of the targets and sees what stands in their places: [MASK], of which it
+        knows nothing else, or a token that is the target itself with probability
+        a = keep·p / (keep·p + random/V), where keep is the share left unchanged.
+        """
+        counts = np.bincount(labels[labels != IGNORED], minlength=self.tokenizer.size)
+        p = counts / counts.sum()
+        found, drawn = p > 0, self.config.random
+        keep = 1 - self.config.mask - drawn
+        p = p[found]
+        entropy = -(p * np.log(p)).sum()
+        loss = self.config.mask * entropy
+        if keep > 0:
+            a = keep * p / (keep * p + drawn / len(counts))
+            told = np.log(a + (1 - a) * p)
+            loss -= keep * (p * told).sum()
+        else:
+            a, told = np.zeros_like(p), np.log(p)
+        if (
+            drawn > 0
+        ):  # what is seen is one of V tokens, each as often; where it is the target, see `told`
+            other = np.log((1 - a) * p)
+            wrong = entropy - np.log(1 - a).sum() / len(counts)
+            loss += drawn * (wrong + (p * (other - told)).sum() / len(counts))
+        return float(loss)
+
     def _words(self, block: Ids, candidates: Ids, random: np.random.Generator) -> Ids:
         """Return whole words up to `count` tokens; a word that would go beyond it is passed over."""
         starts = ~self.tokenizer.continuation[block[candidates]]

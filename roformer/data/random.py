@@ -55,9 +55,10 @@ class EpochOrder:
 
 
 def unigram_entropy(labels: NDArray[np.integer]) -> float:
-    """Return the entropy in nats of the tokens to predict: what knowing their frequencies is worth.
+    """Return the entropy in nats of the tokens to predict: the loss of one who knows their frequencies.
 
-    A model that has learnt nothing of context cannot have a lower loss on them.
+    A causal model that has learnt nothing of context cannot have a lower loss on them; a masked one can,
+    see `roformer.data.mlm.Masker.context_free_loss`.
     """
     _, counts = np.unique(labels[labels != IGNORED], return_counts=True)
     share = counts / counts.sum()

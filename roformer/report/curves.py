@@ -172,7 +172,7 @@ def _tables(
     if not each_run:
         shared = "The text, order and masks are the same. "
         if any(not key.startswith("model.") for key in keys):
-            shared = "Not the model alone differs, so text, order and masks may as well. "
+            shared = "The configurations differ in more than the model, so order and masks may differ too. "
         quarters = at[at.step.isin(_quarters(common))]
         title = f"{metric}: paired differences from {base}{about}"
         tables.append(

@@ -6,8 +6,9 @@ A page is prose by hand; what stands between two marks is generated:
     … what the block `tables` makes of these runs of the page's folder …
     <!-- /report -->
 
-`make report` writes the blocks of README.md, docs/ and every page under experiments/ anew; a test does the same
-and finds nothing changed. A mark stands at the beginning of a line; this one, indented, is an example.
+`make report` writes the blocks of README.md, docs/ and every page under experiments/ anew; a test does
+the same and finds nothing changed. A mark stands at the beginning of a line; this one, indented, is an
+example.
 """
 
 from __future__ import annotations

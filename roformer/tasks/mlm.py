@@ -106,7 +106,9 @@ class MaskedLMTask(BlockTask):
         )
         self.validation = MaskedBatches(text.valid, *settings, None, config.objective)
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
-        self.entropy = unigram_entropy(self.validation.labels(self.valid_count))
+        labels = self.validation.labels(self.valid_count)
+        self.entropy = unigram_entropy(labels)
+        self.context_free = self.validation.masker.context_free_loss(labels)
         self.description = {
             "kind": "mlm",
             "model": plain(config.model),
@@ -185,6 +187,7 @@ class MaskedLMTask(BlockTask):
             "valid/mlm_loss": found[0] / count,
             "valid/mlm_accuracy": found[1] / count,
             "valid/unigram_entropy": self.entropy,
+            "valid/context_free_loss": self.context_free,
         }
         if self.relation:
             metrics[f"valid/{self.relation}_loss"] = found[2] / self.valid_count
@@ -212,7 +215,8 @@ class MaskedLMTask(BlockTask):
         told = (
             f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
             f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
-            f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f})"
+            f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f}, least loss "
+            f"without context: {metrics['valid/context_free_loss']:.3f})"
         )
         if self.relation:
             accuracy = f"valid/{self.relation}_accuracy"

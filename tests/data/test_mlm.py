@@ -49,6 +49,21 @@ def test_blocks_hold_the_stream_in_order():
         PackedBlocks(stream(10), VOCABULARY, LENGTH)
 
 
+@pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.5, 0.5), (0.6, 0.0), (1.0, 0.0)])
+def test_the_least_loss_without_context_is_that_of_counting_what_is_seen(mask, random):
+    """Counted in a sample, which is a little too sure: the entropy of the target given what is seen."""
+    masker = Masker(MaskingConfig(mask=mask, random=random, probability=0.9), VOCABULARY, 200_000)
+    frequent = np.random.default_rng(0).zipf(1.5, 200_000) + 4
+    text = np.where(frequent < SIZE, frequent, 5)
+    example = masker(text, random_stream(0, 1))
+    pairs = np.zeros((SIZE, SIZE))
+    np.add.at(pairs, (example.input_ids[example.predict], example.labels), 1)
+    seen = pairs.sum(1, keepdims=True)
+    there = pairs > 0
+    counted = -(pairs * np.log(np.where(there, pairs, 1) / np.maximum(seen, 1))).sum() / pairs.sum()
+    assert masker.context_free_loss(example.labels) == pytest.approx(counted, abs=0.03)
+
+
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10_000), probability=st.floats(0.02, 0.6), whole_word=st.booleans())
 def test_masking_laws(seed, probability, whole_word):
