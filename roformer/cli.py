@@ -306,6 +306,12 @@ def launch(script: Path, flags: list[str]) -> None:
         command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
         command += ["--dynamo_backend", "no"]
     words = [str(script), *flags, *HydraConfig.get().overrides.task]
-    done = subprocess.run([*command, *words], cwd=Path.cwd())
-    if done.returncode not in (0, DIVERGED):
-        raise SystemExit(done.returncode)
+    job = subprocess.Popen([*command, *words])
+    try:
+        code = job.wait()
+    except BaseException:  # a signal: the training saves a checkpoint on it
+        job.terminate()
+        job.wait()
+        raise
+    if code not in (0, DIVERGED):
+        raise SystemExit(code)

@@ -49,7 +49,7 @@ class Arguments(argparse.ArgumentParser):
         if device:
             from roformer.training.hardware import default_device
 
-            self.add_argument("--device", default=default_device())
+            self.add_argument("--device", type=usable_device, default=default_device())
         if threads:
             self.add_argument("--threads", type=at_least(1), help="of the CPU; default: all cores")
 
@@ -78,6 +78,17 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return integer
+
+
+def usable_device(name: str) -> str:
+    """The type of an argument that is a device of this machine, as torch names it."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError):
+        raise argparse.ArgumentTypeError(f"{name} is no device of this machine") from None
+    return name
 
 
 def leave_on_signal(number: int, frame: object) -> None:

@@ -6,6 +6,7 @@ one that a run has.
 
 from pathlib import Path
 
+from roformer.config.build import read_yaml
 from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.json_files import read_object
@@ -38,13 +39,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help=f"default: {AVERAGED}, beside the first one")
     arguments = parser.parse_args()
     paths = [Path(find(path)) for path in arguments.paths]
-    if arguments.last is not None:
-        if len(paths) != 1:
-            raise InputError("--last takes one run: give a list of checkpoints without it")
-        paths = last_checkpoints(paths[0], arguments.last)
+    if arguments.last is not None and len(paths) != 1:
+        raise InputError("--last takes one run: give a list of checkpoints without it")
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
+    if arguments.last is not None:
+        file = paths[0] / "config.yaml"
+        training = read_yaml(file.read_text(encoding="utf-8"))["training"] if file.is_file() else {}
+        # As at the end of a translation: not the best one, which may be of a step between them.
+        every = training.get("checkpoint_every") or 1
+        paths = last_checkpoints(paths[0], arguments.last, every)
+    for path in paths:
         if (path / "checkpoints").is_dir():
             raise InputError(f"{path} is a run: give --last N, or its checkpoints one by one")
     folder = arguments.output or paths[0].parent / AVERAGED

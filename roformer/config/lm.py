@@ -83,6 +83,7 @@ class CausalTraining(BlocksTraining):
         return max(self.longer, default=1)
 
     def rules(self) -> Rules:
+        yield from super().rules()
         yield (
             any(self.longest % multiple for multiple in self.longer),
             f"training.longer={list(self.longer)}: each must divide the largest, so that the same text is "

@@ -133,6 +133,7 @@ class TranslationTraining(LoopConfig):
     """Validation sentences translated greedily at each evaluation."""
 
     def rules(self) -> Rules:
+        yield from super().rules()
         yield (
             self.steps < self.average * self.checkpoint_every,
             f"average={self.average} checkpoints, one in {self.checkpoint_every} steps, are more than "

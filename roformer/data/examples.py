@@ -31,7 +31,7 @@ from roformer.data.sources import Example, Source
 from roformer.data.sources.examples import LABELS, open_examples, open_triplets
 from roformer.data.store import Builder, Prepared, settings
 from roformer.data.text import tokenizer_facts
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import WordPiece, segmenter
 from roformer.data.tokens import TokenLists
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
@@ -120,6 +120,8 @@ class Rows:
     ) -> PreparedExamples:
         """Open the tokenized splits, making them first where they are missing."""
         keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
+        if tokenizer.words != "none":
+            keys["words"] = segmenter()
         return self.kind.prepare(
             self.identity | keys,
             cache_dir,

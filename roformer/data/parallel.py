@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib import metadata
 from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +82,8 @@ def prepare_parallel(
     data = settings(config, *(["path"] if isinstance(config, FilesParallel) else []))
     if given is not None:
         data["tokenizer"] = given.fingerprint
+    if config.tokenizer.words == "moses":
+        data["words"] = f"sacremoses {metadata.version('sacremoses')}"
     return PreparedPairs.prepare(
         {"data": data, "source": source.key()},
         cache_dir,

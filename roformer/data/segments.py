@@ -1,7 +1,7 @@
 """Pairs of segments for next-sentence and sentence-order prediction, cut from the prepared tokens.
 
-    stretch n   →  M = T-3 consecutive tokens of one document, which has ⌊its tokens / M⌋ of them; all of
-                   a document's begin at a random distance within what this leaves over
+    stretch n   →  M = T-3 consecutive tokens of one document, which has ⌊its tokens / M⌋ of them; each
+                   begins at a random distance of its own within what this leaves over, so two may overlap
     split       →  the stretch falls into A and B at a random place: for `mlm_nsp` where a sentence
                    begins, or else any word
     mlm_nsp     →  half of the stretches as they are; in the other half B, or A, is of another document

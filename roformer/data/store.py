@@ -32,11 +32,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from roformer.config.build import plain
 from roformer.data.tokens import TokenLists
-from roformer.errors import InputError
+from roformer.errors import InputError, one_line
 from roformer.json_files import read_object
 
 FORMAT = 3
@@ -270,7 +270,7 @@ class Spool:
 
     def append(self, row: Any) -> None:
         """Add a row."""
-        self._file.write(json.dumps(row).encode() + b"\n")
+        self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         self.rows += 1
 
     def __iter__(self) -> Iterator[Any]:
@@ -321,14 +321,16 @@ def _locked(folder: Path, progress: bool) -> Iterator[None]:
             holder = ""
             with suppress(OSError):  # it may have been released meanwhile
                 holder = file.read_text(encoding="utf-8")
-            told = f"waiting: {holder or 'another process is at work'}"
+            told = f"waiting: {one_line(holder) or 'another process is at work'}"
             print(told, file=sys.stderr, flush=True)
         held = lock.acquire()
     with held:
         try:
-            with suppress(OSError):  # of a full disk
-                holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
-                file.write_text(holder, encoding="utf-8")
+            # On a disk without flock the content of the file is the lock, and is the library's.
+            if not isinstance(lock, SoftFileLock):
+                with suppress(OSError):  # of a full disk
+                    holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
+                    file.write_text(holder, encoding="utf-8")
             yield
         finally:
             file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone

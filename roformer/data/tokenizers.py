@@ -318,6 +318,8 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
         path = _download(config)
     vocabulary = _read_vocabulary(path)
     lowercase, words = _stated_rules(path) if path.is_dir() else (None, None)
+    if path.is_dir() and (rule := _unread_rule(path, config)):
+        raise InputError(f"{named} has {rule}, which is not built here: use another vocabulary")
     plain = [entry for entry in vocabulary if not entry.startswith("[")]
     if sum(bool(re.search("[A-Z]", entry)) for entry in plain) > 0.01 * len(plain):
         lowercase = False  # lower-cased text never meets these entries
@@ -413,6 +415,16 @@ def _stated_rules(folder: Path) -> tuple[bool | None, Words | None]:
     if not isinstance(lowercase, bool | None):
         raise InputError(f"{folder}: lowercase is {lowercase!r}: write true or false")
     return lowercase, next((w for w, name in CLASSES.items() if named.startswith(name)), None)
+
+
+def _unread_rule(folder: Path, config: TokenizerConfig) -> str | None:
+    """Return a rule of BERT's tokenizer that a folder states and `WordPiece` has not; None: there is none."""
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    if (accents := stated.get("strip_accents")) not in (None, config.lowercase):
+        return f"strip_accents={str(accents).lower()}"
+    keys = ("tokenize_chinese_chars", "do_basic_tokenize") if config.words == "none" else ()
+    return next((f"{key}=false" for key in keys if stated.get(key, True) is False), None)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -161,19 +161,22 @@ class Steps:
 
 
 def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Numbers]:
-    """Return what a rank takes of a step: whole buckets, or a part of each where they are fewer.
+    """Return what a rank takes of a step: whole buckets; where they are fewer, a part of each, or where
+    these have too few pairs, a part of all their pairs.
 
     Raises:
         InputError: a process would have nothing to do; raised on all of them.
     """
     if len(buckets) >= world_size:
         return list(buckets[rank::world_size])
-    most = max(map(len, buckets))
-    if most < world_size:
-        raise InputError(
-            f"a step of {sum(map(len, buckets))} pairs, at most {most} in a bucket, cannot be "
-            f"shared by {world_size} processes: raise training.tokens_per_update or start fewer"
-        )
+    if max(map(len, buckets)) < world_size:
+        pairs = np.concatenate(buckets)
+        if len(pairs) < world_size:
+            raise InputError(
+                f"a step of {len(pairs)} pairs cannot be shared by {world_size} processes: raise "
+                "training.tokens_per_update or start fewer"
+            )
+        return [np.array_split(pairs, world_size)[rank]]
     parts = [np.array_split(bucket, world_size)[rank] for bucket in buckets]
     return [part for part in parts if len(part)]
 

@@ -48,7 +48,8 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     if sampling.temperature == 0:
         chosen[logits.argmax()] = 1.0
         return chosen
-    found = (logits / sampling.temperature).softmax(-1)
+    # The highest becomes 0, so that no temperature makes any of them infinite but downwards.
+    found = ((logits - logits.max()) / sampling.temperature).softmax(-1)
     ordered, order = found.sort(descending=True, stable=True)
     if sampling.top_k is not None:
         ordered = ordered[: sampling.top_k]

@@ -15,7 +15,13 @@ from roformer.config.composing import compose
 from roformer.errors import InputError, ProcessLost
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
-from roformer.training.distributed import first_process, lost_process, open_accelerator, say
+from roformer.training.distributed import (
+    first_process,
+    lost_process,
+    open_accelerator,
+    process_count,
+    say,
+)
 from roformer.training.hardware import (
     auto_precision,
     computes_slowly,
@@ -166,7 +172,13 @@ class Run:
             if old := self.folder.set_aside():
                 say(f"starting over; the earlier run is kept as {old}", self.shown)
             return
+        before = self.checkpoint
         self._find_what_is_there()
+        if process_count() > 1 and (self.summary is not None or self.checkpoint != before):
+            # The other ranks have looked before, and go on from what was there then.
+            raise InputError(
+                f"{self.folder.path} was written a moment ago: start the same command again"
+            )
         for problem in self.passed_over:
             say(f"passing over a damaged checkpoint: {problem}")
 

@@ -7,6 +7,7 @@ Vaswani et al. 2017, section 6.1: the last 5 checkpoints for base models, the la
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,8 +41,11 @@ def choose(path: Path, which: str | None = None) -> Path:
         return checkpoint.resolve(folder / which)
     for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
         chosen = folder / name
-        whole = chosen.exists() and checkpoint.damage(chosen) is None
-        if whole and checkpoint.describe(chosen).get("kind") in kinds:
+        if not chosen.exists():
+            continue
+        if (problem := checkpoint.damage(chosen)) is not None:
+            warnings.warn(f"{chosen} is passed over: {problem}", stacklevel=2)
+        elif checkpoint.describe(chosen).get("kind") in kinds:
             return chosen.resolve()
     return checkpoint.resolve(path)
 

@@ -6,10 +6,12 @@ over at once; one of another machine when its file has not been touched for `LEA
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from roformer.errors import InputError
+from roformer.errors import PROCESS_LOST, InputError
 
 if TYPE_CHECKING:
     from filelock import SoftFileLease
@@ -36,7 +38,10 @@ class Lock:
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lease = SoftFileLease(
-            self.path, lease_duration=LEASE_SECONDS, heartbeat_interval=BEAT_SECONDS
+            self.path,
+            lease_duration=LEASE_SECONDS,
+            heartbeat_interval=BEAT_SECONDS,
+            on_compromise=self._lost,
         )
         holder, touched = lease.owner, self._touched()
         # `?pidns-…` tells the containers of a machine apart.
@@ -58,6 +63,13 @@ class Lock:
         """Let others have it."""
         if self._lease is not None:
             self._lease.release()
+
+    def _lost(self, loss: Any) -> None:
+        """Leave where another has taken the run over, as after a sleep of this machine: two would write."""
+        if loss.reason in ("owner-changed", "marker-missing"):
+            told = f"error: {self.what} was taken over while this process stood still"
+            print(told, file=sys.stderr, flush=True)
+            os._exit(PROCESS_LOST)
 
     def _touched(self) -> int | None:
         return self.path.stat().st_mtime_ns if self.path.exists() else None

@@ -156,6 +156,8 @@ class Loop:
             if not self.metrics:  # resumed after the last step: everything is logged already
                 self._evaluate({})
             state.wall_seconds += time.perf_counter() - self.began
+            if self.signal is not None:  # it came after the last look; the last step is saved
+                raise Stopped(128 + self.signal)
             return state, self.metrics
         finally:
             self.progress.close()

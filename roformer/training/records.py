@@ -85,7 +85,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.spikes = path / "spikes.jsonl"
         name = f"{path.parent.name}-{path.name}.lock"
-        self.lock = Lock(path.absolute().parents[1] / ".locks" / name, str(path))
+        self.lock = Lock(path.absolute().parent.parent / ".locks" / name, str(path))
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of a run that ended, else None; InputError if it was changed since."""

@@ -197,12 +197,13 @@ class TensorboardTracker(Mirror):
 
     def _begin(self, run_id: str | None) -> Any:
         file = self.folder / "metrics.jsonl"  # not there before the first log step
-        done = read_metrics(file) if run_id and file.exists() else []
-        # Rows after the checkpoint that a resumed run goes on from are logged again.
-        purge = done[-1]["step"] + 1 if done else None
+        done = read_metrics(file) if file.exists() else []
+        # Rows after the checkpoint that is gone on from, or all if there was none, are logged again.
+        again = (self.folder / "tensorboard").is_dir()
+        purge = (done[-1]["step"] if done else 0) + 1 if again else None
         tracker = tracking.TensorBoardTracker("tensorboard", self.folder, purge_step=purge)
         tracker.start()
-        if not done:
+        if not again:
             tracker.log({"config": f"<pre>{json.dumps(self.content, indent=1)}</pre>"})
         return tracker
 

@@ -12,25 +12,24 @@ from roformer.errors import Diverged, InputError
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop
-from tests.e2e import test_glue
-from tests.e2e.conftest import results, small_run
+from tests.e2e.conftest import SMALL, results, small_run
 from tests.scripts import run_script
 
 DROPOUT = ["model.hidden_dropout=0.1", "training.log_every=1", "runtime.keep_optimizer=true"]
-small = test_glue.small
 
 
-@pytest.fixture
-def recorded(arguments):
-    """Return a run that logs every step; checkpoints at 6, 12, 18, 24."""
-    return small_run(arguments, *DROPOUT)[1]
+@pytest.fixture(scope="module")
+def recorded(corpus, tmp_path_factory):
+    """Return a run that logs every step; checkpoints at 6, 12, 18, 24. It is left as it is."""
+    runs = tmp_path_factory.mktemp("recorded") / "runs"
+    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *DROPOUT)[1]
 
 
 def row(folder, step):
     return next(row for row in results(folder) if row["step"] == step)
 
 
-@pytest.mark.parametrize(("step", "began"), [(1, 0), (6, 0), (7, 6), (17, 12), (24, 18)])
+@pytest.mark.parametrize(("step", "began"), [(1, 0), (6, 0), (7, 6), (24, 18)])
 def test_a_replay_sees_what_the_run_saw(recorded, step, began):
     """Bitwise, dropout included. Catches a replay that begins at the step itself."""
     before = sorted((path, path.stat().st_mtime_ns) for path in recorded.rglob("*"))

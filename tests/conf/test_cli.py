@@ -1,15 +1,21 @@
 """What a script makes of flags and mistakes, before it imports anything heavy."""
 
 import argparse
+import errno
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from roformer import cli
 from roformer.cli import CONF
+from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.pipelines.registry import pipelines
 from roformer.script import Arguments
 from tests.conftest import REPOSITORY
@@ -32,6 +38,62 @@ def answer(monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("a"), 2, "error: a"),
+        (Diverged("a"), 3, "error: a"),
+        (ProcessLost("a"), 4, "error: a"),
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C: "),
+        (PermissionError(errno.EACCES, "no", "f"), 1, "error: no while writing f: allow it"),
+    ],
+)
+def test_a_fault_has_its_code(error, code, line, monkeypatch, capsys):
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as left, one_line_errors():
+        raise error
+    told = capsys.readouterr().err
+    assert left.value.code == code and told.startswith(line) and told.count("\n") == 1
+
+
+TRAINING = """
+import signal, sys, time
+from pathlib import Path
+def save(number, frame):
+    time.sleep(0.5)
+    Path("saved").touch()
+    raise SystemExit(143)
+signal.signal(signal.SIGTERM, save)
+Path("begun").touch()
+time.sleep(60)
+"""
+
+
+def test_a_multirun_that_is_stopped_waits_for_its_training_to_save(tmp_path, monkeypatch):
+    """Catches one that kills it at once."""
+    monkeypatch.chdir(tmp_path)
+    (script := tmp_path / "training.py").write_text(TRAINING)
+    task = SimpleNamespace(overrides=SimpleNamespace(task=[]))
+    monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: task))
+
+    def interrupt():
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    (other := threading.Thread(target=interrupt)).start()
+    with pytest.raises(KeyboardInterrupt):
+        cli.launch(script, [])
+    other.join()
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_device_that_is_not_here_is_one_line():
+    assert Arguments(None, device=True).parse_args(["--device", "cpu"]).device == "cpu"
+    with pytest.raises(InputError, match="gpu0 is no device of this machine"):
+        Arguments(None, device=True).parse_args(["--device", "gpu0"])
 
 
 MISTAKES = [

@@ -98,6 +98,7 @@ MISTAKES = {
         ),
     },
     "clm": {
+        "training.keep_at=[99999]": r"^training: keep_at=\[99999\]: a run of steps=",
         f"{LEARNED} training.sequence_length=513": "beyond the learned table of model",
         "training.longer=[2,3]": r"longer=\[2, 3\]: each must divide the largest",
         "training.valid_sequences=3": "do not hold one of 4 times the length",

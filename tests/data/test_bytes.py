@@ -86,6 +86,16 @@ def test_skipped_rows_are_told(tmp_path, capsys):
     assert text.manifest["source"]["rows_skipped"] == 1
 
 
+def test_skipped_rows_are_told_of_files_of_one_name(tmp_path):
+    row = json.dumps({"text": "word" * 9}) + "\n"
+    for name, content in (("a", row * 30 + "{}\n"), ("b", row * 10)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part.jsonl").write_text(content)
+    text = prepare(tmp_path, tmp_path / "cache", max_bad_rows=1, valid_fraction=0.2)
+    source = text.manifest["source"]
+    assert (source["rows_read"], source["rows_skipped"]) == (41, 1)
+
+
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
     """One package alone, so that it is quick: its documents, in another order, and the first of them."""
     monkeypatch.setattr(

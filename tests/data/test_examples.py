@@ -428,6 +428,16 @@ def test_labels_are_read_where_there_are_some_and_assumed_aloud_elsewhere(tmp_pa
     assert manifest["shared"] == {"validation": 1}  # has a document of the training triplets
 
 
+def test_another_dictionary_of_words_is_read_anew(tmp_path, monkeypatch):
+    source = triplets(tmp_path, train_json=lines(TRIPLET), valid_json=lines(TRIPLET))
+    words = WordPiece(TOKENIZER.vocabulary, TOKENIZER.lowercase, "jieba")
+    folders = []
+    for version in ("rjieba 0.2.2", "rjieba 0.2.2", "rjieba 9.9.9"):
+        monkeypatch.setattr(examples, "segmenter", lambda version=version: version)
+        folders.append(prepare_triplets(source, words, tmp_path / "cache", progress=False).folder)
+    assert folders[0] == folders[1] != folders[2]
+
+
 LABELLED = {**TRIPLET, "label": "C"}
 
 

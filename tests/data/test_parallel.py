@@ -134,6 +134,14 @@ def test_a_given_tokenizer_is_used_and_decides_the_folder(tmp_path):
     assert texts["large"].manifest["tokenizer"]["source"] == "large"
 
 
+def test_another_version_of_moses_cuts_anew(tmp_path, monkeypatch):
+    write(tmp_path / "text")
+    config = files(tmp_path / "text", tokenizer=BpeConfig(words="moses", merges=100))
+    first = prepare(config, tmp_path / "cache").folder
+    monkeypatch.setattr(parallel.metadata, "version", lambda name: "9.9.9")
+    assert prepare(config, tmp_path / "cache").folder != first
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [

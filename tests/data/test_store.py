@@ -265,3 +265,18 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
         holder.stdout.close()
         other.join()
     assert names(tmp_path) == ["made"] and names(folder) == ["whole"]
+
+
+def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):
+    """Its content is the lock there: with another, a process that waits would build beside the holder."""
+
+    def absent(*given):
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", absent)
+    found = []
+    with pytest.warns(UserWarning, match="SoftFileLock"):
+        publish(
+            tmp_path / "made", lambda _: found.append((tmp_path / ".made.lock").read_text()), False
+        )
+    assert found[0].startswith(f"{os.getpid()}\n")

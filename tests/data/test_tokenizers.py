@@ -1,5 +1,6 @@
 """WordPiece: deterministic training, equality with transformers, and what broken files are told."""
 
+import json
 import pickle
 import re
 
@@ -157,6 +158,19 @@ def test_a_case_rule_that_contradicts_the_vocabulary_is_refused(tmp_path):
     WordPiece(GOOD, lowercase=True).save(tmp_path)
     with pytest.raises(InputError, match=r"lowercase=true: set data\.tokenizer\.lowercase=true"):
         read(tmp_path, lowercase=False)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"strip_accents": False}, {"tokenize_chinese_chars": False}, {"do_basic_tokenize": False}],
+)
+def test_a_rule_that_is_not_built_here_is_refused(tmp_path, rule):
+    """Another text would be read than its model was trained on."""
+    WordPiece(GOOD, lowercase=True).save(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | rule))
+    with pytest.raises(InputError, match=f"has {next(iter(rule))}=false, which is not built here"):
+        read(tmp_path)
 
 
 def test_a_hub_id_is_downloaded_at_its_revision_or_refused_in_one_line(tmp_path, monkeypatch):

@@ -319,13 +319,6 @@ def test_a_loaded_model_predicts_what_the_run_predicted(trained):
         list(model.predict(["one text"]))
 
 
-def test_a_pretrained_model_loads_but_does_not_classify(pretrained):
-    model = roformer.load_model(pretrained)
-    assert model.task is None
-    with pytest.raises(InputError, match="was not fine-tuned"):
-        list(model.predict(["a"]))
-
-
 def test_texts_that_are_too_long_are_cut_counted_and_told(small, capsys):
     (folder,) = run(small, "training.max_length=12", "training.epochs=1")
     assert "train examples are longer than 12 tokens and were cut" in capsys.readouterr().out

@@ -4,20 +4,26 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 import roformer
 from roformer.cli import compose
-from roformer.config.build import build
+from roformer.config.build import build, from_yaml
 from roformer.config.schema import PretrainConfig
+from roformer.data.random import IGNORED
 from roformer.errors import Diverged, InputError
+from roformer.models import transformer
+from roformer.pipelines import run as runs
 from roformer.tasks.mlm import MaskedLMTask, prepare
 from roformer.training import task
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
+from tests.conftest import REPOSITORY
 from tests.e2e.conftest import (
     DROPOUT,
     SMALL,
@@ -84,15 +90,46 @@ def test_its_record_says_what_ran_and_what_came_out(whole):
     assert environment["seed"] == 0 and environment["data"] and environment["packages"]["torch"]
 
 
-@pytest.mark.parametrize("position", ["learned", "shaw", "t5", "alibi"])
-def test_gradient_checkpointing_changes_nothing(arguments, position):
-    arguments = [*arguments, *DROPOUT, f"model/position={position}", "training.steps=4"]
-    _, plain = small_run(arguments)
-    _, other = small_run(arguments, "runtime.gradient_checkpointing=true", runs="other")
-    assert_same(other, plain)
+def test_the_metrics_are_of_the_validation_text(whole):
+    """By torch's own loss. Catches training text, and a share of blocks in place of one of tokens."""
+    config = from_yaml(PretrainConfig, (whole / "config.yaml").read_text())
+    task = MaskedLMTask(config, prepare(config))
+    task.model.load_state_dict(weights(whole))
+    batch = task.validation[range(16)]
+    kept = batch["labels"] != IGNORED
+    with torch.no_grad():
+        logits = task.model.eval()(batch["input_ids"])
+    logits = logits[torch.arange(16)[:, None], batch["predict"]][kept]
+    labels = batch["labels"][kept]
+    metrics = json.loads((whole / "summary.json").read_text())["metrics"]
+    loss = functional.cross_entropy(logits, labels).item()
+    hits = (logits.argmax(-1) == labels).double().mean().item()
+    found = metrics["valid/mlm_loss"], metrics["valid/mlm_accuracy"]
+    assert found == pytest.approx((loss, hits), rel=1e-4)
 
 
-@pytest.mark.parametrize("step", [5, 7, 24])
+def test_the_switch_has_blocks_computed_again(arguments, monkeypatch):
+    """That it changes no number is a law of tests/property/test_position.py."""
+    seen, real = [], transformer.checkpoint
+    monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: seen.append(a) or real(*a, **k))
+    for on, calls in (("false", 0), ("true", 2)):
+        switch = f"runtime.gradient_checkpointing={on}"
+        small_run(arguments, "training.steps=1", switch, runs=on)
+        assert len(seen) == calls
+
+
+def test_a_resumed_run_goes_on_in_its_tracker_and_names_its_commit(arguments, resumed, monkeypatch):
+    ids, tracker = [], runs.NoTracker()
+    tracker.run_id = "its"
+    monkeypatch.setattr(runs, "open_tracker", lambda *given: ids.append(given[-1]) or tracker)
+    _, folder = resumed(8, small_run, arguments, SHORT)
+    assert ids == [None, "its"]
+    head = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True).stdout.strip() or None
+    assert json.loads((folder / "env.json").read_text())["commit"] == commit
+
+
+@pytest.mark.parametrize("step", [5, 24])
 def test_a_run_killed_before_or_right_after_a_checkpoint_goes_on_bitwise(
     arguments, whole_with_dropout, resumed, step
 ):
@@ -225,12 +262,12 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, process
     config = build(
         PretrainConfig, compose("pretrain", [*arguments, f"runtime.micro_batch_size={micro}"])
     )
-    task = MaskedLMTask(config, prepare(config))
+    task, most = MaskedLMTask(config, prepare(config)), 2 if micro == "2" else 8
     for count in (1, 2, 5, 8):
         numbers = range(16, 16 + count)
         shares = [task._share(numbers, rank, processes) for rank in range(processes)]
         assert [n for share in shares for batch in share for n in batch] == list(numbers)
-        assert all(1 <= len(batch) <= 8 for share in shares for batch in share)
+        assert all(1 <= len(batch) <= most for share in shares for batch in share)
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
@@ -309,6 +346,23 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
     assert "stopped at step 6, which is saved: the same command goes on" in capsys.readouterr().out
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
+
+
+def test_a_sigterm_in_the_last_evaluation_ends_the_run_as_any_other(arguments, monkeypatch):
+    """With the last step saved, and nothing scored or translated after it."""
+    real = MaskedLMTask.evaluate
+
+    def told(task, *given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(task, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedLMTask, "evaluate", told)
+        with pytest.raises(SystemExit) as left:
+            small_run(arguments, "training.steps=6", "training.evaluate_every=6")
+    assert left.value.code == 143
+    summary, _ = small_run(arguments, "training.steps=6", "training.evaluate_every=6")
+    assert summary["steps"] == 6
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
 
-import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.scm import ScmConfig
@@ -249,14 +248,6 @@ def test_auto_pretrains_this_model_and_tokenizer_once(small, pretrained):
     (folder,) = Path(config_of(small).runtime.runs_dir, "pretrain").glob("*/")
     assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
     assert run(small, *auto)[0]["run_id"] == first["run_id"]
-
-
-def test_a_scorer_is_no_model_of_texts_but_a_start(small, trained):
-    _, folder = trained
-    with pytest.raises(InputError, match="scores pairs of documents"):
-        roformer.load_model(folder)
-    summary, _ = run(small, f"init_from={folder}", "training.epochs=1")
-    assert summary["init_from"] == str(folder)
 
 
 def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):

@@ -14,6 +14,7 @@ LOGITS = torch.tensor([0.5, 0.1, 0.3, 0.1]).log()
     [
         (Sampling(), [0.5, 0.1, 0.3, 0.1]),
         (Sampling(temperature=0), [1, 0, 0, 0]),
+        (Sampling(temperature=1e-320), [1, 0, 0, 0]),
         (Sampling(temperature=0.5), [25 / 36, 1 / 36, 9 / 36, 1 / 36]),
         (Sampling(top_k=2), [5 / 8, 0, 3 / 8, 0]),
         (Sampling(top_k=99), [0.5, 0.1, 0.3, 0.1]),

@@ -36,6 +36,18 @@ def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     assert kinds.count("pretrain") >= 2  # a run a stage
 
 
+def test_a_failed_stage_is_listed_at_the_end_and_gives_the_code(tmp_path, monkeypatch, capsys):
+    """Catches failures that are forgotten: the command would end with 0."""
+    monkeypatch.setattr(sys, "executable", "true")  # the report
+    launcher = ["sh", "-c", 'case "$*" in *model=bert*) exit 3;; esac', "sh"]
+    words = ["recipe=smoke", f"runtime.runs_dir={tmp_path}", "runtime.device=cpu"]
+    with pytest.raises(SystemExit) as left:
+        reproduce.reproduce(words, launcher, 2, everything=False, quiet=True)
+    out, error = capsys.readouterr()
+    assert left.value.code == 3 and "done" not in out
+    assert error.endswith("error: 2 of 7 stages failed: [2/7] pretrain-bert; [4/7] glue-bert\n")
+
+
 def run(tmp_path, *commands, places=1, quiet=False):
     """Run shell commands as stages; return those that failed."""
     outcomes = {}

@@ -1,16 +1,24 @@
-"""What would stop a training late, or leave it without a result, is told before its first step."""
+"""What a run is before its first step: what would stop it late is told, its settings are in its task."""
 
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from roformer.config.build import build
 from roformer.config.composing import compose
+from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.pipelines import glue, registry
 from roformer.pipelines.glue import cells_of
+from roformer.tasks import baselines
+from roformer.tasks.classification import open_finetuning
+from roformer.tasks.translation import open_run
 from roformer.training.records import RunFolder
+from tests.e2e import wmt_runs
 from tests.e2e.wmt_runs import write_parallel_text
 from tests.report.records import WHOLE
 
@@ -98,3 +106,64 @@ def test_the_best_cell_that_ended_well_and_has_weights_keeps_them(tmp_path, othe
     glue.forget_weights(folders)
     left = [folder.name for folder in folders if (folder / "checkpoints").exists()]
     assert left == [*kept, "other"]
+
+
+# --- what the settings come to -------------------------------------------------------------------
+
+
+def test_unigrams_are_counted_in_what_is_read_and_told_in_bits(tmp_path):
+    text = "".join(chr(97 + i * i % 23) for i in range(4000)) + "z" * 4000
+    (tmp_path / "a.txt").write_text(text)
+    words = ["recipe=smoke", "data=files", f"data.path={tmp_path / 'a.txt'}", "training.steps=9"]
+    words += ["training.batch_size=4", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    config = composed("charlm", *words)
+    text = baselines.prepare_text_of_bytes(config)
+    counts = np.bincount(text.train[: 36 * config.training.sequence_length], minlength=256)
+    once, twice = (np.count_nonzero(counts == n) for n in (1, 2))
+    less = (once + 1) / (once + 2 * twice + 2)
+    chance = (np.maximum(counts - less, 0) + less * np.count_nonzero(counts) / 256) / counts.sum()
+    found = baselines.of_bytes(config)["unigram"]["test/bits_per_byte"]
+    assert found == pytest.approx(-np.log2(chance[text.test[1:]]).mean())
+
+
+def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
+    write_parallel_text(tmp_path / "text")
+    where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    more = ["training.label_smoothing=0.2", "runtime.micro_batch_size=3"]
+    task = open_run(composed("wmt", *wmt_runs.SMALL, *where, *more)).build()
+    keys = task.keys(1, 0, 1)
+    assert max(map(len, keys)) == 3
+    inputs, model = task.batches[keys[0]], task.model.eval()
+    labels = inputs.pop("labels")
+    expected = functional.cross_entropy(
+        *(model(**inputs).transpose(1, 2), labels),
+        ignore_index=IGNORED,
+        label_smoothing=0.2,
+        reduction="sum",
+    )
+    torch.testing.assert_close(task.loss(model, inputs | {"labels": labels}), expected)
+
+
+@pytest.mark.parametrize(("limit", "epochs"), [(97, 5), (96, 2)])
+def test_small_tasks_have_epochs_of_their_own(tmp_path, limit, epochs):
+    words = ["recipe=smoke", "task=mrpc", "data.max_train_examples=null", "data.train_examples=96"]
+    words += ["training.epochs=2", "training.small_task_epochs=5"]
+    words += [f"training.small_task_examples={limit}", f"runtime.cache_dir={tmp_path}"]
+    (cell,) = cells_of(composed("glue", *words))
+    task = open_finetuning(cell).build()
+    assert task.training.steps == epochs * task.epochs.steps
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_cells_run_one_a_core_or_one_over_all_processes(tmp_path, monkeypatch, launched):
+    """Else every rank of a launched grid would start workers of its own."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if launched:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    seen = []
+    monkeypatch.setattr(glue, "run_cells", lambda cells, jobs, progress: seen.append(jobs))
+    monkeypatch.setattr(glue, "usable_cores", lambda: [0, 1])
+    words = ["recipe=smoke", "task=mrpc", "seed=[0,1,2]"]
+    words += [f"runtime.runs_dir={tmp_path}", f"runtime.cache_dir={tmp_path}"]
+    glue.glue(composed("glue", *words))
+    assert seen == [1 if launched else 2]

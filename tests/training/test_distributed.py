@@ -1,4 +1,4 @@
-"""Precision of the forward pass."""
+"""Precision of the forward pass, and what a launcher asks for."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import nn
 
 from roformer.config.build import build
 from roformer.config.schema import RuntimeConfig
+from roformer.errors import InputError
 from roformer.training.distributed import cast_like_autocast, open_accelerator
 
 
@@ -27,3 +28,12 @@ def test_a_process_may_train_in_another_precision_than_before():
     for precision in ("fp32", "fp16", "fp32"):
         half = "fp16" if precision == "fp16" else "no"
         assert open_accelerator(runtime, precision, model).mixed_precision == half
+
+
+def test_a_launcher_shards_too_and_fp16_is_refused(monkeypatch):
+    model, here = nn.Linear(2, 2), {"device": "cpu"}
+    with pytest.raises(InputError, match="cannot train in fp16"):
+        open_accelerator(build(RuntimeConfig, here | {"fsdp": True}), "fp16", model)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(InputError, match="start 2 or more"):
+        open_accelerator(build(RuntimeConfig, here), "fp32", model)

@@ -100,3 +100,13 @@ def test_on_another_machine_the_heartbeat_decides(path):
         == f"taking over the lock of process {os.getpid()} on elsewhere, which is gone"
     )
     mine.release()
+
+
+def test_one_that_stood_still_leaves_once_another_has_taken_over(path, monkeypatch, capsys):
+    """As after a night's sleep of the machine; else two processes would write one run."""
+    left = threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda code: left.set() if code == 4 else None)
+    Lock(path, "runs/a").acquire()
+    path.unlink()  # the other one's would have another owner
+    assert left.wait(30)
+    assert "runs/a was taken over while this process stood still" in capsys.readouterr().err

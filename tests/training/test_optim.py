@@ -61,13 +61,6 @@ def test_no_jump_where_the_warmup_ends():
         assert all(math.isfinite(v) and 0 <= v <= 1 for v in values)
 
 
-def test_two_warmups_or_none_for_inverse_sqrt_are_refused():
-    with pytest.raises(ValueError, match="not both"):
-        ScheduleConfig(warmup_steps=1, warmup_fraction=0.1)
-    with pytest.raises(ValueError, match="needs a warm-up"):
-        ScheduleConfig(kind="inverse_sqrt")
-
-
 def test_only_matrices_decay():
     model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4))
     optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, weight_decay=0.5), model)

@@ -96,7 +96,9 @@ def test_a_terminal_has_one_live_line_with_the_time_left_and_the_metric_first(mo
     spike, bar, end = shown().split("\r\n")
     assert spike.endswith("\ra spike") and not end
     last = bar.rpartition("\r")[2]
-    assert re.search(r" 10/10 \[00:00<00:00, .*step/s, valid/accuracy=0.625, loss=2.25\]$", last)
+    assert re.search(
+        r" 10/10 \[\d\d:\d\d<00:00, .*step/s, valid/accuracy=0.625, loss=2.25\]$", last
+    )
 
 
 def test_elsewhere_it_is_plain_lines_or_nothing(capsys):
@@ -217,6 +219,21 @@ def test_tensorboard_has_every_metric_at_its_step_after_a_resume_too(folder):
     found = [(event.step, round(event.value, 4)) for event in shown.Scalars("train/loss")]
     assert found == [(10, 1.4286), (20, 2.8571), (30, 5.0)]
     assert "config/text_summary" in shown.Tags()["tensors"]
+
+
+def test_tensorboard_forgets_what_was_logged_before_any_checkpoint(folder):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = TrackerConfig(kind="tensorboard")
+    for steps in ((10, 20, 30), (10, 20)):
+        (folder / "metrics.jsonl").write_text("")  # rewound to the start
+        tracker = open_tracker(config, folder, NAME, CONTENT, None)
+        for step in steps:
+            tracker.log({"step": step, "train/loss": 5.0})
+        tracker.finish("stopped", {})
+    shown = EventAccumulator(str(folder / "tensorboard")).Reload()
+    assert [event.step for event in shown.Scalars("train/loss")] == [10, 20]
 
 
 def test_tensorboard_goes_on_from_a_checkpoint_before_the_first_log_step(folder, capsys):

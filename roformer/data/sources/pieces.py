@@ -75,8 +75,8 @@ class ByteFiles(Files[bytes]):
         if not self.found:
             raise InputError(f"data.path={path} is an archive: unpack it")
         # The same text twice would stand in the training and in the test part.
-        bare = Counter(str(file).removesuffix(".gz").removesuffix(".zip") for file in self.found)
-        if twice := [name for name, count in bare.items() if count > 1]:
+        texts = Counter(str(file).removesuffix(".gz").removesuffix(".zip") for file in self.found)
+        if twice := [name for name, count in texts.items() if count > 1]:
             raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
 
     def files(self, split: str) -> list[Path]:
@@ -93,7 +93,8 @@ class ByteFiles(Files[bytes]):
     def _pieces(self, file: Path) -> Iterator[bytes]:
         if file.name.endswith(JSON_LINES):
             columns = Columns((self.config.text_field,), set_by="data.text_field")
-            for row in self.fitting(file_rows(file, columns), file.name, columns):
+            name = file.relative_to(self.root).as_posix()
+            for row in self.fitting(file_rows(file, columns), name, columns):
                 yield row.texts[0].encode() + SEPARATOR
         elif file.suffix == ".zip":
             yield from unzipped(file, self.config.member)
