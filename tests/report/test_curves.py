@@ -446,7 +446,7 @@ def test_what_cannot_be_compared_is_refused_or_told(study, tmp_path):
         tables(study[:1])
     other = [seed_run(tmp_path / "o", "none", s, SLOW[s], training={"steps": 9}) for s in (0, 1, 2)]
     notes = tables([*study[3:], *other])[1].notes
-    assert "may as well" in notes[0] and "are the same" not in notes[0]
+    assert "may differ too" in notes[0] and "are the same" not in notes[0]
 
 
 # --- the loss by position ------------------------------------------------------------------------
