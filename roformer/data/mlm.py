@@ -89,9 +89,7 @@ class Masker:
             loss -= keep * (p * told).sum()
         else:
             a, told = np.zeros_like(p), np.log(p)
-        if (
-            drawn > 0
-        ):  # what is seen is one of V tokens, each as often; where it is the target, see `told`
+        if drawn > 0:  # one of V tokens is seen, each as often; where it is the target, see `told`
             other = np.log((1 - a) * p)
             wrong = entropy - np.log(1 - a).sum() / len(counts)
             loss += drawn * (wrong + (p * (other - told)).sum() / len(counts))

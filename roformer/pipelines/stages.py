@@ -44,7 +44,8 @@ def train_stages(config: StagesConfig) -> list[Path]:
         say(f"stage {number} of {len(stages)}: {told}", config.runtime.progress)
         wanted = number < len(stages) and stages[number].keep_moments
         kept = replace(stage.runtime, keep_optimizer=stage.runtime.keep_optimizer or wanted)
-        torch.compiler.reset()  # each stage is compiled for its own length, not one graph for any
+        if stage.runtime.compile:  # each stage for its own length, not one graph for any
+            torch.compiler.reset()
         summary = train("pretrain", replace(stage, runtime=kept))
         folders.append(Path(stage.runtime.runs_dir) / "pretrain" / str(summary["run_id"]))
         handed_on = stage.keep_moments and number > 1

@@ -66,7 +66,7 @@ class Lock:
 
     def _lost(self, loss: Any) -> None:
         """Leave where another has taken the run over, as after a sleep of this machine: two would write."""
-        if loss.reason in ("owner-changed", "marker-missing"):
+        if loss.reason == "owner-changed":
             told = f"error: {self.what} was taken over while this process stood still"
             print(told, file=sys.stderr, flush=True)
             os._exit(PROCESS_LOST)

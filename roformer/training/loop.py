@@ -156,8 +156,9 @@ class Loop:
             if not self.metrics:  # resumed after the last step: everything is logged already
                 self._evaluate({})
             state.wall_seconds += time.perf_counter() - self.began
-            if self.signal is not None:  # it came after the last look; the last step is saved
-                raise Stopped(128 + self.signal)
+            told = torch.tensor(int(self.signal is not None), device=self.device)
+            if self._over_ranks(told):  # some rank was, after the last look; the last step is saved
+                raise Stopped(128 + (self.signal or signal.SIGTERM))
             return state, self.metrics
         finally:
             self.progress.close()

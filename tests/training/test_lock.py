@@ -107,6 +107,17 @@ def test_one_that_stood_still_leaves_once_another_has_taken_over(path, monkeypat
     left = threading.Event()
     monkeypatch.setattr(os, "_exit", lambda code: left.set() if code == 4 else None)
     Lock(path, "runs/a").acquire()
-    path.unlink()  # the other one's would have another owner
-    assert left.wait(30)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(taken := path.with_name("other"))],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert other.stdout.readline() == b"held\n"
+        taken.replace(path)
+        assert left.wait(30)
+    finally:
+        os.killpg(other.pid, signal.SIGKILL)
+        other.wait()
+        other.stdout.close()
     assert "runs/a was taken over while this process stood still" in capsys.readouterr().err

@@ -107,10 +107,8 @@ def check_revision(table: Any, path: str, revision: str) -> None:
     """
     places = [file["filename"] for file in getattr(table, "cache_files", [])]
     streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed
-    read_by = getattr(
-        streamed, "kwargs", {}
-    )  # Parquet's reader has `files`, that of texts `base_files`
-    places += [str(place) for place in read_by.get("files", read_by.get("base_files", []))]
+    reads = getattr(streamed, "kwargs", {})  # of Parquet `files`, of plain text `base_files`
+    places += [str(place) for place in reads.get("files", reads.get("base_files", []))]
     if places and not any(revision in place for place in places):
         raise InputError(
             f"{path}: the Hugging Face Hub cannot be reached, and of revision {revision} nothing is "
