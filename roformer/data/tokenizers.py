@@ -318,7 +318,9 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
         path = _download(config)
     vocabulary = _read_vocabulary(path)
     lowercase, words = _stated_rules(path) if path.is_dir() else (None, None)
-    if path.is_dir() and (rule := _unread_rule(path, config)):
+    files = (path / "tokenizer_config.json", path / "tokenizer.json")
+    stated, library = (read_json(file) if file.is_file() else dict[str, Any]() for file in files)
+    if rule := unread_rule(stated, library, config.lowercase, config.words):
         raise InputError(f"{named} has {rule}, which is not built here: use another vocabulary")
     plain = [entry for entry in vocabulary if not entry.startswith("[")]
     if sum(bool(re.search("[A-Z]", entry)) for entry in plain) > 0.01 * len(plain):
@@ -417,14 +419,27 @@ def _stated_rules(folder: Path) -> tuple[bool | None, Words | None]:
     return lowercase, next((w for w, name in CLASSES.items() if named.startswith(name)), None)
 
 
-def _unread_rule(folder: Path, config: TokenizerConfig) -> str | None:
-    """Return a rule of BERT's tokenizer that a folder states and `WordPiece` has not; None: there is none."""
-    file = folder / "tokenizer_config.json"
-    stated = read_json(file) if file.is_file() else {}
-    if (accents := stated.get("strip_accents")) not in (None, config.lowercase):
-        return f"strip_accents={str(accents).lower()}"
-    keys = ("tokenize_chinese_chars", "do_basic_tokenize") if config.words == "none" else ()
-    return next((f"{key}=false" for key in keys if stated.get(key, True) is False), None)
+def unread_rule(
+    stated: dict[str, Any], library: dict[str, Any], lowercase: bool, words: Words
+) -> str | None:
+    """Return a rule of BERT's tokenizer that its files state and `WordPiece` has not; None: there is none.
+
+    Args:
+        stated: its tokenizer_config.json, empty without one.
+        library: its tokenizer.json, likewise.
+        lowercase: of the `WordPiece`.
+        words: of the `WordPiece`; RoFormer's tokenizer does not read all keys.
+    """
+    normalizer = library.get("normalizer") or {}
+    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
+    if accents not in (None, lowercase):
+        return f"strip_accents={accents}"
+    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    if words == "none" and not apart:
+        return "tokenize_chinese_chars=false"
+    if words == "none" and not stated.get("do_basic_tokenize", True):
+        return "do_basic_tokenize=false"
+    return None
 
 
 def read_json(file: Path) -> dict[str, Any]:

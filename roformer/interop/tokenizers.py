@@ -21,6 +21,7 @@ from roformer.data.tokenizers import (
     ByteVocabulary,
     WordPiece,
     has_words,
+    unread_rule,
 )
 from roformer.errors import InputError
 from roformer.json_files import read_object
@@ -57,21 +58,13 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
             f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
             f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
         )
-    normalizer = whole.get("normalizer") or {}
-    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
-    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
     new = {str(entry.get("content")) for entry in whole.get("added_tokens") or []} | set(added)
     new -= set(tokenizer.vocabulary)
-    bert = tokenizer.words == "none"  # RoFormer's tokenizer does not read all keys
-    differences = {
-        f"strip_accents={accents}": accents not in (None, tokenizer.lowercase),
-        "tokenize_chinese_chars=false": bert and not apart,
-        "do_basic_tokenize=false": bert and not stated.get("do_basic_tokenize", True),
-        f"added tokens ({', '.join(sorted(new)[:3])})": bool(new),
-    }
-    for difference, found in differences.items():
-        if found:
-            return f"its tokenizer is {named} with {difference}, which is not built here"
+    rule = unread_rule(stated, whole, tokenizer.lowercase, tokenizer.words)
+    if new and rule is None:
+        rule = f"added tokens ({', '.join(sorted(new)[:3])})"
+    if rule is not None:
+        return f"its tokenizer is {named} with {rule}, which is not built here"
     if not 0 <= settings.vocab_size - tokenizer.size < PADDING:
         raise InputError(
             f"its tokenizer has {tokenizer.size:,} entries, its embeddings {settings.vocab_size:,}: they "

@@ -169,7 +169,9 @@ def test_a_rule_that_is_not_built_here_is_refused(tmp_path, rule):
     WordPiece(GOOD, lowercase=True).save(tmp_path)
     file = tmp_path / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | rule))
-    with pytest.raises(InputError, match=f"has {next(iter(rule))}=false, which is not built here"):
+    with pytest.raises(
+        InputError, match=f"(?i)has {next(iter(rule))}=false, which is not built here"
+    ):
         read(tmp_path)
 
 
