@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce reproduce-all report dashboard sweep pretrain stages glue glue-table glue-submission predict wmt wmt-table wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
+.PHONY: help setup reproduce reproduce-all report tables dashboard sweep pretrain stages glue glue-submission predict wmt wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
 
 PYTHON ?= python3
 MODEL ?= roformer
@@ -127,14 +127,11 @@ dashboard: $(STAMP)  ## the dashboard on loopback, following runs while they tra
 compare: $(STAMP)  ## curves of finished runs side by side: make compare RUNS="runs/pretrain/*"
 	$(BIN)/python scripts/compare.py $(or $(RUNS),runs/pretrain/*) $(ARGS)
 
-glue-table: $(STAMP)  ## tables of fine-tuning runs: make glue-table RUNS="runs/glue/*"
-	$(BIN)/python scripts/glue_table.py $(or $(RUNS),runs/glue/*) $(ARGS)
+tables: $(STAMP)  ## tables of finished runs: make tables RUNS="runs/glue/*"
+	$(BIN)/python scripts/tables.py $(call given,RUNS,"runs/glue/*") $(ARGS)
 
 glue-submission: $(STAMP)  ## the GLUE server's files: make glue-submission RUNS="runs/glue/*roformer*"
 	$(BIN)/python scripts/glue_submission.py $(or $(RUNS),runs/glue/*) $(ARGS)
-
-wmt-table: $(STAMP)  ## scores of translation runs: make wmt-table RUNS="runs/wmt/*"
-	$(BIN)/python scripts/wmt_table.py $(or $(RUNS),runs/wmt/*) $(ARGS)
 
 wmt-compare: $(STAMP)  ## paired bootstrap, the baseline first: make wmt-compare RUNS="runs/wmt/a runs/wmt/b"
 	$(BIN)/python scripts/wmt_compare.py $(call given,RUNS,"runs/wmt/BASELINE runs/wmt/YOUR_RUN") $(ARGS)

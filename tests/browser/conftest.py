@@ -22,7 +22,7 @@ SECTIONS = {
             "Headlines",
             [["model", "mrpc/f1"], ["roformer (rotary)", "86.4 ± 0.5 (5)"], [HOSTILE, "NaN"]],
             notes=["In percent.", HOSTILE, "nrefs:1|case:mixed|eff:no|" * 9],
-            command='make glue-table RUNS="runs/glue/*"',
+            command='make tables RUNS="runs/glue/*"',
         )
     ],
     HOSTILE: [Table(HOSTILE, [[f"{name} {HOSTILE}" * 8 for name in "abcdef"]] * 2)],

@@ -260,6 +260,7 @@ def test_make_looks_for_gpus_before_it_launches():
         ("extension", "make extension needs RUN: add RUN=runs/pretrain/YOUR_RUN"),
         ("convert-layout", "make convert-layout needs RUN: add RUN="),
         ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
+        ("tables", 'make tables needs RUNS: add RUNS="runs/glue/*"'),
         ("wmt-compare", 'make wmt-compare needs RUNS: add RUNS="runs/wmt/BASELINE '),
     ],
 )
@@ -270,7 +271,7 @@ def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
 
 
 def test_what_reads_runs_takes_args():
-    for target in ("compare", "glue-table", "glue-submission", "wmt-table", "wmt-compare"):
+    for target in ("compare", "tables", "glue-submission", "wmt-compare"):
         command = ["make", "-n", "--no-print-directory", target, "RUNS=a b", "ARGS=--flag 3"]
         shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
         assert shown.endswith(f"scripts/{target.replace('-', '_')}.py a b --flag 3\n")

@@ -127,7 +127,7 @@ def test_lines_are_classified_and_mistakes_told(tmp_path, calm):
     done = run_script("predict", folder, stdin="only one\n")
     assert done.returncode == 2
     assert done.stderr == "error: line 1 has 1 tab-separated texts, but the task takes 2\n"
-    done = run_script("glue_table", folder)
+    done = run_script("tables", folder)
     assert "| roformer (rotary) | mrpc/f1 |" in done.stdout
     done = run_script("glue_submission", folder)
     assert done.returncode == 2 and done.stderr.startswith("error: the built-in mrpc has no test")

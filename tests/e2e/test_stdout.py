@@ -69,7 +69,7 @@ def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("script", "study"),
     [
-        ("glue_table", "experiments/glue_real"),
+        ("tables", "experiments/glue_real"),
         ("plan", None),
     ],
 )

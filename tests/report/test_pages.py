@@ -168,11 +168,11 @@ def test_scripts_print_tables_or_one_line(tmp_path):
     """What did not end is told; a damaged record is named."""
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
-    printed = run_script("glue_table", run, begun)
+    printed = run_script("tables", run, begun)
     assert "| roformer (rotary) | 90.0 (1) |" in printed.stdout
     assert printed.stderr == f"left out: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
-    refused = run_script("glue_table", run)
+    refused = run_script("tables", run)
     assert refused.returncode == 2 and "metrics.jsonl:1 is not what a run wrote" in refused.stderr
 
 

@@ -1,4 +1,4 @@
-"""Print translation tables of finished runs: `python scripts/wmt_table.py runs/wmt/*`."""
+"""Print the tables of finished runs of any pipelines: `python scripts/tables.py runs/glue/*`."""
 
 from pathlib import Path
 
