@@ -78,7 +78,7 @@ def suites_of(named: list[str], run: str | None) -> dict[str, Callable[[int], It
     }
     names = named or [*STANDARD, *([DECODING] if run else [])]
     if unknown := [name for name in names if name not in known]:
-        raise InputError(f"there is no suite {unknown[0]}: choose of {', '.join(known)}")
+        raise InputError(f"there is no suite {unknown[0]}: choose one of {', '.join(known)}")
     if DECODING in names:
         if run is None:
             raise InputError(f"{DECODING} needs a translation run: --run runs/wmt/YOUR_RUN")

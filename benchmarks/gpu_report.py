@@ -378,7 +378,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := [name for name in given.parts if name not in PARTS]:
-        raise InputError(f"--parts={unknown[0]}: choose of {', '.join(PARTS)}")
+        raise InputError(f"--parts={unknown[0]}: choose one of {', '.join(PARTS)}")
     if not given.minutes > 0:
         raise InputError(f"--minutes={given.minutes:g} must be above 0")
     settings = Settings(given.device, given.output.resolve())

@@ -81,11 +81,11 @@ def main_of(part: Part) -> None:
         name = given[-1].partition("=")[2] if given else "pretrain"
         if name not in (able := having(part)):
             raise InputError(
-                f"pipeline={name} has no {part}: choose of {', '.join(able)} (glue and scm read "
-                "their texts as the weights do that they start from)"
+                f"pipeline={name} has no {part}: choose one of {', '.join(able)} (glue and scm "
+                "use the tokenizer of init_from)"
             )
         if {"-m", "--multirun"} & {*sys.argv}:
-            raise InputError(f"a {part} is of one config: leave --multirun out")
+            raise InputError(f"{part} takes one config: leave --multirun out")
         pipeline = registry.get(name)
     schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
     run(name, registry.load(schema), lambda config: registry.load(action)(config), part)
@@ -179,16 +179,16 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
     commands = ("run", "multirun", "cfg", "info", "shell_completion")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} do not go together: give one of them")
+        raise InputError(f"{' and '.join(given)} exclude each other: give one of them")
     if arguments.resolve and not (arguments.cfg or arguments.help):
-        raise InputError("--resolve is of --cfg: give both, or leave it out")
+        raise InputError("--resolve needs --cfg: give both, or leave it out")
     return arguments, parser
 
 
 def check(
     composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
 ) -> DictConfig:
-    """Return the composed config that the schema takes; of a multirun, the first of its jobs'."""
+    """Return the composed and validated config; of a multirun, that of its first job."""
     several = multirun or "hydra.mode=MULTIRUN" in overrides
     configs = []
     for job in composer.jobs(overrides) if several else [overrides]:
@@ -281,12 +281,12 @@ def check_machine(config: Any) -> None:
 
 
 def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
-    """Leave with code 2 where more GPUs are asked for than there are; `tell` says so, in a line."""
+    """Exit with code 2 where more GPUs are requested than there are; `tell` says so, in a line."""
     if there >= asked:
         return
     if tell:
         print(
-            f"error: {asked} GPUs are asked for and torch finds {there} here: ask for fewer, or for "
+            f"error: {asked} GPUs are requested and torch finds {there} here: request fewer, or use "
             "processes on the CPU (make … PROCESSES=2)",
             file=sys.stderr,
         )

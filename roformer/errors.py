@@ -14,7 +14,7 @@ LONGEST = 2000
 DIVERGED = 3
 """Exit code of a training whose loss became infinite."""
 PROCESS_LOST = 4
-"""Exit code of a process that another one of its run left alone."""
+"""Exit code of a process after another one of its run ended."""
 ROOM, ALLOW = "make room", "allow it or choose another folder"
 REMEDIES = {
     errno.ENOSPC: ROOM,
@@ -46,7 +46,7 @@ class ProcessLost(RuntimeError):
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Print a mistake of the user's or the disk's as one line, and leave with its exit code."""
+    """Print an error of the input or the disk as one line, and exit with its code."""
     try:
         yield
     except InputError as error:
@@ -57,7 +57,7 @@ def one_line_errors() -> Iterator[None]:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(PROCESS_LOST)  # what is left of the process group would be waited for
     except KeyboardInterrupt:
-        _leave("stopped by Ctrl-C: start the same command again to go on", 128 + signal.SIGINT)
+        _leave("stopped by Ctrl-C: start the same command again to resume", 128 + signal.SIGINT)
     except OSError as error:
         if error.errno not in REMEDIES:
             raise

@@ -70,7 +70,7 @@ def main() -> None:
     try:
         server = DashboardServer(arguments.port, content.live_page, content.read)
     except OSError as error:
-        raise InputError(f"no port can be had: {error.strerror}; choose one by --port") from error
+        raise InputError(f"no free port: {error.strerror}; choose one by --port") from error
     print(f"{server.address} (Ctrl-C ends it)", flush=True)
     try:
         with server:

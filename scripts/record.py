@@ -20,9 +20,8 @@ from roformer.pipelines import registry
 from roformer.report.runs import write_recorded
 from roformer.report.studies import Study, read_study
 from roformer.script import Arguments, script
-from roformer.training.records import RunFolder, finite, read_metrics
+from roformer.training.records import finite
 
-FILES = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 READ = ("data", "task", "training", "tokenizer")
 """Sections of a config that decide what a trivial baseline is of."""
 
@@ -60,15 +59,9 @@ def main() -> None:
     parser.add_argument("study", type=Path, help="folder under experiments/ that has a PLAN.md")
     parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
     arguments = parser.parse_args()
-    wanted = [arguments.study / "PLAN.md"]
-    wanted += [run / name for run in arguments.runs for name in FILES]
-    for path in wanted:
-        if not path.is_file():
-            raise InputError(f"{path} is missing: plan first, and record finished runs")
-    for run in arguments.runs:  # a damaged record is no record
-        RunFolder(run).summary()
-        RunFolder(run).data()
-        read_metrics(run / "metrics.jsonl")
+    plan = arguments.study / "PLAN.md"
+    if not plan.is_file():
+        raise InputError(f"{plan} is missing: plan first, and record finished runs")
     planned = (arguments.study / "study.yaml").is_file()
     complete = Completed(read_study(arguments.study) if planned else None)
     for name in write_recorded(arguments.study, arguments.runs, complete):

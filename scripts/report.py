@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.pages import refresh, sections_of, your_tables
+from roformer.report.pages import HERE, refresh, sections_of
 from roformer.report.reproduction import read_reproduction, screen
 from roformer.report.runs import read_runs
 from roformer.report.tables import markdown_of
@@ -39,9 +39,10 @@ def report(experiments: Path, runs: Path) -> None:
     rows = read_reproduction(experiments, found)
     folder = runs / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    page = build_page(data_json(found, sections_of(experiments, runs), rows))
+    sections = sections_of(experiments, runs)
+    page = build_page(data_json(found, sections, rows))
     write_atomically(folder / "dashboard.html", page)
-    write_atomically(folder / "statistics.md", f"{markdown_of(your_tables(runs))}\n")
+    write_atomically(folder / "statistics.md", f"{markdown_of(sections.get(HERE, []))}\n")
     shown = [
         *([screen(rows)] if rows else []),
         f"dashboard, opens without a network: {folder / 'dashboard.html'}",

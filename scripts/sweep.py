@@ -34,7 +34,9 @@ def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> li
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
     if unknown := sorted(set(names) - set(known)):
         choices = ", ".join(known)
-        raise RecordError(f"{study.folder} has no configuration {unknown[0]}: choose of {choices}")
+        raise RecordError(
+            f"{study.folder} has no configuration {unknown[0]}: choose one of {choices}"
+        )
     found = [one for one in study.commands(seeds) if one[0] in (names or known)]
     if not found:
         raise RecordError(f"{study.folder} has no run of seed {seeds[0]} there: see --dry-run")

@@ -1,9 +1,8 @@
 """Compare runs with a baseline: `python scripts/wmt_compare.py runs/wmt/BASELINE runs/wmt/RUN …`.
 
 Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints. What is
-resampled are the `bleu_statistics.json` of runs, so a study stands for its recorded ones; a run that has
-translations is given its statistics if it has none. With `--seeds` runs that differ in the seed alone are
-one configuration, and seeds are resampled besides.
+resampled are the `bleu_statistics.json` of runs, so a study stands for its recorded ones. With `--seeds`
+runs that differ in the seed alone are one configuration, and seeds are resampled besides.
 """
 
 from pathlib import Path

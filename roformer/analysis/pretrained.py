@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -30,8 +29,7 @@ class Pretrained(NamedTuple):
     def weights(self) -> tuple[Path, str]:
         """The last checkpoint and the checksum of its weights."""
         folder = checkpoint.resolve(self.folder)
-        files = json.loads((folder / checkpoint.COMPLETE).read_text())
-        return folder, files[checkpoint.MODEL]["sha256"]
+        return folder, checkpoint.weights_digest(folder)
 
     def model(self, device: str) -> MaskedLM:
         """Return the model with its last weights, for evaluation."""

@@ -14,7 +14,7 @@ from roformer.analysis.pretrained import read_config
 from roformer.config.build import plain
 from roformer.errors import InputError
 from roformer.pipelines import registry
-from roformer.pipelines.run import changed, resolve
+from roformer.pipelines.run import changed, other_inputs, resolve
 from roformer.training import checkpoint
 from roformer.training.distributed import open_accelerator, say
 from roformer.training.loop import Loop
@@ -65,14 +65,14 @@ def replay(folder: Path, step: int) -> Replayed:
         InputError: no such run or step, or the data is not what the run was begun on.
     """
     opened = open_run(folder)
-    config, data, task = opened.config, opened.data, opened.build()
+    config, task = opened.config, opened.build()
     training, runtime = task.training, config.runtime
     if not 1 <= step <= training.steps:
         raise InputError(f"{folder} has steps 1 to {training.steps}, not {step}")
-    if data != (begun_on := RunFolder(folder).data()):
+    if other := other_inputs(RunFolder(folder), opened):
         raise InputError(
-            f"{folder} was begun on other data (fingerprint {str(begun_on)[:8]}, now {data[:8]}): "
-            "restore what data.path and init_from name, or the packages that builtin text is from"
+            f"{folder} was begun on {other}: restore what data.path and init_from name, or the "
+            "packages that built-in text is from"
         )
     found = newest_before(folder, step)
     nearer = newest_before(folder, step, moments=False)

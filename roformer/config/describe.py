@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+import types
 import typing
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -82,7 +83,7 @@ def _members(hint: Any) -> list[Any]:
     """Return the alternatives of a type, whatever is annotated."""
     if typing.get_origin(hint) is typing.Annotated:
         return _members(typing.get_args(hint)[0])
-    if typing.get_origin(hint) in (typing.Union, type(int | None)):
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return [member for one in typing.get_args(hint) for member in _members(one)]
     return [hint]
 

@@ -57,9 +57,7 @@ class Config:
         dataclass(config=strict, frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        for wrong, message in self.rules():
-            if wrong:
-                raise ValueError(message)
+        refuse(self.rules())
 
     def rules(self) -> Rules:
         """Yield the rules between keys; the first that is broken is told."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IGNORED = -100
+"""Label of what is not to be predicted, as in torch and transformers."""
 """Label of a slot that predicts nothing."""
 
 

@@ -351,7 +351,7 @@ def _download(config: TokenizerConfig) -> Path:
         return Path(hf_hub_download(config.source, "vocab.txt", revision=config.revision))
     except Exception as error:  # the Hub's errors have no common base class
         raise InputError(
-            f"vocab.txt of {config.source} cannot be had from the Hugging Face Hub: "
+            f"vocab.txt of {config.source} cannot be downloaded from the Hugging Face Hub: "
             f"{describe_error(error)}; without a network set data.tokenizer.source to a local "
             "vocab.txt or to train"
         ) from error

@@ -104,15 +104,10 @@ def beam_search(
 
     Raises:
         Diverged: a sentence has no hypothesis, because the logits are NaN or leave no way out.
-        ValueError: `n_best` or a limit is out of range.
     """
     beam, limits = config.beam, max_lengths.tolist()
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best={n_best} is not in 1 … {beam}, the beam")
     if not limits:
         return []
-    if min(limits) < 1:
-        raise ValueError(f"a limit of {min(limits)} tokens has no place for the end")
     penalties = [
         length_penalty(length, config.length_penalty, config.alpha)
         for length in range(1, max(limits) + 1)

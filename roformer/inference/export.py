@@ -67,7 +67,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     run = Path(find(run))
     if not run.exists():
         raise InputError(f"{run}: no such run: give a folder under runs/")
-    needed = ("checkpoints", "tokenizer", "config.yaml", "env.json")
+    needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
     if lacking := [name for name in needed if not (run / name).exists()]:
         raise InputError(
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "

@@ -54,7 +54,7 @@ def open_model(
 
     Raises:
         InputError: nothing complete is there, it is damaged, of another kind, or lacks its tokenizer; a
-            Hugging Face model cannot be had, or has variants that are not here.
+            Hugging Face model cannot be downloaded, or has variants that are not here.
     """
     source = find(name, runs_dir)
     path, of_hub = Path(source).expanduser(), is_hugging_face(source)

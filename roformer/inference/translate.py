@@ -54,7 +54,7 @@ class Translator:
         precision: `fp32`, or `bf16` for autocast.
 
     Raises:
-        InputError: more hypotheses asked for than beams.
+        InputError: more hypotheses requested than beams, or none.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Translator:
         max_length: int | None = None,
         precision: str = "fp32",
     ):
-        if n_best > search.beam:
-            raise InputError(f"n_best={n_best} is more than beam={search.beam}: widen the beam")
+        if not 1 <= n_best <= search.beam:
+            raise InputError(f"n_best={n_best} is not from 1 to beam={search.beam}: widen the beam")
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.data.sources.hub import describe_error
-from roformer.data.tokenizers import is_hub_id
+from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
 from roformer.interop.stored import StoredModel
-from roformer.interop.tokenizers import read_json, read_tokenizer
+from roformer.interop.tokenizers import read_tokenizer
 from roformer.models.description import Kind, build_model, check_size
 from roformer.nn.rotary import rotary_table
 
@@ -75,7 +75,7 @@ def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
     """Load a folder or Hub id of type bert or roformer; `revision` is a branch, tag or commit.
 
     Raises:
-        InputError: it cannot be had, is damaged, or has variants that the encoder here does not have;
+        InputError: it cannot be downloaded, is damaged, or has variants that the encoder here does not have;
             every message begins with `source`.
     """
     folder, commit = Path(source).expanduser(), None

@@ -11,7 +11,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from roformer.config.schema import Words
 from roformer.data.bpe import SPECIAL_TOKENS, Bpe
-from roformer.data.sources.files import first_line
 from roformer.data.tokenizers import (
     CLASSES,
     CONTINUATION,
@@ -21,10 +20,10 @@ from roformer.data.tokenizers import (
     ByteVocabulary,
     WordPiece,
     has_words,
+    read_json,
     unread_rule,
 )
 from roformer.errors import InputError
-from roformer.json_files import read_object
 
 TOKENIZERS: dict[str, Words] = {
     f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
@@ -71,14 +70,6 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
             "are not of one model"
         )
     return tokenizer
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return a JSON object, or raise InputError: the file is not one."""
-    try:
-        return read_object(file)
-    except ValueError as error:
-        raise InputError(f"{file.name} is not JSON: {first_line(error)}") from error
 
 
 def save_tokenizer(

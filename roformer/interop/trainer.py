@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.utils.generic import ModelOutput
 
+from roformer.data.random import IGNORED
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
-
-IGNORED = -100
-"""Label of what is not to be predicted, as in torch and transformers."""
 
 
 @dataclass

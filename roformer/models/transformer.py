@@ -1,6 +1,6 @@
 """The block of all models, and the one loop over blocks.
 
-Positions come in through the seam of `roformer.nn.position`, in self-attention alone, never between
+Positions come in through the hooks of `roformer.nn.position`, in self-attention alone, never between
 the two sides of an encoder-decoder.
 
 Shapes: B batch, T tokens, S source tokens, D hidden size.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-import os
 import shutil
 import sys
 import time
@@ -29,9 +28,9 @@ from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
 from roformer.pipelines.grid import Job, Worker, clock, run_jobs
-from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train, with_pretraining
+from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train
 from roformer.tasks.classification import start_of
-from roformer.training.distributed import first_process, say
+from roformer.training.distributed import first_process, process_count, say
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
 
@@ -47,7 +46,9 @@ def glue(config: GlueConfig) -> list[Path]:
     Raises:
         InputError: a mistake in the input, or cells that failed, which are named. What is done is kept.
     """
-    config = with_pretraining(resolve(config))
+    config = resolve(config)
+    if config.init_from == AUTO:
+        config = begun_from(config, train("pretrain", pretraining_of(config))["run_id"])
     cells = list(cells_of(config))
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -63,7 +64,7 @@ def glue(config: GlueConfig) -> list[Path]:
         sizes[name] = prepare_task(*texts, progress=progress).manifest["tokens"]["train"]
     cells.sort(key=lambda cell: -sizes[cell.task_name])
     wanted = config.jobs or default_jobs(config.runtime.device)
-    run_cells(cells, 1 if "WORLD_SIZE" in os.environ else min(wanted, len(cells)), progress)
+    run_cells(cells, 1 if process_count() > 1 else min(wanted, len(cells)), progress)
     folders = sorted(map(folder_of, cells))
     if config.keep_weights == "selected" and first_process():
         forget_weights(folders)
@@ -74,8 +75,13 @@ def folders_of(config: GlueConfig) -> list[Path]:
     """Return the run folders that a grid fills."""
     config = resolve(config)
     if config.init_from == AUTO:
-        config = changed(config, init_from=run_id(resolve(pretraining_of(config))))
+        config = begun_from(config, run_id(resolve(pretraining_of(config))))
     return sorted(map(folder_of, cells_of(config)))
+
+
+def begun_from(config: GlueConfig, pretraining: str) -> GlueConfig:
+    """Return a grid on the run that `init_from=auto` stands for, which has the tokenizer asked for."""
+    return changed(config, init_from=pretraining, tokenizer=None)
 
 
 def folder_of(cell: FinetuneConfig) -> Path:
@@ -126,7 +132,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
                 attempt(cell)
                 ended(title)
             except InputError as error:
-                if len(cells) == 1 or "WORLD_SIZE" in os.environ:  # the other ranks would wait
+                if len(cells) == 1 or process_count() > 1:  # the other ranks would wait
                     raise
                 ended(title, error)
     else:
@@ -151,7 +157,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
         )
     if failed:
         raise InputError(
-            f"{len(failed)} of {len(cells)} runs failed: {', '.join(failed)}; the same command goes on, "
+            f"{len(failed)} of {len(cells)} runs failed: {', '.join(failed)}; the same command resumes, "
             "with fewer jobs= if it was the memory"
         )
 

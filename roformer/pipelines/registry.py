@@ -100,12 +100,12 @@ class Pipeline:
     train: str = ""
     """Function of the config where one command makes several runs; returns their folders."""
     folders: str = ""
-    """Function of the config: the run folders that `train` will fill, where not one of its own id."""
+    """Function of the config that returns the run folders that `train` fills; "": one, of its own id."""
     plan: Plan | None = None
     run_config: str = ""
     """Config class of its runs, where one command makes several."""
     runs: str = ""
-    """The pipeline that its runs are of, where not its own."""
+    """Pipeline of its runs; "": its own."""
     grid: bool = False
     """True if one command takes lists of seeds and fills the machine by itself."""
     script: str = ""
@@ -159,7 +159,7 @@ def get(name: str) -> Pipeline:
     """
     known = pipelines()
     if name not in known:
-        raise InputError(f"there is no pipeline {name}: choose of {', '.join(known)}")
+        raise InputError(f"there is no pipeline {name}: choose one of {', '.join(known)}")
     return known[name]
 
 

@@ -194,7 +194,7 @@ def run_stages(
             lines[0] += outcomes[one.job]()
         else:
             code = f"ended with code {one.code} after {clock(one.seconds)}"
-            where = f"its output is in {one.job.log}; the same command goes on"
+            where = f"its output is in {one.job.log}; the same command resumes"
             lines = ["", *one.job.last_lines(LAST_LINES), f"error: {one.job.title} {code}: {where}"]
             file = sys.stderr
         tqdm.write("\n".join(lines), file)

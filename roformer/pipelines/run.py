@@ -110,6 +110,17 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
     return build(schema.PretrainConfig, theirs | here)
 
 
+def other_inputs(folder: RunFolder, opened: Opened) -> str | None:
+    """Return what a run was begun on, its data or its first weights, that is not what there is now."""
+    for what, then, now in (
+        ("data", folder.data(), opened.data),
+        ("weights", folder.weights(), opened.weights),
+    ):
+        if then not in (None, now):
+            return f"other {what} (fingerprint {str(then)[:8]}, now {str(now)[:8]})"
+    return None
+
+
 class Run:
     """One run of a pipeline, from its config to its summary.
 
@@ -138,15 +149,10 @@ class Run:
         if self.config.resume is False:
             return
         path = self.folder.path
-        for what, then, now in (
-            ("data", self.folder.data(), self.opened.data),
-            ("weights", self.folder.weights(), self.opened.weights),
-        ):
-            if then not in (None, now):
-                raise InputError(
-                    f"{path} was begun on other {what} (fingerprint {str(then)[:8]}, now "
-                    f"{str(now)[:8]}): resume=false starts over and keeps it aside"
-                )
+        if other := other_inputs(self.folder, self.opened):
+            raise InputError(
+                f"{path} was begun on {other}: resume=false starts over and keeps it aside"
+            )
         summary = self.folder.summary()
         if summary is not None and summary["status"] != "failed":
             say(f"already done: {path} (resume=false runs it again)", self.shown)
@@ -278,7 +284,7 @@ class Run:
                 status = "stopped"
                 raise ProcessLost(
                     "another process of this run ended (what it printed says why): start the same "
-                    "command again, it goes on from the last checkpoint"
+                    "command again, it resumes from the last checkpoint"
                 ) from error
             raise
         finally:

@@ -210,7 +210,9 @@ def refreshed(text: str, page: Path) -> str:
     def made(found: re.Match[str]) -> str:
         name, *words = shlex.split(found[2])
         if name not in BLOCKS:
-            raise RecordError(f"{page}: no block {name!r}: choose of {', '.join(sorted(BLOCKS))}")
+            raise RecordError(
+                f"{page}: no block {name!r}: choose one of {', '.join(sorted(BLOCKS))}"
+            )
         try:
             content = BLOCKS[name](page.parent, words)
         except (ValueError, LookupError) as error:
@@ -327,7 +329,7 @@ def figure_block(folder: Path, words: list[str]) -> str:
         caption = figures.OF_FILES[kind](folder / sources[0], folder / name)
     else:
         known = ", ".join(sorted({**figures.OF_RUNS, **figures.OF_FILES}))
-        raise RecordError(f"no figure {kind!r}: choose of {known}")
+        raise RecordError(f"no figure {kind!r}: choose one of {known}")
     caption = escaped(caption)
     return f"![{caption.partition('.')[0]}]({name})\n\n{caption}"
 

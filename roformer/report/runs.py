@@ -220,15 +220,21 @@ def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
     """Return what `init_from` of a flattened config names: the id of a run, empty if none, and the step,
     empty if it is the last one."""
     place, _, step = str(config.get("init_from") or "").partition("@")
-    name = Path(place.partition("/checkpoints")[0]).name
-    return ("" if name == "scratch" else name), step
+    place, _, checkpoint = place.partition("/checkpoints/")
+    if checkpoint.startswith("step_"):
+        step = checkpoint.removeprefix("step_")
+    name = Path(place.removesuffix("/checkpoints")).name
+    return ("" if name == "scratch" else name), step.lstrip("0")
 
 
 def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
     """Return the tokens that were read for the weights which a run began with; None if `runs` lacks it."""
     name, step = begun_from(config)
     for run in runs[runs.run == name].to_dict("records"):
-        return run["tokens"] * int(step) / run["steps"] if step else run["tokens"]
+        tokens, steps = run["tokens"], run["steps"]
+        if not step:
+            return tokens
+        return tokens * int(step) / steps if tokens and steps else None
     return None
 
 
@@ -458,7 +464,7 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
                 raise ValueError(f"id: {record['id']} is there twice")
         found[record["id"]] = (record, rows.pop(record["id"], []))
     for run in rows:
-        raise RecordError(f"{study / METRICS} has lines of {run}, which {RUNS} has not")
+        raise RecordError(f"{study / METRICS} has lines of {run}, which {RUNS} does not list")
     return dict(sorted(found.items()))
 
 

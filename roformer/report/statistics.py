@@ -6,9 +6,8 @@ p-value away.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +91,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
 
 
-def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int = 0) -> float | None:
+def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float | None:
     """Return the two-sided p-value of the permutation test of paired samples (Fisher 1935).
 
     If neither side is better, each difference is as likely with the other sign: p is the share of
@@ -102,7 +101,6 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int =
     Args:
         differences: one a pair.
         rounding: differences that count as none.
-        seed: of the draws.
 
     Returns:
         At least `smallest_p(n)`: 0.25 of three pairs, however far apart. None where a difference is
@@ -119,7 +117,7 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0, seed: int =
         np.sum,
         permutation_type="samples",
         n_resamples=DRAWS,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     return float(test.pvalue)
 
@@ -129,51 +127,13 @@ def smallest_p(n: int) -> float:
     return 2.0 ** (1 - n) if 2**n <= DRAWS else 2 / (DRAWS + 1)
 
 
-def bootstrap_interval(
-    n: int, statistic: Callable[[NDArray[np.intp]], float], level: float = 0.95, seed: int = 0
-) -> Interval | None:
-    """Return the percentile bootstrap interval of a statistic over n seeds (Efron 1979).
+def percentiles(values: NDArray[np.float64]) -> Interval:
+    """Return the percentile bootstrap interval (Efron 1979): the middle 95 % of resampled values.
 
-    n seeds are drawn with replacement; the interval goes from the (1 - level) / 2 quantile of the
-    statistic to the (1 + level) / 2 quantile, without interpolation, so that an infinite value is an
-    open end. Where all nⁿ draws are no more than `DRAWS` (n ≤ 5) all are tried, else as many are
-    drawn. It assumes that the seeds stand for all seeds, which few cannot: of three there are
-    `distinct_resamples(3)` = 10 resamples, and the interval is from the least to the greatest value
-    of a mean, since the same seed thrice comes in 1 of 27. It is too narrow rather than too wide.
-
-    Args:
-        n: how many seeds.
-        statistic: of the numbers of the seeds drawn, of which some come more than once.
-        level: of confidence.
-        seed: of the draws.
-
-    Returns:
-        None of one seed, or where a resample has no number.
+    Its ends are among the values, without interpolation, so that an infinite one is an open end.
     """
-    if n < 2:
-        return None
-    draws: Iterable[NDArray[np.int64]]
-    counts: NDArray[np.int64] | int = 1
-    if n**n <= DRAWS:
-        every = np.sort(list(itertools.product(range(n), repeat=n)), axis=1)
-        draws, counts = np.unique(every, axis=0, return_counts=True)
-    else:  # one at a time: of thousands of triplets all together are gigabytes
-        generator = np.random.default_rng(seed)
-        draws = (generator.integers(n, size=n) for _ in range(DRAWS))
-    values = np.array([statistic(draw) for draw in draws])
-    return None if np.isnan(values).any() else percentiles(np.repeat(values, counts), level)
-
-
-def percentiles(values: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """Return the middle part of resampled values; its ends are among them."""
-    tail = round((1 - level) / 2, 9)  # 0.025 and not the number above it
-    ends = np.quantile(values, (tail, 1 - tail), method="inverted_cdf")
+    ends = np.quantile(values, (0.025, 0.975), method="inverted_cdf")
     return Interval(float(ends[0]), float(ends[1]))
-
-
-def distinct_resamples(n: int) -> int:
-    """Return how many resamples of n values differ: C(2n - 1, n)."""
-    return math.comb(2 * n - 1, n)
 
 
 def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:
@@ -210,9 +170,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 ONE_SEED = "With one seed there is no interval and no test over seeds."
 
 
-def mean_text(values: Sequence[float], digits: int, *, factor: float = 1) -> str:
+def mean_text(values: Sequence[float], digits: int) -> str:
     """Return mean ± standard deviation (n), or `NaN (n)`."""
-    mean, std, n = spread([factor * v for v in values])
+    mean, std, n = spread(values)
     if math.isnan(mean):
         return f"NaN ({n})"
     return f"{mean:.{digits}f}{'' if std is None else f' ± {std:.{digits}f}'} ({n})"
@@ -255,6 +215,6 @@ def bootstrap_limit(n: int) -> str:
     if n < 2:
         return ONE_SEED
     return (
-        f"With {n} seeds there are {distinct_resamples(n):,} different resamples: the interval is "
+        f"With {n} seeds there are {math.comb(2 * n - 1, n):,} different resamples: the interval is "
         "rough, and too narrow rather than too wide."
     )

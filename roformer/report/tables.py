@@ -146,7 +146,7 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
     found = [name for name in known if wanted in name]
     if len(found) != 1:
         some = f"{len(found)} configurations have" if found else "no configuration has"
-        raise RecordError(f"{some} {wanted!r} in the name: choose of {'; '.join(known)}")
+        raise RecordError(f"{some} {wanted!r} in the name: choose one of {'; '.join(known)}")
     return found[0]
 
 

@@ -31,6 +31,7 @@ from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.tasks.mlm import BlockTask, prepare
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process, say
+from roformer.training.hardware import widest_float
 from roformer.training.records import write_atomically
 from roformer.training.task import Batch, Opened, share_of
 
@@ -242,7 +243,7 @@ def losses_by_position(
         batches: numbers of blocks that are read together.
         device: of the model.
     """
-    wide = torch.float32 if device.type == "mps" else torch.float64
+    wide = widest_float(device)
     sums = torch.zeros(2, blocks.length, dtype=wide, device=device)
     for indices in batches:
         batch = {k: v.to(device) for k, v in batch_of(blocks, indices).items()}

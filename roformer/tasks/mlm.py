@@ -28,6 +28,7 @@ from roformer.models.encoder import MaskedLM
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process
+from roformer.training.hardware import widest_float
 from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
 
 
@@ -170,7 +171,7 @@ class MaskedLMTask(BlockTask):
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
         device = accelerator.device
-        wide = torch.float32 if device.type == "mps" else torch.float64
+        wide = widest_float(device)
         # Loss and hits of the masked tokens and of the pairs, then the number of masked tokens.
         sums = torch.zeros(5, dtype=wide, device=device)
         batch_size = self.config.training.batch_size

@@ -39,6 +39,7 @@ from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from roformer.training.distributed import first_process, process_count, say
+from roformer.training.hardware import widest_float
 from roformer.training.task import Batch, Opened, Task
 
 GREEDY = SearchConfig(beam=1)
@@ -125,7 +126,7 @@ class TranslationTask(Task):
         """Return loss without smoothing, its entropy bound, and greedy BLEU of the first sentences."""
         device = accelerator.device
         rank, ranks = accelerator.process_index, accelerator.num_processes
-        wide = torch.float32 if device.type == "mps" else torch.float64
+        wide = widest_float(device)
         sums = torch.zeros(2, dtype=wide, device=device)
         for bucket in self.buckets[rank::ranks]:
             batch = {k: v.to(device) for k, v in self.validation[bucket].items()}

@@ -75,8 +75,6 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     Raises:
         InputError: a checkpoint is missing, damaged, or of another model or vocabulary.
     """
-    if not paths:
-        raise InputError("no checkpoints to average: give one or more checkpoint folders")
     total: dict[str, Tensor] = {}
     for path in paths:
         if (problem := checkpoint.damage(path)) is not None:

@@ -312,8 +312,8 @@ def check_moments(path: Path) -> None:
     """Raise InputError where a checkpoint lacks the optimizer's moments, as those of a finished run."""
     if not (path / OPTIMIZER).is_file():
         raise InputError(
-            f"{path} has no moments of AdamW to go on with: a finished run keeps them with "
-            "runtime.keep_optimizer=true alone"
+            f"{path} has no moments of AdamW to resume from: a finished run keeps them only with "
+            "runtime.keep_optimizer=true"
         )
 
 

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 from accelerate import Accelerator
@@ -21,6 +22,7 @@ from accelerate.utils import (
     DistributedDataParallelKwargs,
     DistributedType,
     FullyShardedDataParallelPlugin,
+    InitProcessGroupKwargs,
 )
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
@@ -33,6 +35,8 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision → the type that autocast computes in."""
 UNIT = "Block"
 """Class of the modules that are gathered one at a time."""
+PATIENT = InitProcessGroupKwargs(timeout=timedelta(hours=2))
+"""The first process scores the test set alone, which may take longer than NCCL's ten minutes."""
 
 
 # --- ranks, known before any process group exists ------------------------------------------------
@@ -97,7 +101,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
         # validation would not take them, and all would wait.
         alike = DistributedDataParallelKwargs(broadcast_buffers=False)
         half = "fp16" if precision == "fp16" else "no"
-        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike])
+        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike, PATIENT])
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:
@@ -113,7 +117,9 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
         cpu_ram_efficient_loading=False,
         state_dict_type="FULL_STATE_DICT",
     )
-    accelerator = Accelerator(cpu=cpu, mixed_precision="no", fsdp_plugin=plugin)
+    accelerator = Accelerator(
+        cpu=cpu, mixed_precision="no", fsdp_plugin=plugin, kwargs_handlers=[PATIENT]
+    )
     if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards GPUs alone
         accelerator.state.distributed_type = DistributedType.FSDP
         accelerator.state.fsdp_plugin = plugin

@@ -43,6 +43,11 @@ def peak_flops(device: torch.device) -> float | None:
     return GPUS[known[0]].flops if known else None
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the type in which sums over many batches are kept: fp64, of Apple's GPUs fp32."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def processor_capabilities() -> Mapping[str, Any]:
     """Return what torch knows of the processor; nothing in older releases."""
     able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()

@@ -34,24 +34,24 @@ from torch import Tensor
 from roformer.errors import Diverged
 from roformer.training import checkpoint as checkpoints
 from roformer.training.distributed import cast_like_autocast, gathered, is_sharded, whole
-from roformer.training.hardware import peak_flops, peak_memory_bytes
+from roformer.training.hardware import peak_flops, peak_memory_bytes, widest_float
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
 from roformer.training.process import KeptMemory
 from roformer.training.records import RunFolder
 from roformer.training.spikes import Spike, SpikeWatch
 from roformer.training.state import State
-from roformer.training.steps import StepKeys, begin_step, micro_batches
+from roformer.training.steps import begin_step, micro_batches
 from roformer.training.task import Batch, Settings, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
 
 MOST_SKIPPED = 40
 """Steps in a row that fp16's loss scaler may skip: after so many halvings the scale is not at fault."""
 LOOK_EVERY = 10
-"""Steps after which all ranks look whether one was asked to stop, where looking costs a wait."""
+"""Steps between two looks of all ranks whether one was asked to stop, where looking synchronises them."""
 
 
 class Stopped(SystemExit):
-    """The run was asked to end by a signal, and saved a checkpoint; the code is 128 + signal."""
+    """A signal stopped the run after a checkpoint; the exit code is 128 + signal."""
 
 
 class Loop:
@@ -103,7 +103,7 @@ class Loop:
 
         # Counters live on the device, so that no step waits for the host to read them. The stored loss
         # is the sum over ranks: the first one carries it on.
-        wide = torch.float32 if self.device.type == "mps" else torch.float64
+        wide = widest_float(self.device)
         parts = [len(task.losses)] if task.losses else []
         self.window_loss = torch.zeros(parts, dtype=wide, device=self.device)
         if self.rank == 0:
@@ -149,7 +149,7 @@ class Loop:
                         self._save(best=improved)
                     if stop:
                         self.progress.say(
-                            f"stopped at step {state.step}, which is saved: the same command goes on"
+                            f"stopped at step {state.step}, checkpoint saved: the same command resumes"
                         )
                         raise Stopped(128 + (self.signal or signal.SIGTERM))
                     self.lap_began = time.perf_counter()
@@ -176,9 +176,10 @@ class Loop:
     def _batches(self) -> Iterator[Batch]:
         """Return this rank's micro-batches from the next step on."""
         steps = range(self.state.step + 1, self.task.training.steps + 1)
+        keys = (key for step in steps for key in self.task.keys(step, self.rank, self.world_size))
         return micro_batches(
             self.task,
-            StepKeys(self.task, steps, self.rank, self.world_size),
+            keys,
             workers=self.settings.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
         )
@@ -246,7 +247,7 @@ class Loop:
         return self.state.step % every == 0 or self.state.step == self.task.training.steps
 
     def _may_look(self) -> bool:
-        """Return whether a look at the counters costs little, or is due though nothing else is."""
+        """Return whether reading the counters is cheap, or due by itself."""
         free = self.device.type == "cpu" or (self.world_size == 1 and self.signal is not None)
         return free or self.state.step % LOOK_EVERY == 0
 

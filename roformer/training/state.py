@@ -19,9 +19,9 @@ class State:
     tokens: int = 0
     samples: int = 0
     seconds: float = 0.0
-    """In steps: without evaluation and checkpoints."""
+    """Seconds spent in steps, without evaluation and checkpoints."""
     wall_seconds: float = 0.0
-    """In all, over every start of the run."""
+    """Seconds over all starts of the run."""
     window_loss: float | list[float] = 0.0
     """Loss summed since the last log step, over all ranks, or each of its parts; the targets and steps
     it covers."""

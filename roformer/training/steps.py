@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from roformer.training.task import Batch, Task
 
 
-class StepKeys(Sampler[Any]):
-    """The keys of one rank's micro-batches in the given steps, made as they are needed."""
-
-    def __init__(self, task: Task, steps: range, rank: int, world_size: int):
-        self.task, self.steps, self.rank, self.world_size = task, steps, rank, world_size
-
-    def __iter__(self) -> Iterator[Any]:
-        for step in self.steps:
-            yield from self.task.keys(step, self.rank, self.world_size)
-
-
-def micro_batches(task: Task, keys: StepKeys, *, workers: int, pin_memory: bool) -> Iterator[Batch]:
+def micro_batches(
+    task: Task, keys: Iterable[Any], *, workers: int, pin_memory: bool
+) -> Iterator[Batch]:
     """Return the micro-batches of these keys, made by `workers` processes; 0: by this one."""
     loader: DataLoader[Batch] = DataLoader(
         task.batches,

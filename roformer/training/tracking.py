@@ -245,7 +245,7 @@ def open_tracker(
         return TRACKERS[config.kind](config, folder, name, content, run_id)
     except ImportError:
         why = f"is not installed: pip install {config.kind}, or leave it out with tracker=none"
-    except Exception as error:  # a mirror that cannot be had is no reason not to train
+    except Exception as error:  # a mirror that is out of reach is no reason not to train
         why = f"could not start ({type(error).__name__})"
     _warn(f"{config.kind} {why}; metrics.jsonl has everything")
     return NoTracker()

@@ -14,7 +14,7 @@
 #                        that is for preempted jobs which it had to kill, and for nodes that failed.
 #                        So a job that was told to stop asks to be queued again, unless it is already
 #                        (preempted without a grace time) or was cancelled: then it is not RUNNING.
-#   resume=auto          the same command goes on from the last checkpoint; nothing else to do.
+#   resume=auto          the same command resumes from the last checkpoint; nothing else to do.
 #
 # A crash is not queued again: it would only crash again.
 

@@ -240,7 +240,7 @@ SCRIPT = str(REPOSITORY / "scripts" / "plan.py")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pipeline=glue"], "pipeline=glue has no plan: choose of pretrain, stages, wmt"),
+        (["pipeline=glue"], "pipeline=glue has no plan: choose one of pretrain, stages, wmt"),
         (["--multirun", "seed=0,1"], "leave --multirun out"),
         (["device=3"], "device: unknown key"),
     ],

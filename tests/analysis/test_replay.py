@@ -169,6 +169,7 @@ def test_mistakes(recorded, tmp_path):
         replay(recorded, 25)
     moved = shutil.copytree(recorded, tmp_path / "moved", symlinks=True)
     env = json.loads((moved / "env.json").read_text())
-    (moved / "env.json").write_text(json.dumps({**env, "data": "0" * 64}))
-    with pytest.raises(InputError, match="begun on other data"):
-        replay(moved, 9)
+    for what in ("data", "weights"):
+        (moved / "env.json").write_text(json.dumps({**env, what: "0" * 64}))
+        with pytest.raises(InputError, match=f"begun on other {what}"):
+            replay(moved, 9)

@@ -18,7 +18,10 @@ RUN = ["--run", "runs/wmt/nothing"]
         (["decoding"], "^decoding needs a translation run: --run runs/wmt/YOUR_RUN$"),
         (["decoding", *RUN], "nothing/translations/test.source.txt is not there: give --run a"),
         (RUN, "test.source.txt is not there"),
-        (["rotary", "training2"], "^there is no suite training2: choose of kernels, .*, decoding$"),
+        (
+            ["rotary", "training2"],
+            "^there is no suite training2: choose one of kernels, .*, decoding$",
+        ),
         (["--rounds", "0"], "give at least 1, not 0"),
     ],
 )

@@ -105,7 +105,7 @@ MISTAKES = [
     ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
     ("--frobnicate", "unrecognized arguments: --frobnicate"),
     ("--cfg nope", "invalid choice: 'nope'"),
-    ("--cfg job -m", "--multirun and --cfg do not go together"),
+    ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),
     ("--cfg job --package modle", "--package=modle: there is nothing"),
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
@@ -190,8 +190,8 @@ def test_help_has_the_pipeline_s_own_options_and_every_key(answer):
 
 def test_plans_and_preparations_name_a_pipeline_that_has_them(answer):
     code, _, error = answer("prepare", "pipeline=glue")
-    assert code == 2 and "pipeline=glue has no prepare: choose of pretrain, stages" in error
-    assert "of one config" in answer("plan", "-m", "devices=1,2")[2]
+    assert code == 2 and "pipeline=glue has no prepare: choose one of pretrain, stages" in error
+    assert "takes one config" in answer("plan", "-m", "devices=1,2")[2]
 
 
 def test_the_help_of_plans_and_preparations_has_the_pipelines(answer):
@@ -228,7 +228,7 @@ def test_gpus_that_are_not_there_are_refused(capsys):
         cli.require_gpus(8, 0)
     error = capsys.readouterr().err
     assert left.value.code == 2 != cli.DIVERGED and error.count("\n") == 1
-    assert "8 GPUs are asked for and torch finds 0" in error
+    assert "8 GPUs are requested and torch finds 0" in error
 
 
 @pytest.mark.slow

@@ -198,8 +198,11 @@ def test_a_download_is_checked_kept_and_not_fetched_again(site, tmp_path):
     ("fault", "message"),
     [
         (lambda site: setattr(site, "content", b"other"), "RuntimeError, invalid hash value"),
-        (lambda site: setattr(site, "status", 404), "cannot be had: HTTPError, HTTP Error 404"),
-        (lambda site: site.stop(), "cannot be had: URLError, .*data=files data.path="),
+        (
+            lambda site: setattr(site, "status", 404),
+            "cannot be downloaded: HTTPError, HTTP Error 404",
+        ),
+        (lambda site: site.stop(), "cannot be downloaded: URLError, .*data=files data.path="),
     ],
     ids=["other", "404", "offline"],
 )

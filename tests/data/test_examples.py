@@ -219,7 +219,7 @@ def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
     assert unlabelled("mrpc", data) == [(0, "one", "two"), (1, "", "")]
     write(tmp_path, "mrpc", test=content.replace("Quality", "index") + "2\t14\n")
     message = refusal(unlabelled, "mrpc", replace(data, max_bad_rows=5))
-    assert re.search(r"test.tsv:4: 2 tab.* mend it; a submission needs every row$", message)
+    assert re.search(r"test.tsv:4: 2 tab.* fix it; a submission needs every row$", message)
     assert "mrpc has no test parts: asked for 'matched'" in refusal(
         unlabelled, "mrpc", data, "matched"
     )

@@ -188,6 +188,8 @@ def test_a_hub_id_is_downloaded_at_its_revision_or_refused_in_one_line(tmp_path,
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
     assert read("google-bert/bert", revision="86b5").vocabulary == tuple(GOOD)
     assert calls == [("google-bert/bert", "vocab.txt", "86b5")]
-    with pytest.raises(InputError, match=r"vocab.txt of a/b cannot be had.*local vocab.txt") as e:
+    with pytest.raises(
+        InputError, match=r"vocab.txt of a/b cannot be downloaded.*local vocab.txt"
+    ) as e:
         read("a/b")
     assert "\n" not in str(e.value)

@@ -181,7 +181,7 @@ class Spy:
     def __init__(self, plan: Plan, told: int):
         self.plan, self.told, self.seen = plan, told, 0
         self.when = ""
-        """`last ` while the last checkpoint is written, after which none could mend it."""
+        """`last ` while the last checkpoint is written, after which none could fix it."""
 
     def wrap(self, kind: str, owner: Any, name: str, phase: Any, mess: Any = None) -> None:
         """Wrap a function of a module or class: die `during` it, `before` it or `after` it.

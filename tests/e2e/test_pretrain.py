@@ -343,7 +343,9 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
     with pytest.raises(SystemExit) as left:
         small_run(arguments)
     assert left.value.code == 143
-    assert "stopped at step 6, which is saved: the same command goes on" in capsys.readouterr().out
+    assert (
+        "stopped at step 6, checkpoint saved: the same command resumes" in capsys.readouterr().out
+    )
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
 

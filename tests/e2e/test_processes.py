@@ -82,7 +82,7 @@ def test_a_rank_that_dies_does_not_leave_the_others_waiting(arguments, tmp_path,
     lines = [line for line in output.splitlines() if line.startswith("error: ")]
     assert lines == [
         "error: another process of this run ended (what it printed says why): start the same "
-        "command again, it goes on from the last checkpoint"
+        "command again, it resumes from the last checkpoint"
     ]
     assert process.returncode != 0
     (run,) = saved.glob("*-s0")

@@ -177,7 +177,7 @@ def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monk
     ("arguments", "message"),
     [
         (["nowhere"], "error: nowhere: no such run or checkpoint"),
-        (["{run}", "--n-best", "9"], "error: n_best=9 is more than beam=4: widen the beam"),
+        (["{run}", "--n-best", "9"], "error: n_best=9 is not from 1 to beam=4: widen the beam"),
         (["{run}", "bad.en"], "error: bad.en:2: not UTF-8"),
     ],
 )
@@ -226,8 +226,6 @@ def test_averaging_refuses_what_does_not_belong_together(trained, of_other_words
         average([paths[0], damaged])
     with pytest.raises(InputError, match=r"has \d checkpoints to average .*, not 30"):
         last_checkpoints(folder, 30)
-    with pytest.raises(InputError, match="no checkpoints to average"):
-        save_average([], tmp_path / "none")
 
 
 @pytest.mark.slow

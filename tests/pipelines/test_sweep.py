@@ -49,7 +49,7 @@ def test_grids_come_after_the_runs_that_they_may_begin_with():
 @pytest.mark.parametrize(
     ("study", "names", "message"),
     [
-        ("convergence", ["x"], "no configuration x: choose of rotary"),
+        ("convergence", ["x"], "no configuration x: choose one of rotary"),
         ("decay", [], "has no runs of its own"),
     ],
 )

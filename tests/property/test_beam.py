@@ -228,13 +228,10 @@ def test_a_search_stops_when_nothing_can_win_any_more():
     assert len(decoding.advanced) == 1
 
 
-def test_empty_batches_nan_logits_and_impossible_arguments():
+def test_empty_batches_and_nan_logits():
     assert search(Table(), [], [], 2)[0] == []
     with pytest.raises(Diverged, match="sentence 0 of the batch has no translation"):
         search(Table(spread=math.nan), [0], [3], 2)
-    for n_best, limit in ((3, 4), (0, 4), (1, 0)):
-        with pytest.raises(ValueError, match=r"n_best|no place for the end"):
-            search(Table(), [0], [limit], 2, n_best=n_best)
 
 
 def test_limits_of_translations():

@@ -194,6 +194,6 @@ def test_a_refusal_is_one_printable_line(text):
 
 
 def test_a_long_refusal_keeps_its_place_and_what_to_do():
-    message = str(InputError(f"file.tsv:3: {'x' * 10**6}: mend it"))
-    assert message.startswith("file.tsv:3: x") and message.endswith("x: mend it")
+    message = str(InputError(f"file.tsv:3: {'x' * 10**6}: fix it"))
+    assert message.startswith("file.tsv:3: x") and message.endswith("x: fix it")
     assert len(message) <= LONGEST + 3

@@ -147,7 +147,7 @@ def test_every_record_is_of_a_study():
         ({"title": None, "titel": "t"}, "study: titel: unknown key; valid keys here: title, "),
         (
             {"configurations": {"a": {"overrides": []}}, "pipeline": "nope", "seeds": [0]},
-            "study: there is no pipeline nope: choose of pretrain",
+            "study: there is no pipeline nope: choose one of pretrain",
         ),
         ({"configurations": {"a": {"overrides": []}}, "seeds": []}, "needs a pipeline and seeds"),
     ],

@@ -428,7 +428,9 @@ def test_the_baseline_is_named_or_that_of_the_first_folder(study):
     found = tables(study, baseline="learned")
     assert found[1].title.endswith("from roformer (learned)")
     assert found[0].lines[0][3:] == list(NAMES[::-1])
-    with pytest.raises(RecordError, match="no configuration has 'shaw' in the name: choose of rof"):
+    with pytest.raises(
+        RecordError, match="no configuration has 'shaw' in the name: choose one of rof"
+    ):
         tables(study, baseline="shaw")
     with pytest.raises(RecordError, match="2 configurations have 'roformer' in the name"):
         tables(study, baseline="roformer")

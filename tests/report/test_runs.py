@@ -16,10 +16,12 @@ from roformer.report.runs import (
     STATUSES,
     YOURS,
     RecordError,
+    begun_from,
     flattened,
     read_recorded,
     read_runs,
     settings_of,
+    tokens_before,
     write_recorded,
 )
 from tests.browser.synthetic import append_row, write_run
@@ -268,6 +270,28 @@ def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
     assert read == ["b"] and list(runs.steps) == [20, 30]
     shutil.rmtree(tmp_path / "runs/pretrain/b")
     assert list(read_runs([tmp_path / "runs"]).runs.run) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "begun"),
+    [
+        ("scratch", ("", "")),
+        ("run-s0", ("run-s0", "")),
+        ("run-s0@50", ("run-s0", "50")),
+        ("runs/pretrain/run-s0@50", ("run-s0", "50")),
+        ("runs/pretrain/run-s0/checkpoints", ("run-s0", "")),
+        ("runs/pretrain/run-s0/checkpoints/last", ("run-s0", "")),
+        ("runs/pretrain/run-s0/checkpoints/step_00000050", ("run-s0", "50")),
+    ],
+)
+def test_what_a_run_began_with_is_a_run_and_a_step(given, begun):
+    assert begun_from({"init_from": given}) == begun
+
+
+def test_tokens_of_a_pre_training_that_has_logged_nothing_are_not_known(tmp_path):
+    begun = write_run(tmp_path / "runs/pretrain/run-s0", losses=LOSSES, status=None)
+    (begun / "metrics.jsonl").unlink()
+    assert tokens_before({"init_from": "run-s0@50"}, read_runs([begun]).runs) is None
 
 
 def test_a_config_is_flattened():

@@ -107,7 +107,7 @@ class FolderExamples(Files[Example]):
             columns = _labelled(self.task, named.texts, named.label, set_by=set_by)
             return self.fitting(file_rows(file, columns), split, columns)
         columns = Columns(named.test_texts or named.texts, filled=0, set_by=set_by)
-        remedy = "mend it; a submission needs every row"
+        remedy = "fix it; a submission needs every row"
         return self.checked(file_rows(file, columns), split, columns, 0, remedy)
 
 

@@ -43,7 +43,7 @@ class Files(Source[T]):
     def fitting(self, rows: Rows, split: str, columns: Columns) -> Iterator[Example]:
         """Yield the rows that have these columns; skip others as far as that is allowed."""
         most = self.max_bad_rows
-        remedy = f"mend it, or allow more bad rows with data.max_bad_rows (now {most})"
+        remedy = f"fix it, or allow more bad rows with data.max_bad_rows (now {most})"
         return self.checked(rows, split, columns, most, remedy)
 
     def describe(self) -> dict[str, Any]:

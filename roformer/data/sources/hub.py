@@ -22,7 +22,7 @@ class HubTable:
     """Some columns of a split of a data set of the Hub, downloaded or streamed.
 
     Raises:
-        InputError: it cannot be had, only in another revision, or has not these columns.
+        InputError: it cannot be downloaded, is there in another revision only, or lacks these columns.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class _Pairs(Source[Example]):
         config, train = self.config, split == "train"
         columns = Columns((config.source_language, config.target_language), filled=2)
         rows = islice(self.read(split), config.max_train_pairs if train else None)
-        remedy = f"it would falsify the {split} score: mend it, or take it out of both languages"
+        remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
         return self.checked(rows, split, columns, None if train else 0, remedy)
 
 

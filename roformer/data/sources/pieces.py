@@ -154,7 +154,7 @@ class Download(Source[bytes]):
             download_url_to_file(url, str(file), hash_prefix=digest, progress=bar)
         except Exception as error:  # urllib, http.client and ssl share no base class
             raise InputError(
-                f"{url} cannot be had: {type(error).__name__}, {first_line(error)}; fetch it where "
+                f"{url} cannot be downloaded: {type(error).__name__}, {first_line(error)}; fetch it where "
                 "there is a network and give data=files data.path=enwik8.zip"
             ) from error
         finally:

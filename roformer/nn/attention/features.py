@@ -31,7 +31,7 @@ LOWEST_LEVEL = -80.0
 class EluFeatures(nn.Module):
     """elu(x) + 1: as many features as dimensions, none random, all at level 0.
 
-    Written as a sum that in fp32 is not 0 for x below -17: a query of such alone would be divided by 0.
+    Computed as a sum that in fp32 stays above 0 for x below -17, so that no denominator is 0.
     """
 
     def queries(self, q: Tensor) -> Tensor:
@@ -77,10 +77,10 @@ class FavorFeatures(nn.Module):
     def begin_step(self, seed: int, layer: int, step: int) -> None:
         """Draw the vectors of a step, a function of (seed, layer, (step - 1) // interval) alone.
 
-        `layer` is the number of this map in the model, `step` the step, from 1. A whole interval ends
-        with its last step: the weights fit the vectors that they were trained on, so a model that is
-        validated or stored after a single step on others has lost most of what it learnt. So vectors
-        that were loaded, with the weights of another run or this one's, stay for the first interval.
+        `layer` is the number of this map in the model, `step` the step, from 1. A redraw
+        follows the last step of an interval, so that a model which is validated or saved there has the
+        vectors that its weights were trained with: on others it loses most of what it learnt. Vectors
+        that were loaded with weights stay for the first interval, for the same reason.
         """
         if self.config.redraw_interval is None:
             return

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017, Eq. 1) with the position seam.
+"""Scaled dot-product attention (Vaswani et al. 2017, Eq. 1) with the hooks of positions.
 
 `SelfAttention` applies the position encoding: rotary embedding to queries and keys, before the logits,
 never to the values. `CrossAttention` has no positions: the distance between tokens of two texts means
@@ -157,14 +157,14 @@ class CrossAttention(Attention):
         return self.attend(q, *memory, mask)
 
 
-def additive_mask(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return 0 where attention is allowed and the lowest number elsewhere, with an axis for heads.
+def additive_mask(allowed: Tensor) -> Tensor:
+    """Return 0 where attention is allowed and the lowest fp32 number elsewhere, with an axis for heads.
 
     (B, 1, 1, S) for `allowed` (B, S), or (B, 1, T, S) for (B, T, S), which differs between queries.
     """
     allowed = allowed[:, None, None] if allowed.ndim == 2 else allowed[:, None]
-    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-    return mask.masked_fill(~allowed.bool(), torch.finfo(dtype).min)
+    mask = torch.zeros(allowed.shape, dtype=torch.float32, device=allowed.device)
+    return mask.masked_fill(~allowed.bool(), torch.finfo(torch.float32).min)
 
 
 def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:

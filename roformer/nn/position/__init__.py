@@ -1,4 +1,4 @@
-"""Position encodings: how a model knows the order of its tokens; the seam, and one file for each idea.
+"""Position encodings: how a model knows the order of its tokens; the interface, and one file for each idea.
 
 seam             the hooks that models and attention call, positions and distances, the registry
 absolute         learned and sinusoidal vectors on the embeddings

@@ -36,7 +36,7 @@ class FirePosition(LayeredEncoding):
 
 
 class FireLayer(PositionEncoding):
-    """One layer; c begins at 0.1, and L as a trained multiple of `threshold` at it."""
+    """One layer; c starts at 0.1, and L, a trained multiple of `threshold`, at it."""
 
     def __init__(self, config: encodings.Fire, model: TransformerConfig):
         super().__init__(config, model)

@@ -22,7 +22,7 @@ from roformer.nn.position.seam import (
 )
 
 SMALLEST = 0.01
-"""That r_1 and r_2 are drawn as."""
+"""Smallest r_1 and r_2 drawn."""
 
 
 @encodes(encodings.Kerple)
@@ -44,7 +44,7 @@ class KerpleLayer(PositionEncoding):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw r_1 uniformly below 2 and r_2 below 1, of the powers the reverse, as the authors' code."""
+        """Draw r_1 from U(0, 2) and r_2 from U(0, 1), of form=power the reverse, as the authors' code."""
         power = self.form == "power"
         ends = (1, 2) if power else (2, 1)
         first, second = (

@@ -1,9 +1,9 @@
-"""The seam between models and position encodings.
+"""The interface between models and position encodings: its hooks.
 
 An encoding overrides the hooks it needs; each is the identity by default:
 
     embed       adds to the token embeddings
-    rotate      turns or scales queries and keys
+    rotate      rotates or scales queries and keys
     bias        adds to the attention logits
     value_term  adds to the attention output
 
@@ -85,9 +85,8 @@ class Pairs(NamedTuple):
         rows, length = self.queries, len(self.distances)
         if self.places is None and length == rows:  # one key
             return (x * vectors.flip(-2)).sum(-1, keepdim=True)
-        if (
-            self.places is None and rows > BLOCK
-        ):  # a block of queries has few more distances than keys
+        # A block of queries has few more distances than keys.
+        if self.places is None and rows > BLOCK:
             starts = range(0, rows, BLOCK)
             parts = [self._block(x, vectors, first, min(first + BLOCK, rows)) for first in starts]
             return torch.cat(parts, dim=-2)
@@ -120,7 +119,7 @@ class Pairs(NamedTuple):
         return block.products(x[:, :, first:end], vectors[:, start:stop])
 
     def spread(self, values: Tensor) -> Tensor:
-        """Return values (N, L) of the distances, as they are of the pairs: (N, T, S) or (B, N, T, S)."""
+        """Return the value of each pair, (N, T, S) or (B, N, T, S), for values (N, L) of the distances."""
         if self.places is None:
             return values.unfold(-1, len(self.distances) - self.queries + 1, 1).flip(-2)
         found = values[:, self.places]

@@ -52,11 +52,8 @@ class TransformerXLLayer(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         (shared,) = self._shared
-        found, size, scale = (
-            pairs(q_positions, k_positions),
-            len(self.projection),
-            q.shape[-1] ** -0.5,
-        )
+        found, size = pairs(q_positions, k_positions), len(self.projection)
+        scale = q.shape[-1] ** -0.5
         table = q_positions.derive(
             ("sinusoids", size, self.base, id(k_positions)),
             lambda: sinusoids(-found.distances, size, self.base),
