@@ -24,12 +24,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks import peers
-from benchmarks.peers import Size
+from benchmarks import peers, training
 from benchmarks.timing import Row, in_turns, row
-from roformer.config import position as encodings
 from roformer.config import schema
-from roformer.config.attention import SoftmaxAttention
 from roformer.config.build import build
 from roformer.data.classification import Ids, Inputs, epoch_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
@@ -44,7 +41,6 @@ from roformer.training.task import Batch, Settings, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 256, 32, 512
-SIZE = Size(4, 256, 4, 1024)
 OURS = {
     "fp32": "no dropout (recipe mini of glue)",
     "bf16": "bf16 autocast, no dropout (recipe mini of glue)",
@@ -158,22 +154,11 @@ class Epoch(Task):
         self.batches: Inputs = inputs([ids], labels, words, 128)
         self.order = epoch_batches(self.batches.lengths, BATCH, 0, 0)
         torch.manual_seed(0)
-        config = schema.EncoderConfig(
-            name="roformer",
-            size="mini",
-            **SIZE._asdict(),
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
-            position=encodings.Rotary(),
-            attention=SoftmaxAttention(),
-        )
+        config = training.our_config("mini", training.OURS["fp32, no dropout"])
         self.model: nn.Module = Classifier(config, VOCABULARY, 2, dropout=0.1)
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[step - 1]]
-
-    def samples(self, key: Any) -> list[int]:
-        return [int(number) for number in key]
 
     def texts(self, batch: Batch) -> list[str]:
         return [str(ids) for ids in batch["input_ids"].tolist()]
@@ -222,7 +207,7 @@ def trainer_epoch() -> float:
     from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(0)
-    model = peers.classifier(SIZE, VOCABULARY)
+    model = peers.classifier(training.SIZES["mini"], VOCABULARY)
     ids, labels = texts()
     rows = [
         {"input_ids": [2, *row.tolist(), 3], "labels": int(label)}

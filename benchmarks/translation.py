@@ -205,15 +205,15 @@ def our_step(
         model.compile()
 
     def loss(batch: Batch) -> Tensor:
-        labels = batch["labels"].flatten()
-        (predict,) = (labels != IGNORED).nonzero(as_tuple=True)
+        predict = batch["predict"]
         logits = model(
             batch["input_ids"],
             batch["decoder_input_ids"],
             attention_mask=batch.get("attention_mask"),
             predict=predict,
         )
-        return smoothed_cross_entropy(logits, labels[predict], SMOOTHING) / len(predict)
+        labels = batch["labels"].flatten()[predict]
+        return smoothed_cross_entropy(logits, labels, SMOOTHING) / len(predict)
 
     return train_step(model, loss, precision)
 

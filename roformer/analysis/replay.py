@@ -147,10 +147,10 @@ def losses(task: Task, step: int, device: torch.device) -> list[Sample]:
     task.model.eval()
     samples = []
     for key in task.keys(step, 0, 1):
-        batch = {name: tensor.to(device) for name, tensor in task.batches[key].items()}
-        for place, (row, text) in enumerate(zip(task.samples(key), task.texts(batch), strict=True)):
-            one = {name: tensor[place : place + 1] for name, tensor in batch.items()}
-            targets = task.targets(one)
+        for place, row in enumerate(task.samples(key)):
+            batch = task.batches[key[place : place + 1]]
+            (text,), targets = task.texts(batch), task.targets(batch)
+            one = {name: tensor.to(device) for name, tensor in batch.items()}
             loss = float(task.loss(task.model, one).sum()) / max(1, targets)
             samples.append(Sample(row, targets, loss, text))
     return samples

@@ -1,8 +1,8 @@
 """Labelled texts: read from a source, tokenized once, opened by every fine-tuning.
 
-    source                  rows with a label and one text, two or three       `roformer.data.sources`
-    <cache_dir>/glue/<key>  index, label, ids_a, ids_b                         `prepare_task`
-    <cache_dir>/scm/<key>   index, label, place, ids_a, ids_b, ids_c           `prepare_triplets`
+    source                  rows with a label and one text, two or three        `roformer.data.sources`
+    <cache_dir>/glue/<key>  index, label, place, ids_a, ids_b           `task_rows(…).prepare`
+    <cache_dir>/scm/<key>   index, label, place, ids_a, ids_b, ids_c    `triplet_rows(…).prepare`
 
 A label is a class number or a score; that of a triplet is 0 where A is closer to B and 1 where it is
 closer to C. Tokens are without special ones, and nothing is cut to a length here: that is up to the
@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +80,16 @@ class PreparedTriplets(PreparedExamples):
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Rows of a source: of a split all, or so many, drawn once and for all in the source's order."""
 
     name: str
     source: Source[Example]
     kind: type[PreparedExamples]
     purpose: Purpose
-    most: tuple[int | None, int | None]
-    """Rows of `train`, and of each other split."""
+    train_limit: int | None
+    held_out_limit: int | None
+    """Of each other split."""
     identity: dict[str, Any]
     """The keys that decide the content, besides source and tokenizer."""
     facts: Callable[[Splits], dict[str, Any]]
@@ -102,7 +102,7 @@ class Rows:
             InputError: the source is not usable; says where and what to do.
         """
         rows = list(self.source.rows(split))
-        count = self.most[split != "train"]
+        count = self.train_limit if split == "train" else self.held_out_limit
         if count is not None and count < len(rows):
             chosen = random_stream(0, self.purpose).choice(len(rows), count, replace=False)
             rows = [rows[number] for number in np.sort(chosen)]
@@ -115,10 +115,19 @@ class Rows:
             rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
         return rows
 
+    def training_texts(self) -> Iterator[str]:
+        """Yield the texts of `train`, to train a tokenizer on."""
+        return (text for row in self.read("train") for text in row.texts)
+
     def prepare(
-        self, tokenizer: WordPiece, cache_dir: str | Path, progress: bool
+        self, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
     ) -> PreparedExamples:
-        """Open the tokenized splits, making them first where they are missing."""
+        """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if need be.
+
+        Raises:
+            InputError: the source is not usable; says where and what to do.
+            OSError: the disk is full. What was written is removed.
+        """
         keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
@@ -183,7 +192,7 @@ def _label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, 
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
-def task_rows(name: str, task: TaskConfig, data: Glue) -> Rows:
+def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
     """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
 
     def facts(splits: Splits) -> dict[str, Any]:
@@ -196,27 +205,24 @@ def task_rows(name: str, task: TaskConfig, data: Glue) -> Rows:
         }
 
     identity = {"task": {name: plain(task)}, "data": _settings(data)}
-    source, most = open_examples(name, task, data), (data.max_train_examples, None)
-    return Rows(name, source, PreparedExamples, Purpose.EXAMPLE_SUBSET, most, identity, facts)
+    return LabelledRows(
+        name=name,
+        source=open_examples(name, task, data),
+        kind=PreparedExamples,
+        purpose=Purpose.EXAMPLE_SUBSET,
+        train_limit=data.max_train_examples,
+        held_out_limit=None,
+        identity=identity,
+        facts=facts,
+    )
 
 
-def read_examples(name: str, task: TaskConfig, data: Glue, split: str) -> list[Example]:
-    """Read a split of a task; see `Rows.read`."""
-    return task_rows(name, task, data).read(split)
-
-
-def task_texts(name: str, task: TaskConfig, data: Glue) -> Iterator[str]:
-    """Yield the training texts, to train a tokenizer on."""
-    rows = read_examples(name, task, data, "train")
-    return chain.from_iterable(zip(*(row.texts for row in rows), strict=True))
-
-
-TestRow = tuple[int, str, str | None]
-"""Row number of a test example in its source, and its text or texts."""
+TestRow = tuple[int, str | tuple[str, str]]
+"""Row number of a test example in its source, and its text or the pair of them."""
 
 
 def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list[TestRow]:
-    """Read the test split for a submission: index and texts of each row, labels never.
+    """Read the test split for a submission: number and text or texts of each row, labels never.
 
     The Hub's labels are -1 and MRPC's file has the real ones: neither may meet a model.
 
@@ -227,31 +233,16 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
         parts = f"has the test parts {', '.join(task.parts)}" if task.parts else "has no test parts"
         raise InputError(f"{name} {parts}: asked for {part!r}")
     rows = open_examples(name, task, data).rows(f"test_{part}" if part else "test")
-    return [(row.number, row.texts[0], row.texts[1] if row.texts[1:] else None) for row in rows]
-
-
-def prepare_task(
-    name: str,
-    task: TaskConfig,
-    data: Glue,
-    tokenizer: WordPiece,
-    cache_dir: str | Path,
-    *,
-    progress: bool = True,
-) -> PreparedExamples:
-    """Open a task's tokenized splits in `<cache_dir>/glue/<key>`, making them first if need be.
-
-    Raises:
-        InputError: the source is not usable; says where and what to do.
-        OSError: the disk is full. What was written is removed.
-    """
-    return task_rows(name, task, data).prepare(tokenizer, cache_dir, progress)
+    return [
+        (row.number, (row.texts[0], row.texts[1]) if row.texts[1:] else row.texts[0])
+        for row in rows
+    ]
 
 
 # --- triplets ------------------------------------------------------------------------------------
 
 
-def triplet_rows(data: TripletData) -> Rows:
+def triplet_rows(data: TripletData) -> LabelledRows:
     """Open triplets of documents."""
 
     def facts(splits: Splits) -> dict[str, Any]:
@@ -266,18 +257,13 @@ def triplet_rows(data: TripletData) -> Rows:
             },
         }
 
-    source, most = open_triplets(data), (data.max_train_triplets, data.max_held_out_triplets)
-    identity = {"data": _settings(data)}
-    return Rows("scm", source, PreparedTriplets, Purpose.TRIPLET_SUBSET, most, identity, facts)
-
-
-def training_texts(data: TripletData) -> Iterator[str]:
-    """Yield the training documents, to train a tokenizer on."""
-    return (text for row in triplet_rows(data).read("train") for text in row.texts)
-
-
-def prepare_triplets(
-    data: TripletData, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
-) -> PreparedExamples:
-    """Open the tokenized triplets in `<cache_dir>/scm/<key>`; see `prepare_task`."""
-    return triplet_rows(data).prepare(tokenizer, cache_dir, progress)
+    return LabelledRows(
+        name="scm",
+        source=open_triplets(data),
+        kind=PreparedTriplets,
+        purpose=Purpose.TRIPLET_SUBSET,
+        train_limit=data.max_train_triplets,
+        held_out_limit=data.max_held_out_triplets,
+        identity={"data": _settings(data)},
+        facts=facts,
+    )

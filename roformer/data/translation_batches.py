@@ -196,7 +196,8 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         Returns:
             input_ids (B, S), int64; attention_mask (B, S), bool, True on tokens, left out where
             no source is padded; decoder_input_ids (B, T), `</s>` and the target without its own;
-            labels (B, T), the target, IGNORED on padding.
+            labels (B, T), the target, IGNORED on padding; predict (K,), the places of the K tokens of
+            the target in flattened (B·T), found here because on a GPU finding them is a wait.
         """
         chosen = np.asarray(numbers, np.int64)
         source, there = self._padded(self.pairs.source, chosen)
@@ -208,6 +209,7 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             "input_ids": source,
             "decoder_input_ids": decoder,
             "labels": np.where(real, target, IGNORED),
+            "predict": np.flatnonzero(real),
         }
         if not there.all():
             batch["attention_mask"] = there

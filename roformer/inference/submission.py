@@ -16,7 +16,7 @@ from roformer.config.build import from_yaml
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.data.examples import test_rows
 from roformer.errors import InputError
-from roformer.inference.load import Text, load_model
+from roformer.inference.load import load_model
 from roformer.training.records import RunFolder
 
 SERVER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
@@ -82,9 +82,8 @@ def _write(run: Path, config: FinetuneConfig, output: Path) -> list[Path]:
     task, trained, files = config.task[name], load_model(run), []
     for part in task.parts or (None,):
         rows = test_rows(name, task, config.data, part)
-        texts: list[Text] = [a if b is None else (a, b) for _, a, b in rows]
-        outputs = trained.outputs(trained.inputs(texts)).numpy()
-        lines = [f"{row[0]}\t{_spelt(task, o)}" for row, o in zip(rows, outputs, strict=True)]
+        outputs = trained.outputs(trained.inputs([text for _, text in rows])).numpy()
+        lines = [f"{n}\t{_spelt(task, o)}" for (n, _), o in zip(rows, outputs, strict=True)]
         suffix = f"-{SHORT.get(part, part)}" if part else ""
         file = output / f"{task.files.folder}{suffix}.tsv"
         file.write_text("\n".join(["index\tprediction", *lines]) + "\n", encoding="utf-8")

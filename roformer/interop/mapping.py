@@ -87,8 +87,12 @@ def _parameters(modules: Mapping[str, str]) -> dict[str, str]:
 def _layer(own: str, there: str, *names: str) -> dict[str, str]:
     """Return the names of the weights of a layer, given those of its six modules in this order."""
     modules = (
-        *("attention.projection", "attention.output", "attention_residual.norm"),
-        *("feed_forward.inner", "feed_forward.outer", "feed_forward_residual.norm"),
+        "attention.projection",
+        "attention.output",
+        "attention_residual.norm",
+        "feed_forward.inner",
+        "feed_forward.outer",
+        "feed_forward_residual.norm",
     )
     each = zip(modules, names, strict=True)
     return _parameters({f"{own}.*.{module}": f"{there}.*.{name}" for module, name in each})
@@ -112,9 +116,14 @@ BERT = (
         "encoder.position.table": "bert.embeddings.position_embeddings.weight",
     }
     | _layer(
-        *("encoder.blocks", "bert.encoder.layer", "attention.self.{query,key,value}"),
-        *("attention.output.dense", "attention.output.LayerNorm"),
-        *("intermediate.dense", "output.dense", "output.LayerNorm"),
+        "encoder.blocks",
+        "bert.encoder.layer",
+        "attention.self.{query,key,value}",
+        "attention.output.dense",
+        "attention.output.LayerNorm",
+        "intermediate.dense",
+        "output.dense",
+        "output.LayerNorm",
     )
 )
 ROFORMER = {own: there.replace("bert.", "roformer.") for own, there in BERT.items()}
@@ -132,23 +141,41 @@ JINA = (
         }
     )
     | _layer(
-        *("encoder.blocks", "roberta.layers", "self_attn.{q,k,v}_proj", "self_attn.o_proj"),
-        *("post_attention_layernorm", "mlp.fc1", "mlp.fc2", "post_mlp_layernorm"),
+        "encoder.blocks",
+        "roberta.layers",
+        "self_attn.{q,k,v}_proj",
+        "self_attn.o_proj",
+        "post_attention_layernorm",
+        "mlp.fc1",
+        "mlp.fc2",
+        "post_mlp_layernorm",
     )
 )
 GPT2 = (
     {"position.table": "transformer.wpe.weight"}
     | _parameters({"tokens": "transformer.wte", "final_norm": "transformer.ln_f"})
     | _layer(
-        *("blocks", "transformer.h", "attn.c_attn", "attn.c_proj", "ln_1"),
-        *("mlp.c_fc", "mlp.c_proj", "ln_2"),
+        "blocks",
+        "transformer.h",
+        "attn.c_attn",
+        "attn.c_proj",
+        "ln_1",
+        "mlp.c_fc",
+        "mlp.c_proj",
+        "ln_2",
     )
 )
 GPT_NEOX = _parameters(
     {"tokens": "gpt_neox.embed_in", "final_norm": "gpt_neox.final_layer_norm"}
 ) | _layer(
-    *("blocks", "gpt_neox.layers", "attention.query_key_value", "attention.dense"),
-    *("input_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm"),
+    "blocks",
+    "gpt_neox.layers",
+    "attention.query_key_value",
+    "attention.dense",
+    "input_layernorm",
+    "mlp.dense_h_to_4h",
+    "mlp.dense_4h_to_h",
+    "post_attention_layernorm",
 )
 MARIAN = _parameters(
     {
@@ -163,8 +190,14 @@ MARIAN = _parameters(
 )
 for side in ("encoder", "decoder"):
     MARIAN |= _layer(
-        *(side, f"model.{side}.layers", "self_attn.{q,k,v}_proj", "self_attn.out_proj"),
-        *("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
+        side,
+        f"model.{side}.layers",
+        "self_attn.{q,k,v}_proj",
+        "self_attn.out_proj",
+        "self_attn_layer_norm",
+        "fc1",
+        "fc2",
+        "final_layer_norm",
     )
 NAMES = {
     "bert": BERT,

@@ -24,12 +24,11 @@ from tqdm import tqdm
 
 from roformer.config.build import build, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
-from roformer.data.examples import prepare_task
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
 from roformer.pipelines.grid import Job, Worker, clock, run_jobs
 from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train
-from roformer.tasks.classification import start_of
+from roformer.tasks.classification import prepare, start_of
 from roformer.training.distributed import first_process, process_count, say
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
@@ -60,8 +59,7 @@ def glue(config: GlueConfig) -> list[Path]:
     for name, cell in {cell.task_name: cell for cell in cells}.items():
         # A fresh model's tokenizer is made of its own task's texts.
         own = start_of(cell) if start.name == SCRATCH else start
-        texts = (name, config.task[name], config.data, own.tokenizer, config.runtime.cache_dir)
-        sizes[name] = prepare_task(*texts, progress=progress).manifest["tokens"]["train"]
+        sizes[name] = prepare(cell, own.tokenizer).manifest["tokens"]["train"]
     cells.sort(key=lambda cell: -sizes[cell.task_name])
     wanted = config.jobs or default_jobs(config.runtime.device)
     run_cells(cells, 1 if process_count() > 1 else min(wanted, len(cells)), progress)

@@ -17,7 +17,7 @@ import pandas as pd
 from roformer.errors import one_line
 from roformer.pipelines.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, SPIKES, RecordError, Runs, settings_of
-from roformer.report.scores import Scored, paired_table, pipeline_of
+from roformer.report.scores import paired_table, pipeline_of
 from roformer.report.statistics import Interval, interval_text, mean_text, paired
 from roformer.report.tables import (
     Table,
@@ -175,9 +175,7 @@ def _tables(
             shared = "The configurations differ in more than the model, so order and masks may differ too. "
         quarters = at[at.step.isin(_quarters(common))]
         title = f"{metric}: paired differences from {base}{about}"
-        tables.append(
-            paired_table(quarters, base, "step", title, Scored("", digits=3), note=shared)
-        )
+        tables.append(paired_table(quarters, base, "step", title, digits=3, note=shared))
     if loss and loss.metric == metric and (plateau := _plateau(runs, loss)) is not None:
         curves: dict[str, Seeds] = {name: {} for name in header[1:]}
         for (name, seed), part in frame.groupby(["name", "seed"], sort=False):
@@ -343,10 +341,10 @@ def _steps_to_equal_losses(
         "nat under the unigram entropy. The lowest loss of a pair is the highest at which a run of it "
         "ends.",
         f"Ratio: the steps of {base} to those of the configuration, below 1 where {base} is sooner. A loss "
-        "that one comes to at the end of its schedule the other may pass at a high learning rate."
-        + " Its mean over seeds is geometric, the interval is by t of the logarithms."
-        * bool(over_seeds),
+        "that one comes to at the end of its schedule the other may pass at a high learning rate.",
     ]
+    if over_seeds:
+        notes[-1] += " Its mean over seeds is geometric, the interval is by t of the logarithms."
     return Table(f"Steps to equal {metric} off the plateau", lines, notes=notes)
 
 
@@ -422,7 +420,9 @@ def rate_tables(runs: Runs) -> list[Table]:
             spikes = part.spikes.sum(skipna=False)
             lines.append(
                 [
-                    *(name, f"{rate:g}{' ←' if part.best.iloc[0] else ''}", *map(str, counts)),
+                    name,
+                    f"{rate:g}{' ←' if part.best.iloc[0] else ''}",
+                    *map(str, counts),
                     "–" if math.isnan(spikes) else f"{spikes:.0f}",
                     mean_text([*ended.value], 3) if len(ended) else "–",
                 ]

@@ -223,21 +223,31 @@ def draw_scores(
             place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
             look, values = style[name], seeds.value.to_numpy()
             if seeds.value.isna().any():
-                how: dict[str, Any] = {
-                    "color": look.colour,
-                    "rotation": 90,
-                    "ha": "center",
-                    "va": "bottom",
-                }
-                axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), **how)
+                axes.text(
+                    place,
+                    0.02,
+                    "n/a",
+                    transform=axes.get_xaxis_transform(),
+                    color=look.colour,
+                    rotation=90,
+                    ha="center",
+                    va="bottom",
+                )
                 continue
             axes.vlines(place, seeds.low.iloc[0], seeds.high.iloc[0], look.colour, linewidth=1.2)
             if len(values) > 1:
                 ends = place - 0.4 * width, place + 0.4 * width
                 axes.hlines(values.mean(), *ends, look.colour, linewidth=2.4)
             size = 3.5 if len(values) > 1 else 6
-            points: dict[str, Any] = {"marker": look.marker, "ls": "", "ms": size, "clip_on": False}
-            axes.plot([place] * len(values), values, color=look.colour, **points)
+            axes.plot(
+                [place] * len(values),
+                values,
+                color=look.colour,
+                marker=look.marker,
+                linestyle="",
+                markersize=size,
+                clip_on=False,
+            )
         for group, level in frame.dropna(subset="level")[["group", "level"]].to_numpy():
             ends = groups.index(group) - 0.45, groups.index(group) + 0.45
             axes.hlines(level, *ends, NEUTRAL, linestyle=":", linewidth=1.2)

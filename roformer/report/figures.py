@@ -213,8 +213,8 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         names = "M tokens of pre-training", f"{metric} (%)"
         panels.append(Panel(*names, log="x", ticks=amounts, references=references))
     labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
-    how: dict[str, Any] = {"points": True, "reference": labels}
-    _curves(output, points, panels, **how, size=(6.4, 2.8 * math.ceil(len(panels) / 2)))
+    size = 6.4, 2.8 * math.ceil(len(panels) / 2)
+    _curves(output, points, panels, points=True, reference=labels, size=size)
     return (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
@@ -281,9 +281,16 @@ def draw_linear(file: Path, output: Path) -> str:
             names = ("" if top else "tokens", label if first else "", form if top else "")
             panels.append(Panel(*names, log="xy", ticks=ticks, references=faster))
     frame = pd.concat(parts).assign(seed=0)
-    reference = "faster than softmax from here"
-    how: dict[str, Any] = {"share": True, "markers": True, "size": (7.6, 5.6)}
-    draw_curves(output, frame, panels, style, reference=reference, **how)
+    draw_curves(
+        output,
+        frame,
+        panels,
+        style,
+        reference="faster than softmax from here",
+        share=True,
+        markers=True,
+        size=(7.6, 5.6),
+    )
     told = ", ".join(
         f"{method} {form} " + (f"from {length:,} tokens" if length else "nowhere here")
         for (form, method), length in crossing.items()
@@ -398,12 +405,17 @@ def draw_speed(folder: Path, output: Path) -> str:
         axes = figure.subplots()
         for place, (row, kind) in enumerate(zip(rows.itertuples(), met, strict=True)):
             colour, hatch, _ = GOALS[kind]
-            bar: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white"}
-            axes.barh(place, row.ratio - 1, 0.7, 1, **bar)
+            axes.barh(place, row.ratio - 1, 0.7, 1, color=colour, hatch=hatch, edgecolor="white")
             axes.vlines(row.goal, place - 0.45, place + 0.45, NEUTRAL, linewidth=2)
             right = max(row.ratio, 1, 0 if kind == "none" else row.goal)
-            at: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
-            axes.annotate(f"{row.ratio:.2f}", (right, place), (4, 0), **at)
+            axes.annotate(
+                f"{row.ratio:.2f}",
+                (right, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
         axes.set_yticks(range(len(rows)), [shown(what, 90) for what in rows.what], fontsize=8)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel("times faster (1: as fast)")
@@ -415,8 +427,9 @@ def draw_speed(folder: Path, output: Path) -> str:
             text: Patch(facecolor=colour, hatch=hatch, edgecolor="white")
             for colour, hatch, text in GOALS.values()
         }
-        mark: dict[str, Any] = {"marker": "|", "markersize": 10, "markeredgewidth": 2}
-        samples["goal"] = Line2D([], [], color=NEUTRAL, linestyle="", **mark)
+        samples["goal"] = Line2D(
+            [], [], color=NEUTRAL, linestyle="", marker="|", markersize=10, markeredgewidth=2
+        )
         legend(figure, samples)
 
     data = rows[["what", "ratio", "goal"]].to_dict("list")

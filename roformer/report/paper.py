@@ -24,7 +24,7 @@ from roformer.report.runs import (
     read_yaml_file,
     tokens_before,
 )
-from roformer.report.scores import Scored, baseline_texts, left_out, paired_table, scores
+from roformer.report.scores import baseline_texts, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
 from roformer.report.tables import Table, check_seeds, mean_lines
@@ -390,7 +390,7 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
         means = mean_lines(part.assign(training=part.name), "training", "metric", 3)
         tables.append(Table(title, means, notes=[note]))
         title = f"Validated on {length:,} tokens: paired differences from one stage"
-        tables.append(paired_table(part, single[0], "metric", title, Scored("", digits=3)))
+        tables.append(paired_table(part, single[0], "metric", title, digits=3))
     if tables:
         several = every[every.stages > 1]
         labels = several.name + "; after stage " + several.after.astype(str)

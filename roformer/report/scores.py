@@ -334,7 +334,18 @@ def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFr
         )
     if frame.name.nunique() > 1:
         title = f"{about.title}: paired differences from {base}"
-        tables.append(paired_table(headline, base, "metric", title, about, over=over))
+        tables.append(
+            paired_table(
+                headline,
+                base,
+                "metric",
+                title,
+                digits=about.digits,
+                adjusted=about.adjusted,
+                family=about.family,
+                over=over,
+            )
+        )
     if about.no_setting:
         tables.append(_rates(frame, rows, about.digits))
     if pipeline == "wmt":
@@ -406,8 +417,10 @@ def paired_table(
     base: str,
     by: str,
     title: str,
-    about: Scored,
     *,
+    digits: int,
+    adjusted: str = "t_p",
+    family: str = "configurations",
     over: Mapping[str, Callable[[str, str], str]] | None = None,
     note: str = "",
 ) -> Table:
@@ -418,7 +431,8 @@ def paired_table(
         base: name of the baseline.
         by: the column whose values are compared one by one, such as metric or step.
         title: of the table.
-        about: the digits, the p-value that Holm's adjusts, and what is tested together.
+        digits: of differences and intervals.
+        adjusted, family: see `Scored`.
         over: further columns: header → text of a configuration and a value of `by`.
         note: a sentence before the others.
     """
@@ -438,19 +452,19 @@ def paired_table(
                 found[key, name] = paired(*pairs)
             if missing := sorted(ours.keys() ^ theirs.keys()):
                 alone.setdefault((name, ", ".join(map(str, missing))), []).append(str(key))
-    adjusted_p: dict[tuple[Any, str], float | None] = {}
-    part = 0 if about.family == "configurations" else 1
+    holm_p: dict[tuple[Any, str], float | None] = {}
+    part = 0 if family == "configurations" else 1
     for group in dict.fromkeys(place[part] for place in found):
         places = [place for place in found if place[part] == group]
-        ps = holm([getattr(found[place], about.adjusted) for place in places])
-        adjusted_p |= dict(zip(places, ps, strict=True))
+        ps = holm([getattr(found[place], adjusted) for place in places])
+        holm_p |= dict(zip(places, ps, strict=True))
     over = over or {}
     numbers = ["difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n", *over]
     lines = [["configuration", by, *numbers]]
     for (key, name), one in found.items():
-        difference = difference_text(one, about.digits) if one.n else "–"
-        tests = map(p_text, (one.t_p, adjusted_p[key, name], one.permutation_p))
-        cells = [difference, interval_text(one.interval, about.digits), *tests, str(one.n)]
+        difference = difference_text(one, digits) if one.n else "–"
+        tests = map(p_text, (one.t_p, holm_p[key, name], one.permutation_p))
+        cells = [difference, interval_text(one.interval, digits), *tests, str(one.n)]
         shown = f"{key:,}" if by == "step" else str(key)
         lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
     called = {"t_p": "t test", "permutation_p": "sign-flip test"}
@@ -458,7 +472,7 @@ def paired_table(
     together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
-        f"two-sided; Holm's is of the {called[about.adjusted]}, for all {together}. The t interval and test "
+        f"two-sided; Holm's is of the {called[adjusted]}, for all {together}. The t interval and test "
         "assume normal differences, which few seeds cannot show.",
         *map(sign_flip_limit, sorted(counts, reverse=True)),
     ]

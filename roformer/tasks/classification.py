@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from roformer.config.schema import LoopConfig
 from roformer.config.scm import Order, ScmConfig
 from roformer.config.typed import refuse
 from roformer.data.classification import (
+    Ids,
     Inputs,
     TripletInputs,
     epoch_batches,
@@ -34,13 +34,13 @@ from roformer.data.classification import (
 )
 from roformer.data.examples import (
     ExampleSplit,
+    LabelledRows,
     PreparedExamples,
-    prepare_task,
-    prepare_triplets,
-    task_texts,
-    training_texts,
+    task_rows,
+    triplet_rows,
 )
 from roformer.data.sources.examples import LABELS, PLACES
+from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.inference.start import SCRATCH, find_start, load_start
@@ -50,7 +50,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process
-from roformer.training.task import Batch, Opened, Task, cost
+from roformer.training.task import Batch, Opened, Task, cost, share_of
 
 Labels = NDArray[Any]
 Scores = NDArray[np.float32]
@@ -72,10 +72,10 @@ class Epochs:
         self.lengths, self.batch_size, self.seed, self.order = lengths, batch_size, seed, order
         self.steps = -(-len(lengths) // batch_size)
         """Steps of one epoch."""
-        self._epoch: tuple[int, list[Any]] = (-1, [])
+        self._epoch: tuple[int, list[Ids]] = (-1, [])
 
-    def share(self, step: int, rank: int, world_size: int) -> Any:
-        """Return the rows of step 1, 2, … that a rank reads."""
+    def batch(self, step: int) -> Ids:
+        """Return the rows of step 1, 2, … of all ranks."""
         epoch, place = divmod(step - 1, self.steps)
         if self._epoch[0] != epoch:
             batches = epoch_batches(self.lengths, self.batch_size, self.seed, epoch)
@@ -83,8 +83,7 @@ class Epochs:
                 # By powers of two: inside, the order stays random, for length may tell kinds apart.
                 batches.sort(key=lambda batch: int(self.lengths[batch].max()).bit_length())
             self._epoch = (epoch, batches)
-        batch = self._epoch[1][place]
-        return batch[rank * len(batch) // world_size : (rank + 1) * len(batch) // world_size]
+        return self._epoch[1][place]
 
 
 class HeldOut:
@@ -185,13 +184,9 @@ class ExamplesTask(Task):
         """Return what a file of predictions says of each example between its index and outputs."""
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
-        share = self.epochs.share(step, rank, world_size)
         sequences = self.config.runtime.micro_batch_size
-        micro = max(1, sequences // self.sequences) if sequences else len(share)
-        return [share[i : i + micro] for i in range(0, len(share), micro)]
-
-    def samples(self, key: Any) -> list[int]:
-        return [int(number) for number in key]
+        micro = max(1, sequences // self.sequences) if sequences else None
+        return share_of(self.epochs.batch(step), rank, world_size, micro)
 
     def texts(self, batch: Batch) -> list[str]:
         """Return the examples, the pairs of a triplet with a bar between them."""
@@ -515,22 +510,17 @@ def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
             wanted, or the other way round.
     """
     wanted = tokenizer = config.tokenizer
-    if isinstance(config, FinetuneConfig):
-        name = config.task_name
-        texts = partial(task_texts, name, config.task[name], config.data)
-    else:
-        texts = partial(training_texts, config.data)
-        if config.init_from != SCRATCH and wanted is not None and wanted.source == "train":
-            tokenizer = None  # it says the level of the tokens; which ones they are is the weights'
+    triplets = isinstance(config, ScmConfig)
+    if triplets and config.init_from != SCRATCH and wanted and wanted.source == "train":
+        tokenizer = None  # it says the level of the tokens; which ones they are is the weights'
     start = find_start(
         config.init_from,
         config.init_revision,
         config.model,
         tokenizer,
         config.runtime.runs_dir,
-        texts,
+        rows_of(config).training_texts,
     )
-    triplets = isinstance(config, ScmConfig)
     if triplets and wanted is not None and start.tokenizer.words != wanted.words:
         raise InputError(
             f"tokenizer.words={wanted.words} is not how {config.init_from} was trained: set "
@@ -539,21 +529,28 @@ def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
     return start
 
 
+def rows_of(config: FinetuneConfig | ScmConfig) -> LabelledRows:
+    """Return the rows that a run is trained and scored on."""
+    if isinstance(config, ScmConfig):
+        return triplet_rows(config.data)
+    return task_rows(config.task_name, config.task[config.task_name], config.data)
+
+
+def prepare(config: FinetuneConfig | ScmConfig, tokenizer: WordPiece) -> PreparedExamples:
+    """Open the tokenized rows of a run, making them first if need be."""
+    runtime = config.runtime
+    progress = runtime.progress and first_process()
+    return rows_of(config).prepare(tokenizer, runtime.cache_dir, progress=progress)
+
+
 def open_finetuning(config: FinetuneConfig) -> Opened:
     """Return a run of one task, one learning rate and one seed.
 
     Raises:
-        InputError: see `start_of` and `prepare_task`.
+        InputError: see `start_of` and `LabelledRows.prepare`.
     """
-    start, runtime = start_of(config), config.runtime
-    data = prepare_task(
-        config.task_name,
-        config.task[config.task_name],
-        config.data,
-        start.tokenizer,
-        runtime.cache_dir,
-        progress=runtime.progress and first_process(),
-    )
+    start = start_of(config)
+    data = prepare(config, start.tokenizer)
     return Opened(
         config,
         begun_on(data, start),
@@ -567,14 +564,13 @@ def open_triplets(config: ScmConfig) -> Opened:
     """Return a run on triplets; its config names the weights that were found and has their model.
 
     Raises:
-        InputError: see `start_of` and `prepare_triplets`.
+        InputError: see `start_of` and `LabelledRows.prepare`.
     """
-    start, runtime = start_of(config), config.runtime
+    start = start_of(config)
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
     # Here the length is checked against the table of the weights, in place of the config's.
     changed = build(ScmConfig, plain(config) | begun | {"model": plain(start.model)})
-    shown = runtime.progress and first_process()
-    data = prepare_triplets(config.data, start.tokenizer, runtime.cache_dir, progress=shown)
+    data = prepare(config, start.tokenizer)
     return Opened(
         changed,
         begun_on(data, start),

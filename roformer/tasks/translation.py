@@ -23,7 +23,7 @@ from roformer.config.wmt import (
     WmtConfig,
 )
 from roformer.data.parallel import PreparedPairs, prepare_parallel
-from roformer.data.random import IGNORED, unigram_entropy
+from roformer.data.random import unigram_entropy
 from roformer.data.translation_batches import (
     Steps,
     TranslationBatches,
@@ -40,7 +40,7 @@ from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from roformer.training.distributed import first_process, process_count, say
 from roformer.training.hardware import widest_float
-from roformer.training.task import Batch, Opened, Task
+from roformer.training.task import Batch, Opened, Task, share_of
 
 GREEDY = SearchConfig(beam=1)
 STATISTICS_FILE = "bleu_statistics.json"
@@ -91,12 +91,8 @@ class TranslationTask(Task):
         micro = self.config.runtime.micro_batch_size
         keys = []
         for bucket in share(self.steps[step], rank, world_size):
-            size = micro or len(bucket)
-            keys += [bucket[i : i + size] for i in range(0, len(bucket), size)]
+            keys += share_of(bucket, 0, 1, micro)
         return keys
-
-    def samples(self, key: Any) -> list[int]:
-        return [int(number) for number in key]
 
     def texts(self, batch: Batch) -> list[str]:
         tokenizer = self.text.tokenizer
@@ -105,22 +101,22 @@ class TranslationTask(Task):
         return [f"{ours} → {theirs}" for ours, theirs in zip(source, target, strict=True)]
 
     def targets(self, batch: Batch) -> int:
-        return int((batch["labels"] != IGNORED).sum())
+        return len(batch["predict"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self._loss(model, batch, self.config.training.label_smoothing)[0]
 
     def _loss(self, model: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, int]:
         """Return the summed loss over the real target tokens, and how many they are."""
-        labels = batch["labels"].flatten()
-        (predict,) = (labels != IGNORED).nonzero(as_tuple=True)
+        predict = batch["predict"]
         logits = model(
             batch["input_ids"],
             batch["decoder_input_ids"],
             attention_mask=batch.get("attention_mask"),
             predict=predict,
         )
-        return smoothed_cross_entropy(logits, labels[predict], smoothing), len(predict)
+        labels = batch["labels"].flatten()[predict]
+        return smoothed_cross_entropy(logits, labels, smoothing), len(predict)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss without smoothing, its entropy bound, and greedy BLEU of the first sentences."""

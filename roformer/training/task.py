@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from accelerate import Accelerator
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -21,6 +22,7 @@ from roformer.config.schema import (
 )
 
 Batch = dict[str, Tensor]
+S = TypeVar("S", range, NDArray[Any])
 TRIAL = 100
 """Steps below which a training says nothing of its settings: it is a trial of the machinery."""
 
@@ -48,11 +50,14 @@ class Task(ABC):
 
     @abstractmethod
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
-        """Return the micro-batches of this rank in step 1, 2, …: at least one."""
+        """Return the micro-batches of this rank in step 1, 2, …: at least one.
 
-    @abstractmethod
+        Of such a key, `key[i : i + 1]` is the micro-batch of its sample i alone.
+        """
+
     def samples(self, key: Any) -> list[int]:
         """Return which rows of the prepared training data a micro-batch holds."""
+        return [int(number) for number in key]
 
     @abstractmethod
     def texts(self, batch: Batch) -> list[str]:
@@ -141,10 +146,10 @@ def is_trial(steps: int) -> bool:
     return steps < TRIAL
 
 
-def share_of(numbers: range, rank: int, world_size: int, micro: int | None) -> list[range]:
+def share_of(samples: S, rank: int, world_size: int, micro: int | None) -> list[S]:
     """Return a rank's share of the samples of all ranks, cut into micro-batches; None: into one."""
-    count = len(numbers)
-    share = numbers[rank * count // world_size : (rank + 1) * count // world_size]
+    count = len(samples)
+    share = samples[rank * count // world_size : (rank + 1) * count // world_size]
     micro = micro or max(1, len(share))
     return [share[i : i + micro] for i in range(0, len(share), micro)]
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What one_node.sbatch and several_nodes.sbatch do: one step of one task a node, each task a torchrun.
+# What job.sbatch does: one step of one task a node, each task a torchrun.
 #
 # How a run survives the time limit and preemption, and what each part relies on:
 #

@@ -4,7 +4,7 @@ from omegaconf import OmegaConf
 
 from roformer.config.build import build
 from roformer.config.glue import FilesGlue, HubGlue, TaskConfig
-from roformer.data.examples import prepare_task, read_examples
+from roformer.data.examples import task_rows
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from tests.conftest import REPOSITORY
 
@@ -51,9 +51,9 @@ def as_files(root):
 
 def rows(name, data, split="train"):
     """Return index, text, second text or None, and label of each row."""
-    examples = read_examples(name, TASKS[name], data, split)
+    examples = task_rows(name, TASKS[name], data).read(split)
     return [(row.number, *(*row.texts, None)[:2], row.label) for row in examples]
 
 
 def prepare(name, data, cache, tokenizer=TOKENIZER, task=None):
-    return prepare_task(name, task or TASKS[name], data, tokenizer, str(cache), progress=False)
+    return task_rows(name, task or TASKS[name], data).prepare(tokenizer, cache, progress=False)

@@ -5,7 +5,7 @@ import json
 from roformer.config.lm import FileBytes
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.config.scm import FilesTriplets
-from roformer.data.examples import prepare_triplets
+from roformer.data.examples import triplet_rows
 from roformer.data.store import read_table
 from roformer.data.text import prepare_bytes, prepare_text
 from tests.data.glue_tasks import TOKENIZER, as_files
@@ -37,7 +37,7 @@ def make_triplets(source, cache):
     for name, label in (("train", "C"), ("validation", "B")):
         row = {"A": "a b", "B": "c", "C": "d e f", "label": label}
         (source / f"{name}.json").write_text(json.dumps(row) + "\n")
-    return prepare_triplets(FilesTriplets(path=str(source)), TOKENIZER, cache, progress=False)
+    return triplet_rows(FilesTriplets(path=str(source))).prepare(TOKENIZER, cache, progress=False)
 
 
 def make_pairs(source, cache):

@@ -15,7 +15,7 @@ from roformer.config.glue import BuiltinGlue, FilesGlue
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
 from roformer.data import examples
 from roformer.data.classification import TripletInputs
-from roformer.data.examples import prepare_triplets, read_examples, task_texts
+from roformer.data.examples import task_rows, triplet_rows
 from roformer.data.sources.examples import FileTriplets
 from roformer.data.store import read_table
 from roformer.data.tokenizers import WordPiece
@@ -74,7 +74,7 @@ def test_numbered_columns_say_that_the_first_line_is_a_row(tmp_path):
     content = "gj04\t1\t\tfirst .\ngj04\t0\t*\tsecond .\n"
     data = write(tmp_path, "cola", train=content, test="index\tsentence\n0\tthird .\n")
     assert rows("cola", data) == [(0, "first .", None, 1), (1, "second .", None, 0)]
-    assert unlabelled("cola", data) == [(0, "third .", None)]
+    assert unlabelled("cola", data) == [(0, "third .")]
 
 
 def test_labels_are_numbers_or_names_in_the_order_of_the_task(tmp_path):
@@ -82,7 +82,7 @@ def test_labels_are_numbers_or_names_in_the_order_of_the_task(tmp_path):
     data = write(tmp_path, "rte", train=RTE + body)
     assert [label for *_, label in rows("rte", data)] == [0, 1, 1, 0]
     swapped = replace(TASKS["rte"], labels=["not_entailment", "entailment"])
-    assert [row.label for row in read_examples("rte", swapped, data, "train")] == [1, 0, 1, 0]
+    assert [row.label for row in task_rows("rte", swapped, data).read("train")] == [1, 0, 1, 0]
 
 
 def test_parts_are_files_and_splits_of_their_own(tmp_path):
@@ -100,7 +100,7 @@ def test_parts_are_files_and_splits_of_their_own(tmp_path):
     prepared = prepare("mnli", data, tmp_path / "cache")
     assert prepared.splits == ["train", "validation_matched", "validation_mismatched"]
     assert [prepared.split(split).labels.tolist() for split in prepared.splits] == [[0], [1], [2]]
-    assert unlabelled("mnli", data, "matched") == [(0, "x", "y")]
+    assert unlabelled("mnli", data, "matched") == [(0, ("x", "y"))]
 
 
 def test_a_subset_of_train_is_drawn_once_and_kept_in_order(tmp_path):
@@ -114,7 +114,7 @@ def test_a_subset_of_train_is_drawn_once_and_kept_in_order(tmp_path):
     assert prepared.split("train").index.tolist() == drawn
     assert prepared.manifest["rows"] == {"train": 20, "validation": 100}
     assert prepared.manifest["source"]["rows"] == {"train": 100, "validation": 100}
-    assert len(list(task_texts("rte", TASKS["rte"], few))) == 2 * 20
+    assert len(list(task_rows("rte", TASKS["rte"], few).training_texts())) == 2 * 20
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_what_is_missing_is_named_with_what_is_there(tmp_path):
 def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
     content = MRPC + "secret\t10\t11\tone\ttwo\n0\t12\t13\t\t\n"
     data = write(tmp_path, "mrpc", test=content)
-    assert unlabelled("mrpc", data) == [(0, "one", "two"), (1, "", "")]
+    assert unlabelled("mrpc", data) == [(0, ("one", "two")), (1, ("", ""))]
     write(tmp_path, "mrpc", test=content.replace("Quality", "index") + "2\t14\n")
     message = refusal(unlabelled, "mrpc", replace(data, max_bad_rows=5))
     assert re.search(r"test.tsv:4: 2 tab.* fix it; a submission needs every row$", message)
@@ -278,7 +278,7 @@ def test_the_hub_is_read_by_name_revision_and_split(hub, tmp_path):
 @pytest.mark.parametrize("labels", [["not_entailment", "entailment"], ["entailment", "other"]])
 def test_labels_in_another_order_than_the_hubs_are_refused(hub, labels):
     task = replace(TASKS["rte"], labels=labels)
-    message = refusal(read_examples, "rte", task, HUB, "train")
+    message = refusal(lambda: task_rows("rte", task, HUB).read("train"))
     assert "numbers its labels ['entailment', 'not_entailment']" in message
     assert f"task.rte.labels={labels}" in message
 
@@ -320,10 +320,10 @@ def test_scores_of_the_hub_are_the_decimals_of_the_files(tmp_path, hub):
 
 
 def test_labels_of_the_hubs_test_split_are_never_read(hub):
-    assert unlabelled("rte", HUB) == [(0, "seven", "eight")]
+    assert unlabelled("rte", HUB) == [(0, ("seven", "eight"))]
     hub.features = datasets.Features({k: v for k, v in hub.features.items() if k != "label"})
     del hub.tables["test"]["label"]
-    assert unlabelled("rte", HUB) == [(0, "seven", "eight")]
+    assert unlabelled("rte", HUB) == [(0, ("seven", "eight"))]
 
 
 # --- templates, and the same from all ------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_built_in_tasks_fit_their_yaml(tmp_path):
     assert "cola" in refusal(prepare, "cola", data, tmp_path)
     assert "mrpc has no test split: take data=hub or" in refusal(unlabelled, "mrpc", data)
     task = replace(TASKS["mrpc"], labels=["different", "same"])
-    message = refusal(read_examples, "mrpc", task, data, "train")
+    message = refusal(lambda: task_rows("mrpc", task, data).read("train"))
     assert re.search(r"built-in mrpc:1: label '.*equivalent' .*task\.mrpc does not fit", message)
 
 
@@ -412,7 +412,7 @@ def numbered(count, **more):
 
 
 def prepare_scm(source, cache):
-    return prepare_triplets(source, TOKENIZER, cache, progress=False)
+    return triplet_rows(source).prepare(TOKENIZER, cache, progress=False)
 
 
 def test_labels_are_read_where_there_are_some_and_assumed_aloud_elsewhere(tmp_path, capsys):
@@ -434,7 +434,8 @@ def test_another_dictionary_of_words_is_read_anew(tmp_path, monkeypatch):
     folders = []
     for version in ("rjieba 0.2.2", "rjieba 0.2.2", "rjieba 9.9.9"):
         monkeypatch.setattr(examples, "segmenter", lambda version=version: version)
-        folders.append(prepare_triplets(source, words, tmp_path / "cache", progress=False).folder)
+        prepared = triplet_rows(source).prepare(words, tmp_path / "cache", progress=False)
+        folders.append(prepared.folder)
     assert folders[0] == folders[1] != folders[2]
 
 

@@ -169,6 +169,7 @@ def test_a_batch_in_full():
         "attention_mask": [[True, True, False], [True, True, True]],
         "decoder_input_ids": [[END, 16, 17, 18], [END, 15, PAD, PAD]],
         "labels": [[16, 17, 18, END], [15, END, -100, -100]],
+        "predict": [0, 1, 2, 3, 4, 5],
     }
     assert {field: values.tolist() for field, values in batch.items()} == wanted
     types = {field: values.dtype for field, values in batch.items()}

@@ -236,7 +236,7 @@ def watch(spy: Spy) -> None:
     Loop._save = noticing  # type: ignore[method-assign]
     during = (
         *((module, "prepare", "preparing the text") for module in (mlm, translation)),
-        (glue, "prepare_task", "preparing the text"),
+        (glue, "prepare", "preparing the text"),
         (run, "open_tracker", "starting the tracker"),
         (Loop, "_step", "step"),
         *((task, "evaluate", "evaluation") for task in (mlm.MaskedLMTask, examples)),

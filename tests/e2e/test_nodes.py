@@ -107,10 +107,9 @@ class Slurm:
         file = self.folder / what
         return file.read_text() if file.exists() else ""
 
-    def submit(self, script: str, *arguments: str, restarts: int = 0) -> subprocess.Popen:
+    def submit(self, *arguments: str, nodes: int = 2, restarts: int = 0) -> subprocess.Popen:
         """Start the batch script as slurmd does: bash, in a session of its own."""
-        batch = REPOSITORY / "scripts" / "slurm" / script
-        nodes = 2 if script == "several_nodes.sbatch" else 1
+        batch = REPOSITORY / "scripts" / "slurm" / "job.sbatch"
         environment = {
             **os.environ,
             "PATH": f"{self.folder / 'commands'}:{os.environ['PATH']}",
@@ -149,14 +148,12 @@ def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path)
     """Told as before the time limit. Catches ranks that are killed before they have saved."""
     slurm = Slurm(tmp_path / "slurm", LAUNCHER)
     overrides = [*into(tmp_path / "slurm" / "runs", arguments), *LONGER]
-    slurm.terminate(
-        slurm.submit("several_nodes.sbatch", *overrides), "runs/pretrain/*/metrics.jsonl"
-    )
+    slurm.terminate(slurm.submit(*overrides), "runs/pretrain/*/metrics.jsonl")
     assert slurm.told("requests") == f"requeue {slurm.job}\n"
     (run,) = (tmp_path / "slurm" / "runs" / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
 
-    job = slurm.submit("several_nodes.sbatch", *overrides, restarts=1)
+    job = slurm.submit(*overrides, restarts=1)
     _, calm = small_run(arguments, *LONGER, runs="calm")
     output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output
@@ -169,7 +166,7 @@ def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path)
 def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, batch, state):
     """Catches a shell that dies of the signal, and a launcher that is told twice."""
     slurm = Slurm(tmp_path, STAND_IN)
-    job = slurm.submit("several_nodes.sbatch")
+    job = slurm.submit()
     until(lambda: (tmp_path / "started.0").exists() and (tmp_path / "started.1").exists())
     (tmp_path / "state").write_text(state)
     slurm.terminate(job, "started.1", batch=batch)
@@ -180,5 +177,5 @@ def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, bat
 
 def test_a_job_that_fails_is_not_queued_again(tmp_path):
     slurm = Slurm(tmp_path, STAND_IN)
-    (job := slurm.submit("one_node.sbatch", "data.path=nowhere")).communicate(timeout=120)
+    (job := slurm.submit("data.path=nowhere", nodes=1)).communicate(timeout=120)
     assert job.returncode == 2 and slurm.told("requests") == ""

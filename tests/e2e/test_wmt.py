@@ -14,7 +14,7 @@ from roformer.errors import InputError
 from roformer.evaluation.bleu import translation_scores
 from roformer.inference.translate import load_translator
 from roformer.report.resampling import bleu
-from roformer.training.averaging import average, last_checkpoints, save_average
+from roformer.training.averaging import average, last_checkpoints
 from tests.e2e.conftest import DROPOUT, assert_same, results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
 from tests.scripts import run_script

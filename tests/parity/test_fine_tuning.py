@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.data.examples import prepare_task
+from roformer.data.examples import task_rows
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers
 from roformer.interop.stored import StoredModel
@@ -68,7 +68,7 @@ def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, task):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = cell(tmp_path, task)
-    data = prepare_task(task, config.task[task], config.data, TOKENIZER, tmp_path / "cache")
+    data = task_rows(task, config.task[task], config.data).prepare(TOKENIZER, tmp_path / "cache")
     theirs = bert(1 if task == "stsb" else 2)
     model, weights = encoder_config(theirs.config), theirs.state_dict()
     description = {"vocab_size": TOKENIZER.size}

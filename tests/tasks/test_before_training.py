@@ -134,14 +134,16 @@ def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
     keys = task.keys(1, 0, 1)
     assert max(map(len, keys)) == 3
     inputs, model = task.batches[keys[0]], task.model.eval()
-    labels = inputs.pop("labels")
+    labels, predict = inputs.pop("labels"), inputs.pop("predict")
     expected = functional.cross_entropy(
         *(model(**inputs).transpose(1, 2), labels),
         ignore_index=IGNORED,
         label_smoothing=0.2,
         reduction="sum",
     )
-    torch.testing.assert_close(task.loss(model, inputs | {"labels": labels}), expected)
+    torch.testing.assert_close(
+        task.loss(model, inputs | {"labels": labels, "predict": predict}), expected
+    )
 
 
 @pytest.mark.parametrize(("limit", "epochs"), [(97, 5), (96, 2)])

@@ -164,7 +164,7 @@ class FileTriplets(Files[Example]):
     """The file, or the folder of files, that `data.path` names."""
 
     by_content = True
-    columns = Columns("ABC", "label", {"B": 0, "C": 1}, filled=3)
+    columns = Columns(("A", "B", "C"), "label", {"B": 0, "C": 1}, filled=3)
 
     def __init__(self, data: FilesTriplets) -> None:
         path = Path(data.path).expanduser()

@@ -183,7 +183,8 @@ def _results(rows: Sequence[Row]) -> str:
         scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
         cells = [row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread]
         first = row.experiment not in notes
-        lines.append([f"{row.where}, {row.models}" * first, *cells, scale * first])
+        where = f"{row.where}, {row.models}"
+        lines.append([where if first else "", *cells, scale if first else ""])
         told = f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
         notes.setdefault(row.experiment, f'<p class="note">{_text(told)}</p>')
     title = f"Pairs: the model / its baseline. {LEGEND}"
