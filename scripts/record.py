@@ -62,8 +62,7 @@ def main() -> None:
     plan = arguments.study / "PLAN.md"
     if not plan.is_file():
         raise InputError(f"{plan} is missing: plan first, and record finished runs")
-    planned = (arguments.study / "study.yaml").is_file()
-    complete = Completed(read_study(arguments.study) if planned else None)
+    complete = Completed(read_study(arguments.study))
     for name in write_recorded(arguments.study, arguments.runs, complete):
         print(f"{arguments.study}: {name}")
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 IGNORED = -100
 """Label of what is not to be predicted, as in torch and transformers."""
-"""Label of a slot that predicts nothing."""
 
 
 class Purpose(IntEnum):

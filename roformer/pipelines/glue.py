@@ -47,7 +47,7 @@ def glue(config: GlueConfig) -> list[Path]:
     """
     config = resolve(config)
     if config.init_from == AUTO:
-        config = begun_from(config, train("pretrain", pretraining_of(config))["run_id"])
+        config = starting_from(config, train("pretrain", pretraining_of(config))["run_id"])
     cells = list(cells_of(config))
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -73,11 +73,11 @@ def folders_of(config: GlueConfig) -> list[Path]:
     """Return the run folders that a grid fills."""
     config = resolve(config)
     if config.init_from == AUTO:
-        config = begun_from(config, run_id(resolve(pretraining_of(config))))
+        config = starting_from(config, run_id(resolve(pretraining_of(config))))
     return sorted(map(folder_of, cells_of(config)))
 
 
-def begun_from(config: GlueConfig, pretraining: str) -> GlueConfig:
+def starting_from(config: GlueConfig, pretraining: str) -> GlueConfig:
     """Return a grid on the run that `init_from=auto` stands for, which has the tokenizer asked for."""
     return changed(config, init_from=pretraining, tokenizer=None)
 
