@@ -237,7 +237,7 @@ def test_accelerate_without_gpus_is_refused(tmp_path):
     command = [sys.executable, str(REPOSITORY / "scripts" / "pretrain.py")]
     settings = {"cwd": tmp_path, "env": os.environ | launched}
     done = subprocess.run(command, capture_output=True, text=True, **settings)
-    assert done.returncode == 2 and "64 GPUs are asked for" in done.stderr
+    assert done.returncode == 2 and "64 GPUs are requested" in done.stderr
 
 
 def test_make_looks_for_gpus_before_it_launches():
