@@ -16,6 +16,7 @@ from roformer.evaluation.glue_metrics import METRICS, glue_metric
 CLASSES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
 
 
+@pytest.mark.filterwarnings("ignore:A single label was found")
 @given(CLASSES)
 def test_class_metrics_equal_scikit_learns(pairs):
     predictions, references = map(list, zip(*pairs, strict=True))
