@@ -113,9 +113,9 @@ def bleu_table(
     notes = [
         "Mean ± standard deviation over seeds (n). Lines: percentile bootstrap of the test lines, "
         f"{samples:,} samples, seed {seed}, the same lines for all runs and both configurations: what "
-        "another test set might give, for these seeds. Lines and seeds: seeds are drawn besides, in pairs "
-        "where both configurations have the same. p-values are two-sided, and not adjusted for several "
-        "configurations.",
+        "another test set might give, for these seeds. Differences are of the seeds that both configurations "
+        "have, of all where they share none. Lines and seeds: seeds are drawn besides, in pairs where they "
+        "are shared. p-values are two-sided, and not adjusted for several configurations.",
         bootstrap_limit(min(map(len, groups.values()))),
     ]
     bare = [
@@ -158,18 +158,23 @@ def _compared(
     base: str,
     seed: int,
 ) -> list[str]:
-    """Return the difference from the baseline, with intervals over lines, and over lines and seeds."""
-    difference = fmean(groups[name].value) - fmean(groups[base].value)
+    """Return the difference from the baseline, with intervals over lines, and over lines and seeds.
+
+    Of the seeds that both have; of all, and then not in pairs, where they share none.
+    """
+    common = found[name].keys() & found[base].keys()
+    chosen = {one: sorted(common or found[one]) for one in (name, base)}
+    means = {one: groups[one].set_index("seed").value[chosen[one]].mean() for one in chosen}
+    difference = means[name] - means[base]
     cells = [signed(difference, 2)]
-    ours, theirs = _together(found[name]), _together(found[base])
+    ours, theirs = (_together({n: found[one][n] for n in chosen[one]}) for one in (name, base))
     if ours is None or theirs is None:
         return [*cells, *["–"] * 4]
     drawn = [ours.mean(1) - theirs.mean(1)]
     if min(ours.shape[1], theirs.shape[1]) > 1:
         generator = np.random.default_rng([seed, 1])  # no draws of lines
         seeds = generator.integers(ours.shape[1], size=ours.shape)
-        same = found[name].keys() == found[base].keys()
-        others = seeds if same else generator.integers(theirs.shape[1], size=theirs.shape)
+        others = seeds if common else generator.integers(theirs.shape[1], size=theirs.shape)
         sides = ((ours, seeds), (theirs, others))
         one, other = (np.take_along_axis(side, which, 1).mean(1) for side, which in sides)
         drawn.append(one - other)

@@ -369,15 +369,17 @@ def test_solved_tasks_are_counted_once():
     names = ["mrpc/f1", "sst2/accuracy", "qnli/accuracy", "stsb/spearman", "qqp/f1"]
     names.append("mnli/accuracy_matched")
     solved = {
-        configuration: sum(
-            (scores("glue_builtin", configuration)[name] or 0) >= 0.95 for name in names
+        configuration: tuple(
+            sum((scores("glue_builtin", configuration)[name] or 0) >= least for name in names)
+            for least in (0.95, 0.90)
         )
         for configuration in ("roformer-rotary", "bert-learned", "roformer-none")
     }
-    assert solved == {"roformer-rotary": 6, "bert-learned": 3, "roformer-none": 0}
-    said = "Rotary solves all six (headline metric at least 95); learned solves three;"
+    assert solved == {"roformer-rotary": (6, 6), "bert-learned": (3, 5), "roformer-none": (0, 0)}
+    said = "Rotary solves all six (headline metric at least 95); learned solves three "
+    said += "(five by the plan's 90);"
     assert said in INDEX and INDEX.count("learned solves") == INDEX.count(said)
-    assert "is at least 95. Rotary positions solve all six" in report("glue_builtin")
+    assert "95 was chosen after the runs. Rotary positions solve all six" in report("glue_builtin")
     assert "Learned positions solve three: MRPC, SST-2 and MNLI." in report("glue_builtin")
 
 

@@ -151,6 +151,17 @@ def test_seeds_besides_lines_widen_the_interval_in_pairs(tmp_path):
     assert widths[1][2] > 10 * widths[0][2]
 
 
+def test_a_difference_is_of_the_seeds_that_both_have(study):
+    """The baseline's third seed, which the other lacks, changes nothing of the comparison."""
+    without = [folder for folder in study if folder.name != "rotary-s2"]
+    fewer = [folder for folder in without if folder.name != "sinusoidal-s2"]
+    rows = [
+        next(line for line in table_of(folders, "sinusoidal").lines if line[0].endswith("(rotary)"))
+        for folders in (without, fewer, study)
+    ]
+    assert rows[0] == rows[1] and rows[0][3] != rows[2][3]
+
+
 def test_one_seed_has_no_interval_over_seeds_and_sacrebleus_own_over_lines(tmp_path, texts):
     folders = [run(tmp_path / p, 0, texts[p, 0], position=p) for p in SHARES]
     base, row = table_of(folders).lines[1:]
