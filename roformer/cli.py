@@ -273,11 +273,13 @@ def check_machine(config: Any) -> None:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     through_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
-    if processes > 1 and through_accelerate and not on_cpu and config.runtime.device != "cpu":
+    if processes > 1 and not on_cpu and config.runtime.device != "cpu":
         import torch
 
         first = os.environ.get("LOCAL_RANK", "0") == "0"
-        require_gpus(processes, torch.accelerator.device_count(), tell=first)
+        # torchrun's processes are on the CPU only where there is no GPU at all.
+        if through_accelerate or torch.cuda.is_available():
+            require_gpus(processes, torch.accelerator.device_count(), tell=first)
 
 
 def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
@@ -287,7 +289,7 @@ def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
     if tell:
         print(
             f"error: {asked} GPUs are requested and torch finds {there} here: request fewer, or use "
-            "processes on the CPU (make … PROCESSES=2)",
+            "processes on the CPU (make … PROCESSES=2 ARGS=runtime.device=cpu)",
             file=sys.stderr,
         )
     raise SystemExit(2)

@@ -136,7 +136,7 @@ class Steps:
         self.bucket_tokens = tokens // self.buckets
         self._ends = [0]
         """The last step of each epoch whose buckets were cut so far, after that of none."""
-        self._epoch: tuple[int, list[Numbers]] = (-1, [])
+        self._epochs: dict[int, list[Numbers]] = {}
 
     def __getitem__(self, step: int) -> list[Numbers]:
         """Return the buckets of a step, from 1; see `epoch_buckets`."""
@@ -154,10 +154,12 @@ class Steps:
         return epoch, step - 1 - self._ends[epoch]
 
     def _buckets(self, epoch: int) -> list[Numbers]:
-        if self._epoch[0] != epoch:
+        if epoch not in self._epochs:
+            # The last one stays: around its end workers are an epoch ahead of the loop.
+            last = dict([*self._epochs.items()][-1:])
             buckets = epoch_buckets(self.lengths, self.bucket_tokens, self.seed, epoch)
-            self._epoch = (epoch, buckets)
-        return self._epoch[1]
+            self._epochs = last | {epoch: buckets}
+        return self._epochs[epoch]
 
 
 def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Numbers]:

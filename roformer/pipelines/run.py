@@ -282,9 +282,10 @@ class Run:
         except RuntimeError as error:
             if accelerator.num_processes > 1 and lost_process(error):
                 status = "stopped"
+                reason = str(error).strip().partition("\n")[0]
                 raise ProcessLost(
-                    "another process of this run ended (what it printed says why): start the same "
-                    "command again, it resumes from the last checkpoint"
+                    "another process of this run ended or cannot be reached (what it printed says why; "
+                    f"here: {reason}): start the same command again, it resumes from the last checkpoint"
                 ) from error
             raise
         finally:

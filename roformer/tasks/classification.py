@@ -226,13 +226,13 @@ class ExamplesTask(Task):
     @torch.no_grad()
     def write_predictions(self, run: Path) -> dict[str, Scores]:
         """Write `predictions/<split>.tsv` with the best weights; return the outputs of each split."""
-        best, folder = run / "checkpoints" / "best", run / "predictions"
-        model = self.model
-        if best.exists():  # there is none where no evaluation had a defined metric
-            # Another copy: what was trained may be cut over several processes.
-            model = self.build_model(self.description["vocab_size"])
-            checkpoint.load_model(best.resolve(), model, self.description)
-            model.to(next(self.model.parameters()).device)
+        checkpoints, folder = run / "checkpoints", run / "predictions"
+        # There is no best where no evaluation had a defined metric.
+        chosen = "best" if (checkpoints / "best").exists() else "last"
+        # Another copy: what was trained may be cut over several processes.
+        model = self.build_model(self.description["vocab_size"])
+        checkpoint.load_model((checkpoints / chosen).resolve(), model, self.description)
+        model.to(next(self.model.parameters()).device)
         folder.mkdir(parents=True, exist_ok=True)
         model.eval()
         found = {}

@@ -9,6 +9,7 @@ equally many passes. Weights stay in fp32 and autocast casts them, as without sh
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -89,10 +90,12 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     """Return the accelerator of a run of `model`, sharded if config or `accelerate launch` ask for it.
 
     Raises:
-        InputError: sharding in fp16, or of a single process.
+        InputError: sharding in fp16, of a single process, or of a model with single numbers.
     """
-    # A process that trained before, as the pre-training of a fine-tuning, may have had another precision.
+    # A process that trained before, as the pre-training of a fine-tuning, may have had another precision,
+    # and its model, whose forward pass refers to it, stays on the device until it is collected.
     AcceleratorState._reset_state()
+    gc.collect()
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):
@@ -106,6 +109,11 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:
         raise InputError("runtime.fsdp shares one model among processes: start 2 or more")
+    if numbers := [name for name, weight in model.named_parameters() if not weight.ndim]:
+        raise InputError(
+            f"runtime.fsdp cannot shard single numbers, as {numbers[0]}: leave runtime.fsdp out, or "
+            "choose another model/position"
+        )
     # It warns of losses changed in place, which ours are not.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     has_units = any(type(module).__name__ == UNIT for module in model.modules())
@@ -185,4 +193,5 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
-            unit.set_reshard_after_forward(True, recurse=False)
+            # accelerate leaves what is no block whole between the forward and the backward pass.
+            unit.set_reshard_after_forward(UNIT in type(unit).__name__, recurse=False)

@@ -37,8 +37,9 @@ def peak_flops(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    # Whole words, so that an L40S is not taken for an L4; cards named PCIe, NVL, … are other ones.
-    other = r"(?! (?:PCIe|NVL|Laptop|Ti|D)\b)"
+    # Whole words, so that an L40S is not taken for an L4; cards named PCIe, NVL, … are other ones, and
+    # "H100 80GB HBM3 MIG 1g.10gb" is a slice of one.
+    other = r"(?! (?:PCIe|NVL|Laptop|Ti|D)\b)(?!.* MIG )"
     known = [key for key in GPUS if re.search(rf"\b{key}\b{other}", name)]
     return GPUS[known[0]].flops if known else None
 

@@ -92,6 +92,8 @@ class Loop:
         self.sharded = is_sharded(accelerator)
         cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
+            # The cells of a GLUE grid are one process, whose graphs of one function count together.
+            torch._dynamo.config.recompile_limit = 64
             task.model.compile()
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
         # A run killed between its last step and its summary has no moments, and needs none.

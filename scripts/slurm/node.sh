@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # One node's part of a job, started by run.sh: a torchrun that meets the others at the first node.
 #
-# SIGTERM is passed on once. A second one makes torchrun leave before its ranks have saved, and there
-# may be a second: of the time limit after that of a preemption. (SLURM tells a step's tasks alone with
-# ProctrackType=proctrack/cgroup. Others tell every process below them, so torchrun and ranks twice.)
+# SIGTERM is passed on once, to the ranks and past torchrun, which would kill them 30 seconds later
+# whether they have saved or not; it ends with them. There may be a second: of the time limit after that
+# of a preemption. (SLURM tells a step's tasks alone with ProctrackType=proctrack/cgroup. Others tell
+# every process below them, torchrun too.)
 
 set -u
 pipeline=$1
@@ -18,7 +19,7 @@ shift
   "scripts/$pipeline.py" "$@" &
 launcher=$!
 told=
-trap '[[ $told ]] || kill -TERM "$launcher"; told=1' TERM
+trap '[[ $told ]] || pkill -TERM -P "$launcher" || kill -TERM "$launcher"; told=1' TERM # no ranks yet
 
 code=0
 wait "$launcher" || code=$?

@@ -7,9 +7,9 @@
 #                        to this shell, as preemption sends it (GraceTime; send_user_signal sends the
 #                        same). With B: it would come to this shell alone, and a SIGTERM that the
 #                        shell passed on to srun would abort the step after KillWait (30 s).
-#   node.sh              passes SIGTERM to torchrun once, and leaves with 143 for it.
-#   torchrun             passes it to the ranks; they save a checkpoint together and leave. It would
-#                        kill them after 30 s: TORCH_ELASTIC_SHUTDOWN_TIMEOUT gives them longer.
+#   node.sh              passes SIGTERM to its ranks once, and leaves with 143 for it.
+#   the ranks            save a checkpoint together and leave. Where torchrun is told too, it kills them
+#                        after 30 s; from torch 2.13 on TORCH_ELASTIC_SHUTDOWN_TIMEOUT gives them longer.
 #   scontrol requeue     SLURM takes a job that ended in time for finished, whatever --requeue says:
 #                        that is for preempted jobs which it had to kill, and for nodes that failed.
 #                        So a job that was told to stop asks to be queued again, unless it is already

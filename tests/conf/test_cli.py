@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
 from roformer import cli
@@ -18,6 +19,7 @@ from roformer.cli import CONF
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.pipelines.registry import pipelines
 from roformer.script import Arguments
+from tests.conf.composed import config
 from tests.conftest import REPOSITORY
 
 HEAVY = ("torch", "transformers", "accelerate", "datasets", "pandas", "pyarrow", "wandb", "plotly")
@@ -229,6 +231,19 @@ def test_gpus_that_are_not_there_are_refused(capsys):
     error = capsys.readouterr().err
     assert left.value.code == 2 != cli.DIVERGED and error.count("\n") == 1
     assert "8 GPUs are requested and torch finds 0" in error
+
+
+def test_torchrun_needs_a_gpu_a_process_where_there_are_any(tmp_path, monkeypatch, capsys):
+    """Two processes on one GPU end in an error of NCCL's."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    folders = f"runtime.runs_dir={tmp_path} runtime.cache_dir={tmp_path}"
+    cli.check_machine(config(folders))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    cli.check_machine(config(f"{folders} runtime.device=cpu"))
+    with pytest.raises(SystemExit):
+        cli.check_machine(config(folders))
+    assert "2 GPUs are requested and torch finds 1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -135,6 +135,11 @@ def test_wobert_is_bert_and_both_corpora_are_one_encyclopedia():
     assert english.path == "wikimedia/wikipedia"
 
 
+def test_the_papers_translation_gives_eight_gpus_whole_buckets():
+    training = config("recipe=paper", "wmt").training
+    assert training.tokens_per_update == 8 * training.bucket_tokens
+
+
 def test_the_big_recipe_says_how_to_be_shaw_s():
     recipe = CONF / "pipelines" / "wmt" / "recipe" / "paper_big.yaml"
     assert f"add {SHAW}." in recipe.read_text().replace("\n# ", " ")

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roformer.data import translation_batches
 from roformer.data.tokens import TokenLists
 from roformer.data.translation_batches import (
     Pairs,
@@ -127,6 +128,21 @@ def test_a_late_step_is_the_same_without_the_ones_before_it():
     in_turn = [lists(one[step]) for step in range(1, 200)]
     assert [lists(other[step]) for step in (199, 7, 120)] == [in_turn[i] for i in (198, 6, 119)]
     assert other.locate(199)[0] > 10
+
+
+def test_two_readers_around_the_end_of_an_epoch_cut_each_once(monkeypatch):
+    """Of millions of pairs a cut takes seconds."""
+    cut = []
+    monkeypatch.setattr(
+        translation_batches,
+        "epoch_buckets",
+        lambda *given: cut.append(given[-1]) or epoch_buckets(*given),
+    )
+    steps = Steps(with_lengths(*many(500)), 900, 300, seed=0)
+    first = next(step for step in range(1, 100) if steps.locate(step)[0] == 1)
+    for step in range(first - 4, first + 4):
+        steps[step + 4], steps[step]
+    assert cut == [0, 1]
 
 
 # --- ranks ---------------------------------------------------------------------------------------

@@ -44,11 +44,14 @@ esac
 """
 LAUNCHER = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
 STAND_IN = r"""#!/usr/bin/env bash
-# Plays torchrun: its code does not tell a rank that was asked to stop from one that failed.
-trap 'echo told >> "$FAKE_SLURM/signals"; kill $!; sleep 0.3; exit 1' TERM
-touch "$FAKE_SLURM/started.$SLURM_NODEID"
-[[ $* == *nowhere* ]] && exit 2
-sleep 30 & wait
+# Plays torchrun and a rank: its code does not tell a rank that was asked to stop from one that failed.
+[[ $* == *nowhere* ]] && { touch "$FAKE_SLURM/started.$SLURM_NODEID"; exit 2; }
+(
+  trap 'echo told >> "$FAKE_SLURM/signals"; kill $!; sleep 0.3; exit 143' TERM
+  touch "$FAKE_SLURM/started.$SLURM_NODEID"
+  sleep 30 & wait
+) &
+wait $! || exit 1
 """
 
 

@@ -11,7 +11,9 @@ from torch.nn import functional
 
 from roformer.nn import cross_entropy
 from roformer.nn import linear as nn_linear
+from roformer.nn.attention.softmax import Attention
 from roformer.nn.dropout import Dropout, keep_mask
+from tests.property.models import SOFTMAX, build, tokens
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
@@ -117,3 +119,21 @@ def test_cross_entropy_in_fp16_keeps_small_probabilities_for_the_loss_scale():
     loss = cross_entropy.smoothed_cross_entropy(logits, torch.tensor([0]))
     (2.0**16 * loss).backward()
     assert logits.grad[0, 1].item() == pytest.approx(2**16 * math.exp(-20), rel=1e-2)
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_masks_are_what_fused_attention_takes_on_a_gpu(name, monkeypatch):
+    """Others fall back to kernels that keep the matrix of logits, without a word."""
+    strides, attention = [], functional.scaled_dot_product_attention
+
+    def spy(*given, attn_mask=None, **named):
+        strides.append(1 if attn_mask is None else attn_mask.stride(-1))
+        return attention(*given, attn_mask=attn_mask, **named)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(Attention, "fused", lambda *given: True)
+    there = torch.arange(9) < torch.tensor([[9], [4]])
+    for attention_mask in (None, there):
+        build("encoder", name)(tokens(rows=2, length=9), attention_mask=attention_mask)
+    assert set(strides) <= {1}  # Shaw and NEZHA, with vectors on the values, use none
+    assert not torch.backends.cuda.cudnn_sdp_enabled()  # plans anew for every length

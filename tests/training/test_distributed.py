@@ -1,5 +1,7 @@
 """Precision of the forward pass, and what a launcher asks for."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -37,3 +39,17 @@ def test_a_launcher_shards_too_and_fp16_is_refused(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(InputError, match="start 2 or more"):
         open_accelerator(build(RuntimeConfig, here), "fp32", model)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model.scale = nn.Parameter(torch.ones(()))  # as FIRE's c and multiplier
+    with pytest.raises(InputError, match="cannot shard single numbers, as scale: leave"):
+        open_accelerator(build(RuntimeConfig, here), "fp32", model)
+
+
+def test_the_model_of_a_training_before_is_freed():
+    """Of a GLUE grid in one process all would stay on the GPU: autocast makes each refer to itself."""
+    runtime, before = build(RuntimeConfig, {"device": "cpu"}), nn.Linear(2, 2)
+    cast_like_autocast(before, torch.device("cpu"), "bf16")
+    alive = weakref.ref(before)
+    del before
+    open_accelerator(runtime, "bf16", nn.Linear(2, 2))
+    assert alive() is None

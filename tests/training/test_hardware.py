@@ -37,6 +37,7 @@ def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
         ("NVIDIA H100 NVL", None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
     ],
 )
 def test_a_gpu_is_known_by_its_whole_name(monkeypatch, name, known):

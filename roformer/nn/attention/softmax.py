@@ -27,6 +27,10 @@ LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
 
 KeysValues = tuple[Tensor, Tensor]
 
+# cuDNN's kernel, which torch prefers on an H100, makes a plan for every new shape, up to half a second
+# each; those of flash and memory-efficient attention take any.
+torch.backends.cuda.enable_cudnn_sdp(False)
+
 
 class Attention(MultiHead):
     """Base class: the softmax of the logits and the dropout of the probabilities."""
@@ -56,7 +60,8 @@ class Attention(MultiHead):
                 mask, causal = later if mask is None else mask + later, False
             if mask is not None:  # the lowest fp32 number must not become infinite in fewer bits
                 lowest = max(torch.finfo(q.dtype).min, torch.finfo(mask.dtype).min)
-                mask = mask.clamp(min=lowest).to(q.dtype)
+                # On a GPU every fused kernel asks for a last stride of 1, which T5's and FIRE's lack.
+                mask = mask.clamp(min=lowest).to(q.dtype).contiguous()
             y = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
             )
