@@ -11,7 +11,7 @@ from roformer.report.resampling import SYSTEMS, bleu_table, scored_on
 from roformer.report.runs import RecordError, read_runs
 from roformer.report.scores import left_out, scores
 from roformer.report.tables import unique_ids
-from roformer.script import Arguments, script
+from roformer.script import Arguments, at_least, script
 
 
 def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
@@ -35,8 +35,8 @@ def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="runs or studies, the baseline first")
     parser.add_argument("--seeds", action="store_true", help="runs are seeds of configurations")
-    parser.add_argument("--samples", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=12345)
+    parser.add_argument("--samples", type=at_least(1), default=1000)
+    parser.add_argument("--seed", type=at_least(0), default=12345)
     arguments = parser.parse_args()
     print(compare(arguments.runs, arguments.samples, arguments.seed, seeds=arguments.seeds))
 

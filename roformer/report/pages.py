@@ -82,29 +82,33 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     tables = control_tables(rows[staged])
     if staged.any() and not tables:  # a training alone stands beside the paper's
         tables = [stages_table(read_paper(), rows[staged])]
-    rows = rows[~staged]
+    rows, lost = rows[~staged], []
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
         if pipeline in CHOSEN_BY and not own.empty:
             tables += rate_tables(runs._replace(runs=own))
-        if pipeline in LOSSES:
-            for group in comparable(own):
-                part = runs._replace(runs=group)
+        for group in comparable(own) if pipeline in LOSSES else [own]:
+            part = runs._replace(runs=group)
+            if not group.status.isin(ENDED).any():
+                lost += group[["run", "reason"]].values.tolist()
+            elif pipeline in LOSSES:
                 tables += curve_tables(part, LOSSES[pipeline].metric, baseline)
                 tables += position_tables(part, baseline)
-        elif not own.empty:
-            tables += score_tables(own, baseline)
+            else:
+                tables += score_tables(group, baseline)
+    if lost:
+        lines = [["run", "why it has no scores"], *lost]
+        tables.append(Table("Of these settings no run ended", lines, text_columns=2))
     return tables
 
 
 def comparable(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return groups of runs on the same text that differ in model and seed alone, if any of them ended."""
+    """Return groups of runs on the same text that differ in model and seed alone."""
     keys = []
     for text, run in zip(texts_of(runs), runs.to_dict("records"), strict=True):
         settings = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
         keys.append(str([text, *sorted(settings.items())]))
-    groups = [group for _, group in runs.groupby(keys, sort=False)]
-    return [group for group in groups if group.status.isin(ENDED).any()]
+    return [group for _, group in runs.groupby(keys, sort=False)]
 
 
 def sections_of(experiments: Path, runs: Path) -> Sections:

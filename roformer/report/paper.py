@@ -8,6 +8,7 @@ caveats that concern a table are printed with it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +23,13 @@ from roformer.report.runs import (
     begun_from,
     read_runs,
     read_yaml_file,
+    settings_of,
     tokens_before,
 )
 from roformer.report.scores import baseline_texts, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
-from roformer.report.tables import Table, check_seeds, mean_lines
+from roformer.report.tables import Table, check_seeds, different_names, mean_lines
 
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
 SPLITS = ("validation", "test", "training", "not said", "no data")
@@ -36,6 +38,11 @@ SOURCE = "source, or our data and scale"
 STAGES_END = ("valid/mlm_loss", "valid/mlm_accuracy")
 """What trainings in stages are compared by."""
 BLOCKS = ("batch_size", "sequence_length")
+OF_A_STAGE = (
+    *("recipe", "init_from", "keep_moments", "schedule.first_update", "training.first_epoch"),
+    *("training.steps", "training.batch_size", "training.sequence_length"),
+)
+"""Settings in which the stages of a training differ."""
 Paper = dict[str, Any]
 """Content of paper.yaml; see there."""
 
@@ -259,8 +266,6 @@ def study_ours(
     }
     for setting, several in rows.groupby(rows.configuration.map(settings), sort=False):
         found = scores(several)
-        if about["pipeline"] in LOSSES:
-            found = found[found.status == "done"]
         notes += left_out(several, found)
         shown = found[found.chosen & found.metric.isin([*about["metrics"]])]
         for (name, _, metric), part in shown.groupby(["name", "group", "metric"], sort=False):
@@ -344,7 +349,14 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
     """
     by_id = {run["run"]: run for run in runs.to_dict("records")}
     continued = {begun_from(run["config"])[0] for run in by_id.values()}
-    rows = []
+    told = [
+        f"Left out: {run['run']}: {run['reason']}."
+        for run in by_id.values()
+        if run["status"] not in ENDED
+    ]
+    if flat := [run["run"] for run in by_id.values() if run["status"] == "degenerate"]:
+        told.append(f"Counted, though degenerate: {', '.join(flat)}.")
+    rows, names = [], list[tuple[str, str, dict[str, Any]]]()
     for run in by_id.values():
         if run["run"] in continued or run["status"] not in ENDED:
             continue
@@ -358,8 +370,12 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
             for stage in stages
         ]
         words = [f"{steps:,} of {batch} × {length}" for steps, batch, length in training]
+        label = f"{run['label']}: {', then '.join(words)}"
+        settings = {k: v for k, v in settings_of(run).items() if k not in OF_A_STAGE}
+        key = json.dumps([label, settings], sort_keys=True)
+        names.append((label, key, settings))
         about = {
-            "name": f"{run['label']}: {', then '.join(words)}",
+            "key": key,
             "folder": run["folder"],
             "seed": run["seed"],
             "length": training[-1][-1],
@@ -372,8 +388,9 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
                 about | {"after": number, "metric": metric, "value": found.get(metric)}
                 for metric in STAGES_END
             ]
-    columns = ["name", "folder", "seed", "length", "tokens", "stages", "after", "metric", "value"]
+    columns = ["key", "folder", "seed", "length", "tokens", "stages", "after", "metric", "value"]
     every = pd.DataFrame(rows, columns=columns).astype({"value": float})
+    every = every.assign(name=every.key.map(different_names(names)))
     frame, tables = every[every.after == every.stages], []
     for (length, tokens), part in frame.groupby(["length", "tokens"], sort=False):
         single = part[part.stages == 1].name.unique()
@@ -388,7 +405,7 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
             "Mean ± standard deviation over seeds (n); steps of sequences × tokens, stage by stage."
         )
         means = mean_lines(part.assign(training=part.name), "training", "metric", 3)
-        tables.append(Table(title, means, notes=[note]))
+        tables.append(Table(title, means, notes=[note, *told]))
         title = f"Validated on {length:,} tokens: paired differences from one stage"
         tables.append(paired_table(part, single[0], "metric", title, digits=3))
     if tables:

@@ -30,6 +30,7 @@ from roformer.report.runs import (
     settings_of,
     tokens_before,
 )
+from roformer.report.scores import scores
 from roformer.report.statistics import signed
 
 OF_THE_MODEL = re.compile(
@@ -253,14 +254,14 @@ def _measure(
     scale = _scale(first, runs)
     if ended.empty:
         return Measured(first.status, config=first.kept, scale=scale)
+    if one.pipeline == "glue":  # the learning rate that the tables choose
+        found = scores(rows[rows.status.isin((*ENDED, "failed"))])
+        ended = ended[ended.folder.isin(found[found.chosen].folder)]
     values = [summary["metrics"].get(one.measured) for summary in ended.summary]
-    rates = [str(config.get("optimizer.learning_rate")) for config in ended.config]
-    by_rate = ended.assign(value=pd.array(values, float), rate=rates).groupby("rate")
-    means = by_rate.value.agg(lambda seeds: seeds.mean(skipna=False))
-    best = means.fillna(-math.inf).idxmax()  # higher is better wherever several rates are tried
-    state = "degenerate" if "degenerate" in set(by_rate.status.get_group(best)) else "done"
+    state = "degenerate" if "degenerate" in set(ended.status) else "done"
     percent = 100 if one.pipeline in ("glue", "scm") else 1
-    return Measured(state, percent * float(means[best]), first.kept, scale)
+    mean = pd.Series(pd.array(values, float)).mean(skipna=False)
+    return Measured(state, percent * float(mean), first.kept, scale)
 
 
 def _configuration(run: Mapping[str, Any]) -> dict[str, Any]:

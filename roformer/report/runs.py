@@ -232,9 +232,11 @@ def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None
     name, step = begun_from(config)
     for run in runs[runs.run == name].to_dict("records"):
         tokens, steps = run["tokens"], run["steps"]
-        if not step:
-            return tokens
-        return tokens * int(step) / steps if tokens and steps else None
+        if not (tokens and steps):
+            return None
+        earlier = tokens_before(run["config"], runs) if begun_from(run["config"])[0] else 0
+        own = tokens * int(step) / steps if step else tokens
+        return None if earlier is None else earlier + own
     return None
 
 

@@ -69,6 +69,8 @@ class Scored(NamedTuple):
     """Keys of the config, or what is below them, in which runs of a configuration may differ."""
     same: Sequence[str] = ()
     """Keys of the summary which all runs of a table have in common."""
+    held_out: Sequence[str] = ()
+    """Keys of the config which they have in common, because these say which examples are scored."""
     best_epoch: bool = False
     """True if the scores on validation are those of the best epoch, not of the last."""
     adjusted: str = "t_p"
@@ -89,6 +91,7 @@ SCORES = {
         "the fine-tuning: what another pre-training would give, or other validation examples, is in no "
         "interval.",
         no_setting=("task", "optimizer.learning_rate"),
+        held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
         adjusted="permutation_p",
         family="metrics",
     ),
@@ -119,6 +122,10 @@ SCORES = {
         "the test accuracy is of the same weights, and was used for nothing. Degenerate: the last "
         "validation accuracy is less than two standard errors above 50.",
         label="{model}-{max_length} ({position})",
+        held_out=(
+            *("data.kind", "data.path", "data.split", "data.split_seed"),
+            *("data.validation_triplets", "data.test_triplets", "data.max_held_out_triplets"),
+        ),
         best_epoch=True,
     ),
 }
@@ -168,7 +175,8 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         baselines: the same of trivial baselines, by name.
         headline: whether it is compared with the baseline's.
         shown: whether it is a headline, or another part of one.
-        chosen: whether the rate is the best one, of those at which the fewest seeds failed.
+        chosen: whether the rate is the best one, of those that the most seeds tried and of these at which
+            the fewest failed.
 
     Raises:
         RecordError: runs of several pipelines, a run that did not end, or is not what its pipeline
@@ -190,11 +198,15 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
     check_seeds(frame, "group", "name", "task", "rate", "metric")
     tried = ["group", "name", "task", "rate"]
-    means = frame[frame.headline].groupby(tried).value.agg(fmean).fillna(-math.inf)
-    failed = rows[rows.status == "failed"].groupby(tried).size()
-    # A rate at which seeds failed is not chosen for those that did not.
-    ranked = means.to_frame().assign(failed=failed.reindex(means.index, fill_value=0))
-    ranked = ranked.sort_values(["failed", "value"], ascending=[True, False], kind="stable")
+    by_rate = frame[frame.headline].groupby(tried)
+    means = by_rate.value.agg(fmean).fillna(-math.inf)
+    failed = rows[rows.status == "failed"].groupby(tried).size().reindex(means.index, fill_value=0)
+    ranked = means.to_frame().assign(failed=failed, seeds=by_rate.seed.nunique() + failed)
+    # A rate at which seeds failed is not chosen for those that did not, nor one that a grid in its
+    # middle has tried with a lucky seed alone.
+    ranked = ranked.sort_values(
+        ["seeds", "failed", "value"], ascending=[False, True, False], kind="stable"
+    )
     best = set(ranked.groupby(tried[:-1]).head(1).index)
     keys = zip(frame.group, frame.name, frame.task, frame.rate, strict=True)
     frame = frame.assign(chosen=[key in best for key in keys], place=frame.task.map(place_of))
@@ -259,7 +271,8 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
         if prefixes:
             run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
         same = [run["summary"].get(key) for key in about.same]
-        run["group"] = json.dumps(same, sort_keys=True) if same else ""
+        same += [run["config"].get(key) for key in about.held_out]
+        run["group"] = json.dumps(same, sort_keys=True)
         run["rate"] = run["summary"].get("learning_rate", 0.0) if prefixes else 0.0
         found.append(run)
     return named(pd.DataFrame(found))
@@ -302,8 +315,8 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
 
     Args:
         runs: rows of the frame of runs.
-        baseline: the configuration from which differences are taken, or a part of its name; None: the
-            first.
+        baseline: the configuration from which differences are taken, or a part of its name; None, or of
+            test sets on which it has no run: the first.
 
     Raises:
         RecordError: see `scores`; or none of the runs has scores.
@@ -312,9 +325,12 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
     told = left_out(runs, every)
     if every.empty:
         raise RecordError(f"none of these runs has scores: {' '.join(told)}")
+    if baseline is not None and not every.name.str.contains(baseline, regex=False).any():
+        find_baseline(every.name, baseline)  # says which there are
     tables, rows = [], _rows(runs)
     for _, frame in every.groupby("group", sort=False):
-        base = find_baseline(frame.name, baseline)
+        here = baseline is None or frame.name.str.contains(baseline, regex=False).any()
+        base = find_baseline(frame.name, baseline if here else None)
         first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
         tables += _tables(first, base, told, rows)
     return tables
@@ -402,8 +418,8 @@ def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
             ]
         )
     note = (
-        "←: chosen, by the headline metric of the last epoch. Constant: predictors of one class; they "
-        "count."
+        "←: chosen, by the headline metric of the last epoch, of the rates that the most seeds tried. "
+        "Constant: predictors of one class; they count."
     )
     return Table("All learning rates", lines, text_columns=2, notes=[note])
 

@@ -129,7 +129,7 @@ def test_the_statistics_of_this_machine_come_before_the_recorded_studies(experim
 
 
 def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
-    """Nothing is told of it but in the list of runs."""
+    """It is named below the others: a rate at which all diverged is a result."""
     for run in recorded("pretraining_builtin"):
         write_folder(run, tmp_path / "pretrain" / run.name)
     before = [table.title for table in run_tables(read_runs([tmp_path]))]
@@ -142,7 +142,9 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
     (diverged / "summary.json").write_text(json.dumps(summary))
     (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
-    assert [table.title for table in run_tables(read_runs([tmp_path]))] == before
+    *same, lost = run_tables(read_runs([tmp_path]))
+    assert [table.title for table in same] == before
+    assert [*lost.lines[1]] == ["diverged-s0", "Diverged: the loss of step 2 is nan"]
 
 
 def test_runs_of_all_pipelines_have_tables(tmp_path):

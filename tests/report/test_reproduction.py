@@ -5,7 +5,7 @@ import pytest
 
 from roformer.report.paper import read_paper
 from roformer.report.reproduction import read_comparisons, read_reproduction, screen
-from roformer.report.runs import YOURS, RecordError, Runs, read_runs
+from roformer.report.runs import COLUMNS, YOURS, RecordError, Runs, read_runs
 from tests.recorded_runs import EXPERIMENTS
 
 EXPECTED = EXPERIMENTS / "reproduce" / "expected.yaml"
@@ -16,8 +16,11 @@ def run(study, *, loss, model, status="done", written=0.0, **config):
     position = "rotary" if model == "roformer" else "learned"
     whole = {"recipe": "mini", "model.name": model, "model.position.kind": position, "seed": 0}
     ended = status in ("done", "degenerate")
-    return {
+    return COLUMNS | {
         "run": "run-s0",
+        "label": model,
+        "configuration": model,
+        "seed": 0,
         "study": study,
         "status": status,
         "pipeline": "pretrain",
@@ -30,9 +33,6 @@ def run(study, *, loss, model, status="done", written=0.0, **config):
     }
 
 
-COLUMNS = list(run("", loss=0.0, model="bert"))
-
-
 def pair(study, rotary, learned, **more):
     return [
         run(study, loss=rotary, model="roformer", **more),
@@ -42,7 +42,7 @@ def pair(study, rotary, learned, **more):
 
 def rows(*runs):
     """Return the rows of these runs by metric, with the record's spreads: 0.081 of either loss."""
-    frame = pd.DataFrame(runs, columns=COLUMNS, dtype=object)
+    frame = pd.DataFrame(runs, columns=[*COLUMNS], dtype=object)
     return {one.metric: one for one in read_reproduction(EXPERIMENTS, Runs(frame, frame))}
 
 
@@ -50,11 +50,22 @@ def first(*runs):
     return rows(*runs)["masked-LM loss"]
 
 
-def tuned(model, value, *, rate=1, tasks=("mrpc", "sst2")):
+def tuned(model, value, *, rate=1, tasks=("mrpc", "sst2", "mnli")):
     base = run(YOURS, loss=0.0, model=model, optimizer__learning_rate=str(rate))
-    metrics = {"sst2/accuracy": value, "mrpc/f1": value}
-    changes = {"pipeline": "glue", "summary": {"metrics": metrics}}
-    return [base | changes | {"task": task} for task in tasks]
+    other = None if value is None else 1 - value
+    metrics = {"mrpc": {"mrpc/f1": value}, "sst2": {"sst2/accuracy": value}}
+    metrics["mnli"] = {"mnli/accuracy_matched": value, "mnli/accuracy_mismatched": other}
+    return [
+        base
+        | {
+            "pipeline": "glue",
+            "task": task,
+            "folder": f"{model}-{task}-{rate}",
+            "headline": next(iter(metrics[task])),
+            "summary": {"metrics": metrics[task], "learning_rate": rate},
+        }
+        for task in tasks
+    ]
 
 
 RECORD = pair("reproduce", 3.0, 4.0)
@@ -139,6 +150,14 @@ def test_of_the_learning_rates_of_a_fine_tuning_the_best_counts():
     several = [tuned("roformer", value, rate=rate) for rate, value in enumerate((0.7, 0.9, None))]
     row = rows(*(one for each in several for one in each))["MRPC F1"]
     assert row.here == "90.0 / –" and row.verdict == "BERT: not run"
+
+
+def test_all_metrics_are_of_the_rate_that_the_headline_chooses():
+    """Not the matched part of one model beside the mismatched part of another."""
+    several = [*tuned("roformer", 0.9, rate=1), *tuned("roformer", 0.7, rate=2)]
+    found = rows(*several)
+    assert found["MNLI-m accuracy"].here == "90.0 / –"
+    assert found["MNLI-mm accuracy"].here == "10.0 / –"
 
 
 def test_a_paper_that_has_the_model_behind_claims_nothing():

@@ -27,6 +27,7 @@ from roformer.report.runs import (
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
 from tests.property.hostile import fuzz, mangled
+from tests.report.records import record
 
 LOSSES = {10: 5.0, 20: 4.5}
 EXPERIMENTS = REPOSITORY / "experiments"
@@ -286,6 +287,17 @@ def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
 )
 def test_what_a_run_began_with_is_a_run_and_a_step(given, begun):
     assert begun_from({"init_from": given}) == begun
+
+
+def test_tokens_of_a_pre_training_in_stages_are_those_of_all(tmp_path):
+    first, second = (
+        record(tmp_path / name, config={"init_from": before}, tokens=tokens, steps=100)
+        for name, before, tokens in (("first-s0", None, 1000), ("second-s0", "first-s0@50", 4000))
+    )
+    runs = read_runs([first, second]).runs
+    assert tokens_before({"init_from": "second-s0"}, runs) == 4500
+    assert tokens_before({"init_from": "second-s0@25"}, runs) == 1500
+    assert tokens_before({"init_from": "second-s0"}, read_runs([second]).runs) is None
 
 
 def test_tokens_of_a_pre_training_that_has_logged_nothing_are_not_known(tmp_path):

@@ -123,6 +123,37 @@ def test_a_rate_at_which_seeds_failed_is_not_chosen_for_those_that_did_not(tmp_p
     assert set(frame[frame.chosen].rate) == {2e-5}
 
 
+def test_a_rate_that_one_lucky_seed_tried_is_not_chosen(tmp_path):
+    """As in a grid in its middle, whose last rate has one seed."""
+    whole = [glue_run(tmp_path, seed, 2e-5, 0.8) for seed in (0, 1, 2)]
+    frame = scores(read_runs([*whole, glue_run(tmp_path, 0, 9e-5, 0.9)]).runs)
+    assert set(frame[frame.chosen].rate) == {2e-5}
+
+
+@pytest.mark.parametrize("baseline", [None, "bert"])
+def test_scores_on_other_examples_are_other_tables(tmp_path, baseline):
+    """The builtin task beside the real one of the same name, where one has no run of the baseline."""
+    kinds = {"files": ("bert", "roformer", 0.7), "builtin": ("roformer", "roformer", 0.9)}
+    folders = [
+        glue_run(
+            tmp_path / f"{kind}{position}",
+            0,
+            2e-5,
+            value,
+            model=model,
+            epochs=2 + position,
+            data={"kind": kind, "path": "x"},
+        )
+        for kind, (*models, value) in kinds.items()
+        for position, model in enumerate(models)
+    ]
+    means = [table for table in tables(folders, baseline) if table.title.endswith("in percent")]
+    firsts = [[line[-1] for line in table.lines[3:]] for table in means]
+    assert firsts == [["70.0 (1)", "70.0 (1)"], ["90.0 (1)", "90.0 (1)"]]
+    with pytest.raises(RecordError, match="no configuration has 'brt'"):
+        tables(folders, "brt")
+
+
 def test_configurations_are_named_by_what_differs(tmp_path):
     """24 epochs are no seed of the configuration with 3; the number of threads is no setting."""
     folders = [
