@@ -24,7 +24,7 @@ from roformer.interop.trainer import WithLoss
 from roformer.models.classifier import Classifier
 
 LENGTH = 512
-"""Tokens of a text; what is longer is cut."""
+"""Tokens of a text, where the model reads as many; what is longer is cut."""
 
 
 def main() -> None:
@@ -69,10 +69,16 @@ def finetune(arguments: argparse.Namespace) -> None:
     labels = sorted({str(label) for label in rows["label"]})
 
     tokenizer = trained.tokenizer.to_transformers()
+    # A Hugging Face model without a head is an encoder, all others have one.
+    encoder = getattr(trained.model, "encoder", trained.model)
+    length = min(LENGTH, encoder.config.position.longest or LENGTH)
 
     def encode(batch: dict[str, list[object]]) -> dict[str, list[object]]:
         inputs = tokenizer(
-            [str(text) for text in batch["text"]], truncation=True, max_length=LENGTH
+            [str(text) for text in batch["text"]],
+            truncation=True,
+            max_length=length,
+            split_special_tokens=True,  # what spells [SEP] is text, as it is in `predict`
         )
         return {**inputs, "labels": [labels.index(str(label)) for label in batch["label"]]}
 
@@ -80,8 +86,6 @@ def finetune(arguments: argparse.Namespace) -> None:
     parts = parts.train_test_split(test_size=0.1, seed=0)
 
     torch.manual_seed(0)
-    # A Hugging Face model without a head is an encoder, all others have one.
-    encoder = getattr(trained.model, "encoder", trained.model)
     model = Classifier(encoder.config, encoder.tokens.num_embeddings, len(labels), dropout=0.1)
     model.encoder.load_state_dict(encoder.state_dict())
     trainer = Trainer(
@@ -109,7 +113,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     print(
         f"accuracy {trainer.evaluate()['eval_accuracy']:.3f} on {len(parts['test'])} held-out rows"
     )
-    description = {"task": "csv", "labels": labels, "texts": ["text"], "max_length": LENGTH}
+    description = {"task": "csv", "labels": labels, "texts": ["text"], "max_length": length}
     roformer.TrainedModel(model.cpu().eval(), trained.tokenizer, description).save(output)
     print(f'roformer.load_model("{output}") opens it')
 

@@ -157,7 +157,11 @@ class WordPiece:
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
     def to_transformers(self) -> Any:
-        """Return the tokenizer of `transformers` that gives the same ids."""
+        """Return the tokenizer of `transformers` that gives the same ids.
+
+        What spells a special token is that token to it, unless it is called with
+        `split_special_tokens=True`.
+        """
         from transformers import AutoTokenizer
 
         with tempfile.TemporaryDirectory() as folder:

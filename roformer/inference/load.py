@@ -232,7 +232,8 @@ def load_model(
 
     Args:
         path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
-            Hugging Face folder, or a Hub id.
+            Hugging Face folder, or a Hub id. (A rotary classifier is exported as another type, which is
+            not read back: open its run.)
         device: where the model goes.
         revision: of a Hub id: branch, tag or commit.
 

@@ -69,6 +69,8 @@ class Translator:
     ):
         if not 1 <= n_best <= search.beam:
             raise InputError(f"n_best={n_best} is not from 1 to beam={search.beam}: widen the beam")
+        if precision not in ("fp32", "bf16"):
+            raise InputError(f"precision={precision}: choose fp32 or bf16")
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 

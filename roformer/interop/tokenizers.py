@@ -10,12 +10,14 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from roformer.config.schema import Words
-from roformer.data.bpe import SPECIAL_TOKENS, Bpe
+from roformer.data import bpe
+from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import (
     CLASSES,
     CONTINUATION,
     PAD,
     SEP,
+    SPECIAL_TOKENS,
     UNK,
     ByteVocabulary,
     WordPiece,
@@ -57,8 +59,12 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
             f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
             f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
         )
-    new = {str(entry.get("content")) for entry in whole.get("added_tokens") or []} | set(added)
-    new -= set(tokenizer.vocabulary)
+    # In the vocabulary or not, wherever some version of transformers writes them. BERT's own five are
+    # text here when a text spells them.
+    new = {*added, *_contents(whole.get("added_tokens"))}
+    for key in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"):
+        new |= _contents(stated.get(key))
+    new -= set(SPECIAL_TOKENS)
     rule = unread_rule(stated, whole, tokenizer.lowercase, tokenizer.words)
     if new and rule is None:
         rule = f"added tokens ({', '.join(sorted(new)[:3])})"
@@ -70,6 +76,12 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
             "are not of one model"
         )
     return tokenizer
+
+
+def _contents(entries: Any) -> set[str]:
+    """Return the added tokens of a list or an object of them: texts, or objects with a `content`."""
+    several = entries.values() if isinstance(entries, dict) else entries or []
+    return {str(one.get("content") if isinstance(one, dict) else one) for one in several}
 
 
 def save_tokenizer(
@@ -91,6 +103,8 @@ def save_tokenizer(
     else:
         library, special = _library(tokenizer)
         changes["model_input_names"] = ["input_ids", "attention_mask"]
+        if kind == "causal":  # a batch goes on where its prompts end
+            changes["padding_side"] = "left"
         written = PreTrainedTokenizerFast(
             tokenizer_object=library,
             model_max_length=max_length,
@@ -122,7 +136,7 @@ def _library(tokenizer: WordPiece | Bpe | ByteVocabulary) -> tuple[Tokenizer, di
         tokenizer.save(folder)
         library = Tokenizer.from_file(f"{folder}/tokenizer.json")
     if isinstance(tokenizer, Bpe):
-        pad, end, unknown = SPECIAL_TOKENS
+        pad, end, unknown = bpe.SPECIAL_TOKENS
         library.post_processor = processors.TemplateProcessing(
             single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
         )

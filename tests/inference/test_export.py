@@ -232,11 +232,16 @@ def test_causal_models_have_our_logits_ids_and_greedy_texts(models, name):
     for text in NASTY:
         if text or name != "bytes":  # of nothing our bytes make a line end, to begin with
             assert tokenizer(text)["input_ids"] == codec.encode(text), text
-    inputs = tokenizer("the cat sat", return_tensors="pt")
+    several = tokenizer.pad_token is not None  # bytes have none
+    # Padded on the left, where a text does not go on.
+    prompts = ["the cat sat", "the mat"] if several else ["the cat sat"]
+    inputs = tokenizer(prompts, padding=several, return_tensors="pt")
     assert list(inputs) == ["input_ids", "attention_mask"]
-    ids = theirs.generate(**inputs, max_new_tokens=20, do_sample=False)[0]
-    text = tokenizer.decode(ids, skip_special_tokens=True).removeprefix(" ")
-    assert text == "the cat sat" + "".join(generator.generate("the cat sat", GREEDY, max_tokens=20))
+    for prompt, ids in zip(
+        prompts, theirs.generate(**inputs, max_new_tokens=20, do_sample=False), strict=True
+    ):
+        text = tokenizer.decode(ids, skip_special_tokens=True).removeprefix(" ")
+        assert text == prompt + "".join(generator.generate(prompt, GREEDY, max_tokens=20))
 
 
 @pytest.mark.parametrize("norm", TRANSLATION)

@@ -130,3 +130,11 @@ def test_a_wrong_model_says_so_before_any_text_is_looked_at(ask):
         masked.predict(iter([3]))
     with pytest.raises(InputError, match="predicts no tokens"):
         single.fill_mask("[MASK]")
+
+
+def test_a_precision_that_is_not_there_is_refused():
+    """Not taken for fp32, so that nobody measures what did not run."""
+    bpe = trained_bpe("bytes")
+    model = stored("translation", tokenizer=bpe).build()
+    with pytest.raises(InputError, match="precision=float16: choose fp32 or bf16"):
+        Translator(model, bpe, SearchConfig(beam=2), precision="float16")
