@@ -216,9 +216,9 @@ def test_fsdp_cuts_weights_and_moments(told):
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
 
 
-@pytest.mark.parametrize(("devices", "held"), [(1, "3,572"), (2, "3,572"), (8, "3,125")])
+@pytest.mark.parametrize(("devices", "held"), [(1, "3,125"), (8, "3,125"), (16, "1,563")])
 def test_buckets_are_cut_where_there_are_more_devices(devices, held, told):
-    """25,000 tokens in buckets of at most 3,584 are seven."""
+    """25,000 tokens in buckets of at most 3,125 are eight."""
     _, found = told("wmt", "recipe=paper", f"devices={devices}")
     assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
     assert f"activations of {held} tokens of source and target" in found["memory a device"]
