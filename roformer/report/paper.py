@@ -349,13 +349,6 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
     """
     by_id = {run["run"]: run for run in runs.to_dict("records")}
     continued = {begun_from(run["config"])[0] for run in by_id.values()}
-    told = [
-        f"Left out: {run['run']}: {run['reason']}."
-        for run in by_id.values()
-        if run["status"] not in ENDED
-    ]
-    if flat := [run["run"] for run in by_id.values() if run["status"] == "degenerate"]:
-        told.append(f"Counted, though degenerate: {', '.join(flat)}.")
     rows, names = [], list[tuple[str, str, dict[str, Any]]]()
     for run in by_id.values():
         if run["run"] in continued or run["status"] not in ENDED:
@@ -392,6 +385,7 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
     every = pd.DataFrame(rows, columns=columns).astype({"value": float})
     every = every.assign(name=every.key.map(different_names(names)))
     frame, tables = every[every.after == every.stages], []
+    told = left_out(runs, runs[runs.status.isin(ENDED)])
     for (length, tokens), part in frame.groupby(["length", "tokens"], sort=False):
         single = part[part.stages == 1].name.unique()
         if len(single) != 1 or part.name.nunique() == 1:

@@ -260,7 +260,7 @@ def _measure(
     values = [summary["metrics"].get(one.measured) for summary in ended.summary]
     state = "degenerate" if "degenerate" in set(ended.status) else "done"
     percent = 100 if one.pipeline in ("glue", "scm") else 1
-    mean = pd.Series(pd.array(values, float)).mean(skipna=False)
+    mean = pd.Series(values, dtype=float).mean(skipna=False)
     return Measured(state, percent * float(mean), first.kept, scale)
 
 

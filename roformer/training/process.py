@@ -1,4 +1,4 @@
-"""Settings of the process that make CPU training faster without changing any result.
+"""Settings of the process that make training faster without changing any result.
 
 Applied by the entry points; `runtime.tune_process=false` leaves the process alone.
 
@@ -10,6 +10,9 @@ Applied by the entry points; `runtime.tune_process=false` leaves the process alo
 * Primitives: for every shape of a bf16 product ideep, torch's way to oneDNN, keeps a quarter of a
   megabyte, and oneDNN the code, by default for 1,024 shapes. Where lengths vary almost none comes again,
   and each holds the freed blocks around it apart. Kept are a few more than a step of one shape has.
+* Attention: on a GPU cuDNN's, which torch prefers on an H100, makes a plan for every new shape, in up to
+  half a second (reported, not measured here: FunASR's issue 3704). Flash and memory-efficient attention
+  take any.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ SLACK = 1.5
 
 
 def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
-    """Set threads, allocator and caches of primitives; return what was done, for the run's record.
+    """Set threads, allocator, caches and kernels; return what was done, for the run's record.
 
     ideep and oneDNN read their variable at their first product, in bf16; it is too late after one.
     """
@@ -42,6 +45,7 @@ def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = threads or max(1, len(usable_cores()) // processes)
     torch.set_num_threads(threads)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     mallopt = _of_glibc("mallopt")
     kept = mallopt is not None and all(mallopt(*setting) == 1 for setting in MALLOPT.values())
     return {"threads": threads, "allocator": kept}

@@ -380,7 +380,7 @@ def test_stages_are_compared_with_one_stage_that_ends_at_their_length(tmp_path):
         stage("fastest", 0, 3.0, 200, 64, "faster", rate=2),
     ]
     means, *_ = control_tables(read_runs([*runs, *faster]).runs)
-    assert any(note.startswith("Left out: second-s0: ") for note in means.notes)
+    assert "Left out, without scores: second-s0 is failed." in means.notes
     assert [line[:2] for line in means.lines[1:]] == [
         [names[0], "4.000 ± 0.000 (2)"],
         [f"{names[1]}, optimizer.learning_rate=1", "3.700 (1)"],

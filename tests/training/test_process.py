@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from roformer.training import process
-from roformer.training.process import SLACK, KeptMemory
+from roformer.training.process import SLACK, KeptMemory, tune_process
 
 GB = 1 << 30
 SCRIPT = """
@@ -44,6 +45,19 @@ def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned,
     if "GOMP_SPINCOUNT" not in told:
         pytest.skip("torch brings another OpenMP runtime")
     assert int(told["GOMP_SPINCOUNT"]) in turns
+
+
+def test_cudnn_plans_no_attention(monkeypatch):
+    monkeypatch.setattr(process, "_of_glibc", lambda name: None)
+    for cache in process.CACHES:
+        monkeypatch.setenv(cache, "64")
+    threads, before = torch.get_num_threads(), torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        assert tune_process(threads=threads) == {"threads": threads, "allocator": False}
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def given_back(monkeypatch, sizes):

@@ -27,10 +27,6 @@ LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
 
 KeysValues = tuple[Tensor, Tensor]
 
-# cuDNN's kernel, which torch prefers on an H100, makes a plan for every new shape, up to half a second
-# each; those of flash and memory-efficient attention take any.
-torch.backends.cuda.enable_cudnn_sdp(False)
-
 
 class Attention(MultiHead):
     """Base class: the softmax of the logits and the dropout of the probabilities."""
