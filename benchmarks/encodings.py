@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -24,8 +24,8 @@ from roformer.models.causal import CausalDecoding, CausalLM
 LENGTHS = (128, 512, 2048)
 TOKENS, VOCABULARY = 4096, 8192
 BASELINE = "rotary"
-CONFIGS: dict[str, encodings.Position] = {
-    **{cls.kind: cls() for cls in get_args(get_args(encodings.Position)[0])},
+CONFIGS: dict[str, encodings.PositionConfig] = {
+    **{kind: cls() for kind, cls in encodings.PositionConfig.kinds().items()},
     "learned": encodings.Learned(max_positions=LENGTHS[-1] + 1),
     "tupe": encodings.Tupe(max_positions=LENGTHS[-1] + 1, untie_cls=False),
     "shaw, per head": encodings.Shaw(per_head=True),

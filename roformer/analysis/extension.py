@@ -178,10 +178,11 @@ def read_at_lengths(
     """
     opened = open_pretrained(run, cache_dir)
     config, position = opened.config, opened.config.model.position
-    if position.kind == "rotary" and position.scaling != encodings.NoScaling():
+    scaling = getattr(position, "scaling", encodings.NoScaling())
+    if scaling != encodings.NoScaling():
         raise InputError(
-            f"{run} was trained with position.scaling.kind={position.scaling.kind}: give a run "
-            "without, which is the control"
+            f"{run} was trained with position.scaling.kind={scaling.kind}: give a run trained "
+            "without scaling, the control"
         )
     # First, because it notes the time and the state of the repository.
     data = opened.text.fingerprint

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
-from roformer.config.typed import NOT_IN_RESULT
+from roformer.config.typed import NOT_IN_RESULT, OpenUnion
 from roformer.errors import InputError
 
 C = TypeVar("C")
@@ -108,7 +108,8 @@ def hints_of(cls: Any) -> dict[str, Any]:
 def sections_in(hint: Any) -> list[Any]:
     """Return the config classes that a type is made of."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # some annotations are instances
-        return [hint]
+        kinds = hint.kinds().values() if issubclass(hint, OpenUnion) else ()
+        return list(kinds) or [hint]
     return [cls for part in typing.get_args(hint) for cls in sections_in(part)]
 
 

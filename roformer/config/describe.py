@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from roformer.config.build import hints_of
+from roformer.config.build import hints_of, sections_in
 
 WIDTH = 100
 BOUNDS = {
@@ -85,7 +85,7 @@ def _members(hint: Any) -> list[Any]:
         return _members(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return [member for one in typing.get_args(hint) for member in _members(one)]
-    return [hint]
+    return sections_in(hint) or [hint]
 
 
 def _value(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from roformer.config.typed import Base, Config, Rules, later
+from roformer.config.typed import Base, Config, OpenUnion, Rules, later
 
 if TYPE_CHECKING:
     from roformer.config.schema import TransformerConfig
@@ -97,14 +97,13 @@ SOFTMAX_ALONE: Mapping[Capability, str] = {"linear": NO_LOGITS}
 """What an encoding cannot do that adds to the logits."""
 
 
-class PositionConfig(Config):
+class PositionConfig(OpenUnion):
     """Base class of the encodings: what one can do, and which models it refuses."""
 
     cannot: ClassVar[Mapping[Capability, str]] = {}
     """What it cannot do, and the reason, as the end of a refusal."""
     exports: ClassVar[tuple[str, ...]] = ()
     """Types of models of `transformers` that have it."""
-    kind: str
     absolute: Literal["none", "learned", "sinusoidal"] = later("none")
     """Absolute positions on the embeddings beside a relative encoding, as the Performers that the paper
     cites have beside rotary ones."""
@@ -467,22 +466,3 @@ class NoPosition(PositionConfig):
     }
     exports = ("bert", "gpt2")
     kind: Literal["none"] = "none"
-
-
-Position = Annotated[
-    Rotary
-    | Learned
-    | Sinusoidal
-    | Shaw
-    | T5Bias
-    | Alibi
-    | TransformerXL
-    | Tupe
-    | Deberta
-    | Nezha
-    | Xpos
-    | Fire
-    | Kerple
-    | NoPosition,
-    Field(discriminator="kind"),
-]

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from roformer.config import typed
 from roformer.config.attention import Attention
-from roformer.config.position import Position
+from roformer.config.position import PositionConfig
 from roformer.config.typed import (
     NOT_IN_RESULT,
     Config,
@@ -128,7 +128,7 @@ class TransformerConfig(Config):
     """Layer norm after the residual sum (BERT, the Transformer) or before each sublayer."""
     hidden_dropout: Probability = 0.1
     attention_dropout: Probability = 0.1
-    position: Position
+    position: PositionConfig
     attention: Attention
     layer_norm_eps: PositiveFloat = 1e-5
 

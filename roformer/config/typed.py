@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, dataclass_transform
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, PositiveInt
 from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema, core_schema
 
 from roformer.errors import InputError
+from roformer.extensions import import_extensions
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
@@ -62,3 +64,25 @@ class Config:
     def rules(self) -> Rules:
         """Yield the rules between keys; the first that is broken is told."""
         yield from ()
+
+
+class OpenUnion(Config):
+    """Base class of configs of several kinds: a key of this type holds any subclass, chosen by `kind`.
+
+    Subclasses that ROFORMER_EXTENSIONS brings are among them.
+    """
+
+    kind: str
+
+    @classmethod
+    def kinds(cls) -> dict[str, type[Any]]:
+        """Return the subclasses by `kind`."""
+        import_extensions()
+        return {one.kind: one for one in cls.__subclasses__()}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if not cls.__subclasses__():
+            return handler(source)
+        schemas = {kind: handler.generate_schema(one) for kind, one in cls.kinds().items()}
+        return core_schema.tagged_union_schema(schemas, discriminator="kind")

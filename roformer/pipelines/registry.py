@@ -2,25 +2,23 @@
 
 This is the one place that names a pipeline; the command line, plans, replays, studies and the report
 read it. Parts are written "module:name" and imported when they are asked for, so reading the registry
-imports nothing. A pipeline of another package is one `register` call, in a module that the environment
-variable ROFORMER_PIPELINES names (several with commas between).
+imports nothing. A pipeline of another package is one `register` call, in a module that
+ROFORMER_EXTENSIONS names (see `roformer.extensions`).
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from roformer.errors import InputError
+from roformer.extensions import import_extensions
 
-VARIABLE = "ROFORMER_PIPELINES"
 MOST_RUNS = 8
 """Runs of a command whose metrics are told one by one."""
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation"]
@@ -142,21 +140,13 @@ def register(pipeline: Pipeline) -> None:
 
 
 def pipelines() -> dict[str, Pipeline]:
-    """Return all pipelines by name, those of ROFORMER_PIPELINES last.
-
-    Raises:
-        InputError: the variable names a module that cannot be imported.
-    """
-    _import_others()
+    """Return all pipelines by name, those of other packages last."""
+    import_extensions()
     return dict(_PIPELINES)
 
 
 def get(name: str) -> Pipeline:
-    """Return a pipeline.
-
-    Raises:
-        InputError: there is none of this name; or see `pipelines`.
-    """
+    """Return the pipeline of a name."""
     known = pipelines()
     if name not in known:
         raise InputError(f"there is no pipeline {name}: choose one of {', '.join(known)}")
@@ -199,17 +189,6 @@ def load(part: str) -> Any:
     """Return what "module:name" names."""
     module, _, name = part.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-@cache
-def _import_others() -> None:
-    for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
-        try:
-            importlib.import_module(module.strip())
-        except ImportError as error:
-            raise InputError(
-                f"{VARIABLE}: {module.strip()} cannot be imported ({error})"
-            ) from error
 
 
 register(

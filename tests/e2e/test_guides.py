@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 import roformer
 from roformer.inference.export import export
-from roformer.nn.position import seam
+from roformer.nn.position import base
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
 from tests.e2e.conftest import SMALL, small_run, write_corpus
@@ -72,7 +72,7 @@ def test_snippets_run(code, runs, tmp_path, monkeypatch, capsys):
     file = tmp_path / "snippet.py"  # a class asks for its module's file
     file.write_text(PLACE.sub(lambda match: str(runs[match[1]]), code))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(seam, "ENCODINGS", seam.ENCODINGS.copy())  # one registers its own
+    monkeypatch.setattr(base, "ENCODINGS", base.ENCODINGS.copy())  # one registers its own
     capsys.readouterr()
     runpy.run_path(str(file), run_name="snippet")
     printed = capsys.readouterr()

@@ -124,7 +124,7 @@ def toy(tmp_path_factory):
     write_corpus(folder / "text.jsonl")
 
     def call(script, *words, expected=0):
-        place = {"PYTHONPATH": str(folder), "ROFORMER_PIPELINES": "toy.entry"}
+        place = {"PYTHONPATH": str(folder), "ROFORMER_EXTENSIONS": "toy.entry"}
         done = run_script(script, *words, cwd=folder, env=place)
         assert done.returncode == expected, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -207,6 +207,6 @@ def test_its_model_is_loaded_by_what_its_description_says(trained):
 
 
 def test_a_module_that_cannot_be_imported_is_one_line(toy):
-    done = run_script("pretrain", env={"ROFORMER_PIPELINES": "toy.nothing"})
+    done = run_script("pretrain", env={"ROFORMER_EXTENSIONS": "toy.nothing"})
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ROFORMER_PIPELINES: toy.nothing cannot be imported (")
+    assert done.stderr.startswith("error: ROFORMER_EXTENSIONS: cannot import toy.nothing (")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from roformer.config import position as encodings
 from roformer.config.lm import CausalConfig
 from roformer.nn.attention import SelfAttention
-from roformer.nn.position import Positions, build_position, seam
+from roformer.nn.position import Positions, base, build_position
 from tests.nn.position_formulas import LOGITS, VALUES
 from tests.property import models
 from tests.property.test_mutations import mutant
@@ -59,7 +59,7 @@ def deviation(name, way="counted", length=9):
 
 def test_every_relative_encoding_has_its_formula():
     kinds = {CONFIGS[name].kind for name in LOGITS}
-    assert kinds == {cls.kind for cls in seam.ENCODINGS} - {"learned", "sinusoidal"}
+    assert kinds == {cls.kind for cls in base.ENCODINGS} - {"learned", "sinusoidal"}
 
 
 @pytest.mark.parametrize("name", LOGITS)
@@ -99,7 +99,7 @@ MUTATIONS = [
 
 @pytest.mark.parametrize(("name", "module", "original", "replacement"), MUTATIONS)
 def test_a_planted_mistake_is_seen(name, module, original, replacement, monkeypatch):
-    monkeypatch.setattr(seam, "ENCODINGS", seam.ENCODINGS.copy())  # the mutant takes its place
+    monkeypatch.setattr(base, "ENCODINGS", base.ENCODINGS.copy())  # the mutant takes its place
     mutant(f"roformer.nn.position.{module}", original, replacement)
     assert deviation(name) > 1e-3
 
@@ -109,7 +109,7 @@ def test_a_planted_mistake_is_seen(name, module, original, replacement, monkeypa
 @pytest.mark.parametrize("keys", [1, 2, 5, 9])
 def test_the_shift_equals_the_lookup(name, queries, keys, monkeypatch):
     """For queries at the end of the keys, as with a cache, for any numbers of both, and in blocks."""
-    monkeypatch.setattr(seam, "BLOCK", 2)
+    monkeypatch.setattr(base, "BLOCK", 2)
     config = CausalConfig(**models.settings(name, layers=1, position=CONFIGS[name]))
     layer = build_position(config.position, config).for_layer(0)
     for parameter in layer.parameters():

@@ -1,30 +1,19 @@
-"""Position encodings: how a model knows the order of its tokens; the interface, and one file for each idea.
+"""Position encodings: how a model knows the order of its tokens; one file per idea.
 
-seam             the hooks that models and attention call, positions and distances, the registry
-absolute         learned and sinusoidal vectors on the embeddings
+base             the hooks that models and attention call; positions and distances
+absolute         learned and sinusoidal vectors added to the embeddings
 rotary, xpos     rotated queries and keys
-shaw, nezha      vectors of the distance on keys and values
+shaw, nezha      one vector per distance on keys and values
 transformer_xl   content and position terms with two global biases
 deberta          content to position and position to content
-tupe             positions correlated apart from the content
-t5, alibi, kerple, fire   a bias of the distance alone
+tupe             positions correlated separately from the content
+t5, alibi, kerple, fire   a bias that depends only on the distance
 """
 
-from roformer.nn.position import (
-    absolute,
-    alibi,
-    deberta,
-    fire,
-    kerple,
-    nezha,
-    rotary,
-    shaw,
-    t5,
-    transformer_xl,
-    tupe,
-    xpos,
-)
-from roformer.nn.position.seam import (
+from importlib import import_module
+from pkgutil import iter_modules
+
+from roformer.nn.position.base import (
     ENCODINGS,
     PositionEncoding,
     Positions,
@@ -34,24 +23,15 @@ from roformer.nn.position.seam import (
     pairs,
 )
 
+for module in iter_modules(__path__):
+    import_module(f"{__name__}.{module.name}")  # each registers its encodings
+
 __all__ = [
     "ENCODINGS",
     "PositionEncoding",
     "Positions",
-    "absolute",
-    "alibi",
     "build_position",
-    "deberta",
     "distances",
     "encodes",
-    "fire",
-    "kerple",
-    "nezha",
     "pairs",
-    "rotary",
-    "shaw",
-    "t5",
-    "transformer_xl",
-    "tupe",
-    "xpos",
 ]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.seam import PositionEncoding, Positions, encodes
+from roformer.nn.position.base import PositionEncoding, Positions, encodes
 from roformer.nn.rotary import rotary_angles
 
 

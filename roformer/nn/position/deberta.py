@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.seam import (
+from roformer.nn.position.base import (
     LayeredEncoding,
     PositionEncoding,
     Positions,

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.seam import (
+from roformer.nn.position.base import (
     LayeredEncoding,
     PositionEncoding,
     Positions,

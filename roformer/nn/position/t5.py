@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.seam import PositionEncoding, Positions, distances, encodes
+from roformer.nn.position.base import PositionEncoding, Positions, distances, encodes
 
 
 @encodes(encodings.T5Bias)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
 from roformer.nn.position.absolute import rows_of
-from roformer.nn.position.seam import PositionEncoding, Positions, encodes, pairs
+from roformer.nn.position.base import PositionEncoding, Positions, encodes, pairs
 from roformer.nn.position.t5 import t5_bucket
 
 

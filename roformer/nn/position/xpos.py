@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.seam import PositionEncoding, Positions, encodes
+from roformer.nn.position.base import PositionEncoding, Positions, encodes
 from roformer.nn.rotary import RotaryEmbedding, RotaryTable
 
 

@@ -1,0 +1,22 @@
+"""Modules of other packages that add pipelines or position encodings."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+
+from roformer.errors import InputError
+
+VARIABLE = "ROFORMER_EXTENSIONS"
+"""Environment variable with the names of such modules, separated by commas."""
+
+
+@cache
+def import_extensions() -> None:
+    """Import the modules that ROFORMER_EXTENSIONS names, once per process."""
+    for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
+        try:
+            importlib.import_module(module.strip())
+        except ImportError as error:
+            raise InputError(f"{VARIABLE}: cannot import {module.strip()} ({error})") from error

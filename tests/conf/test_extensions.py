@@ -1,0 +1,51 @@
+"""A position encoding of another package needs one module, its YAML file and no edit here."""
+
+import json
+import re
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.e2e.conftest import write_corpus
+from tests.scripts import run_script
+
+GUIDE = (REPOSITORY / "docs" / "position-encoding.md").read_text()
+(WINDOW,) = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
+TRAIN = ["recipe=smoke", "training.steps=2", "training.batch_size=2", "tracker=none"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """Return a folder with the guide's example as a package, and a function that runs a script there."""
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "window.py").write_text(WINDOW)
+    yaml = folder / "conf" / "model" / "position" / "window.yaml"
+    yaml.parent.mkdir(parents=True)
+    yaml.write_text("kind: window\n")
+    write_corpus(folder / "text.jsonl")
+
+    def call(*words, module="window", expected=0):
+        place = {"PYTHONPATH": str(folder), "ROFORMER_EXTENSIONS": module}
+        done = run_script("pretrain", *words, cwd=folder, env=place)
+        assert done.returncode == expected, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return folder, call
+
+
+def test_the_guides_example_trains_as_documented(package):
+    folder, call = package
+    words = ["--config-dir", "conf", "model/position=window", *TRAIN]
+    assert "roformer-window-smoke-" in call(*words, "data=files", "data.path=text.jsonl")
+    (run,) = folder.glob("runs/pretrain/*")
+    assert json.loads((run / "summary.json").read_text())["position"] == "window"
+
+
+def test_its_mistakes_read_like_those_of_others(package):
+    words = ["--config-dir", "conf", "model/position=window", "+model.position.width=3"]
+    assert "model.position.width: unknown key; valid keys here: " in package[1](*words, expected=2)
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(package):
+    printed = package[1]("--help", module="nothing.here", expected=2)
+    assert printed.startswith("error: ROFORMER_EXTENSIONS: cannot import nothing.here (")
