@@ -4,6 +4,7 @@ Finished runs are kept and stopped ones go on, so the same command ends what was
 goes to a file. Overrides after the study go to every run: `tracker=none runtime.threads=1`.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from roformer.errors import DIVERGED
+from roformer.extensions import VARIABLE
 from roformer.pipelines import registry
 from roformer.pipelines.grid import command
 from roformer.report.runs import RecordError
@@ -103,6 +105,10 @@ def main() -> None:
     given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
     runs = given[-1].partition("=")[2] if given else "runs"
     logs = Path(runs) / "sweep" / study.folder.resolve().name
+    if study.extensions:
+        paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        os.environ[VARIABLE] = ",".join(study.extensions)
     diverged = sweep(commands, arguments.jobs, ROOT / logs, quiet=arguments.quiet)
     print(f"{len(commands)} commands ended, {diverged} of them diverged; their output: {logs}")
     print(f"record them with: python scripts/record.py {arguments.study} RUN …")

@@ -108,8 +108,8 @@ def hints_of(cls: Any) -> dict[str, Any]:
 def sections_in(hint: Any) -> list[Any]:
     """Return the config classes that a type is made of."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # some annotations are instances
-        kinds = hint.kinds().values() if issubclass(hint, OpenUnion) else ()
-        return list(kinds) or [hint]
+        kinds = issubclass(hint, OpenUnion) and OpenUnion in hint.__bases__
+        return list(hint.kinds().values()) if kinds else [hint]
     return [cls for part in typing.get_args(hint) for cls in sections_in(part)]
 
 

@@ -67,22 +67,23 @@ class Config:
 
 
 class OpenUnion(Config):
-    """Base class of configs of several kinds: a key of this type holds any subclass, chosen by `kind`.
+    """A config of one of several kinds: a key of such a type holds any subclass of it, chosen by `kind`.
 
-    Subclasses that ROFORMER_EXTENSIONS brings are among them.
+    The kinds include those of the modules in ROFORMER_EXTENSIONS.
     """
 
     kind: str
 
     @classmethod
     def kinds(cls) -> dict[str, type[Any]]:
-        """Return the subclasses by `kind`."""
+        """Return all classes below this one by `kind`."""
         import_extensions()
-        return {one.kind: one for one in cls.__subclasses__()}
+        below = {one.kind: one for one in cls.__subclasses__()}
+        return below | {name: one for each in below.values() for name, one in each.kinds().items()}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        if not cls.__subclasses__():
+        if OpenUnion not in cls.__bases__:  # one of the kinds
             return handler(source)
         schemas = {kind: handler.generate_schema(one) for kind, one in cls.kinds().items()}
         return core_schema.tagged_union_schema(schemas, discriminator="kind")

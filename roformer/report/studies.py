@@ -62,6 +62,8 @@ class Study(BaseModel, extra="forbid"):
     baseline: str | None = None
     """The configuration that others are compared with: its name in tables, or a part that no other has."""
     pipeline: str = ""
+    extensions: list[str] = []
+    """Modules that its runs need in ROFORMER_EXTENSIONS, below the root of the repository."""
     common: list[str] = []
     """Overrides of all configurations."""
     configurations: dict[Name, Configuration] = {}

@@ -4,13 +4,17 @@ import dataclasses
 import functools
 import itertools
 import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 
 import pytest
 
 from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
+from roformer.extensions import VARIABLE
 from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
@@ -18,7 +22,9 @@ from roformer.report.runs import RecordError, read_recorded, read_runs
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
 
-STUDIES = read_studies(REPOSITORY / "experiments")
+EXTENSIONS = {*filter(None, os.environ.get(VARIABLE, "").split(","))}
+ALL = read_studies(REPOSITORY / "experiments")
+STUDIES = [study for study in ALL if set(study.extensions) == EXTENSIONS]
 BY_NAME = {study.folder.name: study for study in STUDIES}
 studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
 
@@ -102,6 +108,16 @@ def test_recorded_runs_were_planned(study):
         assert of and run.planned in {"", *of}
 
 
+@pytest.mark.skipif(bool(EXTENSIONS), reason="this is the process with the extensions")
+@pytest.mark.parametrize("study", [s for s in ALL if s.extensions], ids=lambda s: s.folder.name)
+def test_studies_with_encodings_of_their_own(study):
+    """They pass the tests of this file in a process that has their encodings."""
+    command = [sys.executable, "-m", "pytest", "-q", __file__, "-k", f"[{study.folder.name}]"]
+    place = {VARIABLE: ",".join(study.extensions), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=os.environ | place, stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout.decode()
+
+
 @studies
 def test_studies_are_whole(study):
     """A plan always; a report where anything is recorded, and then an outcome in a sentence."""
@@ -131,7 +147,7 @@ def test_a_study_of_the_first_form_of_records_takes_more():
 
 def test_every_record_is_of_a_study():
     folders = {path.parent for path in REPOSITORY.glob("experiments/*/runs.jsonl")}
-    assert folders <= {study.folder for study in STUDIES}
+    assert folders <= {study.folder for study in ALL}
 
 
 @pytest.mark.parametrize(
