@@ -107,10 +107,11 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 def sections_in(hint: Any) -> list[Any]:
     """Return the config classes that a type is made of."""
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):  # some annotations are instances
-        kinds = issubclass(hint, OpenUnion) and OpenUnion in hint.__bases__
-        return list(hint.kinds().values()) if kinds else [hint]
-    return [cls for part in typing.get_args(hint) for cls in sections_in(part)]
+    if not isinstance(hint, type):  # some annotations are instances
+        return [cls for part in typing.get_args(hint) for cls in sections_in(part)]
+    if issubclass(hint, OpenUnion) and OpenUnion in hint.__bases__:
+        return list(hint.kinds().values())
+    return [hint] if dataclasses.is_dataclass(hint) else []
 
 
 @cache
