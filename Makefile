@@ -152,7 +152,7 @@ test-gpu: $(STAMP)  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
 gpu-report: $(STAMP)  ## all that needs a GPU, measured in ten minutes: PARTS="tests mfu bench curves trainings"
-	$(BIN)/python -m benchmarks.gpu_report $(and $(PARTS),--parts $(PARTS)) $(ARGS)
+	PYTHON=$(BIN)/python bash scripts/gpu_report.sh $(PARTS)
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
