@@ -1,10 +1,10 @@
-"""Several processes: their ranks, the loss of one, and models sharded over them (FSDP 2).
+"""Several processes: ranks, a lost process, and models sharded over processes (FSDP 2).
 
-With `runtime.fsdp=true`, or a launch config that says so, weights, gradients and moments are sharded
-through accelerate. The results are those of whole weights on every process, to the order of the sums,
-and so are the checkpoints, which any number of processes, sharded or not, goes on from. Each block of
-the model is gathered before its forward and its backward pass and freed after, so every rank must make
-equally many passes. Weights stay in fp32 and autocast casts them, as without sharding.
+With `runtime.fsdp=true`, or a launch config that enables FSDP, accelerate shards weights, gradients and
+moments. Results and checkpoints equal those of an unsharded model, to the order of the sums, and any
+number of processes resumes from them, sharded or not. FSDP gathers each block before its forward and its
+backward pass and frees it afterwards, so every rank must make equally many passes. Weights stay in fp32
+and autocast casts them, as without sharding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import (
     DistributedDataParallelKwargs,
     DistributedType,
@@ -128,8 +128,9 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     accelerator = Accelerator(
         cpu=cpu, mixed_precision="no", fsdp_plugin=plugin, kwargs_handlers=[PATIENT]
     )
-    if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards GPUs alone
-        accelerator.state.distributed_type = DistributedType.FSDP
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards only on GPUs
+        for state in (accelerator.state, PartialState()):
+            state.distributed_type = DistributedType.FSDP
         accelerator.state.fsdp_plugin = plugin
     return accelerator
 

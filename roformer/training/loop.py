@@ -5,14 +5,14 @@
         micro-batches ← this rank's share of the step      a pure function of (seed, step)
         targets       ← Σ over micro-batches and ranks     the one normaliser of the step
         for each micro-batch:
-            backward(sum of its losses / targets)          gradients are reduced once, at the last one
+            backward(sum of its losses / targets)          reduced at the last one, by FSDP at each
         clip, step, count
         log / evaluate / checkpoint when due
 
-So the gradient is that of the mean over all targets of the step, however it is cut: one process with
-a batch of 4n, two with 2n each, or n with four accumulation steps (to the order of the sums). The
-learning rate is a function of the step. A run stopped anywhere and resumed is, on a CPU, bitwise the
-run never stopped.
+The gradient is the mean over all targets of the step, however the step is divided: one process with a
+batch of 4n, two processes with 2n each, or n with four accumulation steps (to the order of the sums).
+The learning rate is a function of the step. On a CPU, a run that stops anywhere and resumes is bitwise
+the run that never stopped.
 """
 
 from __future__ import annotations
@@ -211,8 +211,9 @@ class Loop:
         for index in range(passes):
             batch = window[min(index, len(window) - 1)]
             batch = {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
-            last = index == passes - 1
-            with nullcontext() if last else self.accelerator.no_sync(self.model):
+            # FSDP would keep whole gradients until it may reduce them.
+            reduces = self.sharded or index == passes - 1
+            with nullcontext() if reduces else self.accelerator.no_sync(self.model):
                 loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss.sum() * scale)
             self.window_loss += loss.detach().to(self.window_loss)
