@@ -87,9 +87,11 @@ class Loop:
         if self.first:
             self.checkpoints.tidy(state.step, best=0 < state.best_step == state.step)
 
-        task.model.to(self.device)
-        self.adamw = build_optimizer(settings.optimizer, task.model)
         self.sharded = is_sharded(accelerator)
+        # FSDP moves and shards one block at a time, so that the whole model need not fit on the device.
+        if not self.sharded:
+            task.model.to(self.device)
+        self.adamw = build_optimizer(settings.optimizer, task.model)
         cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
             # The cells of a GLUE grid are one process, whose graphs of one function count together.

@@ -25,3 +25,15 @@ def test_gradients_of_a_sharded_model_are_sharded_after_every_micro_batch(tmp_pa
     assert first == [None] * len(first)
     assert all(isinstance(gradient, DTensor) for gradient in second)
     assert sum(gradient.to_local().numel() for gradient in second) == whole // 2
+
+
+def test_a_sharded_model_is_never_moved_whole(tmp_path, monkeypatch):
+    """So that a model trains which fits on a device only in shards."""
+    moved = []
+    to = torch.nn.Module.to
+    monkeypatch.setattr(torch.nn.Module, "to", lambda m, *a: [moved.append(m), to(m, *a)][1])
+    model = build("encoder", "rotary")
+    with one_rank_of(2):
+        loop = small_loop(tmp_path, model, fsdp=True)
+        assert not moved and all(isinstance(p, DTensor) for p in model.parameters())
+        assert loop.optimizer.param_groups[0]["params"][0] in set(model.parameters())
