@@ -172,8 +172,7 @@ class Run:
         Raises:
             InputError: another process is writing it.
         """
-        if stale := self.folder.lock.acquire():
-            say(stale)
+        self.folder.lock.acquire()
         if self.config.resume is False:
             if old := self.folder.set_aside():
                 say(f"starting over; the earlier run is kept as {old}", self.shown)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,10 +32,6 @@ TABLE_ROWS = 100
 """Rows of the predictions and translations that wandb shows; the record has all."""
 LONGEST_TAG = 64
 """Characters that wandb takes."""
-PATIENCE = 120.0
-"""Seconds that a call of a tracker may take; wandb's last one uploads what is left."""
-PATIENCE_TO_BEGIN = 30.0
-"""Seconds until a wandb server that cannot be reached is given up."""
 
 
 class NoTracker:
@@ -54,13 +48,14 @@ class NoTracker:
 
 
 class Mirror(NoTracker, ABC):
-    """One of accelerate's trackers, dropped with one line at its first failure.
+    """One of accelerate's trackers. Its first failure prints one line and disables it.
 
-    A tracker may do its work in another process. When that is gone calls raise, and when it hangs
-    they never return; the training goes on in both cases.
-
-    `content` is the resolved config of the run of this name in `folder`; `run_id` is the tracker's own
-    id of the run that is resumed, else None.
+    Args:
+        config: which tracker, and its project.
+        folder: of the run.
+        name: of the run.
+        content: the resolved config of the run.
+        run_id: the tracker's own id of a resumed run, else None.
     """
 
     def __init__(
@@ -83,9 +78,6 @@ class Mirror(NoTracker, ABC):
     def _finish(self, status: str, summary: dict[str, Any]) -> None:
         self.tracker.finish()
 
-    def _abandon(self) -> None:
-        """Keep a tracker that failed from delaying the exit of this process."""
-
     def log(self, row: dict[str, Any]) -> None:
         values = {name: value for name, value in row.items() if name != "step"}
         self._try(lambda: self._log(values, row["step"]))
@@ -98,14 +90,13 @@ class Mirror(NoTracker, ABC):
         if self.dropped:
             return
         try:
-            within(PATIENCE, call)
-        except Exception as error:  # whatever it is, the training does not depend on it
+            call()
+        except Exception as error:  # the training does not depend on any of them
             self.dropped = True
             _warn(
-                f"{self.tracker.name} stopped answering ({type(error).__name__}): "
-                "metrics go on in metrics.jsonl alone"
+                f"{self.tracker.name} failed ({type(error).__name__}) and is off from here; "
+                "metrics.jsonl has everything"
             )
-            self._abandon()
 
 
 class WandbTracker(Mirror):
@@ -165,7 +156,7 @@ class WandbTracker(Mirror):
             tags=tags_of(self.content, given("WANDB_TAGS") or ""),
             config=self.content,
             mode=mode,
-            settings=wandb.Settings(silent=True, console="off", init_timeout=PATIENCE_TO_BEGIN),
+            settings=wandb.Settings(silent=True, console="off", init_timeout=30),
             **resumed,
         )
         tracker.start()
@@ -183,13 +174,6 @@ class WandbTracker(Mirror):
                 self._log({name: wandb.Table(dataframe=table)}, summary.get("steps"))
         self.run.summary.update({"status": status, **summary.get("metrics", {})})
         self.run.finish(exit_code=0 if status == "done" else 1)
-
-    def _abandon(self) -> None:
-        from wandb.sdk import wandb_setup
-
-        # Not public; where it is called otherwise, the exit is slow or noisy, and no more than that.
-        connection = getattr(wandb_setup.singleton(), "_connection", None)
-        (getattr(connection, "_cleanup", None) or (lambda: None))()
 
 
 class TensorboardTracker(Mirror):
@@ -249,20 +233,6 @@ def open_tracker(
         why = f"could not start ({type(error).__name__})"
     _warn(f"{config.kind} {why}; metrics.jsonl has everything")
     return NoTracker()
-
-
-def within(seconds: float, call: Callable[[], object]) -> None:
-    """Make a call that may never return; raise TimeoutError when it takes longer than `seconds`."""
-    done = Future[object]()
-
-    def work() -> None:
-        try:
-            done.set_result(call())
-        except Exception as error:
-            done.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    done.result(seconds)
 
 
 def tags_of(content: dict[str, Any], more: str) -> list[str]:

@@ -240,7 +240,7 @@ def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
 def test_a_run_that_is_being_written_is_refused(arguments, copy):
     (copy / "summary.json").unlink()
     lock = RunFolder(copy).lock
-    assert lock.acquire() is None
+    lock.acquire()
     writing = rf"being written by process {os.getpid()} on .+: wait"
     for overrides in ([], ["resume=false"]):
         with pytest.raises(InputError, match=writing):

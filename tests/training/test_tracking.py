@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import threading
 
 import pytest
 import torch.utils
@@ -291,16 +290,13 @@ def refuse():
     raise TypeError("not a number")
 
 
-@pytest.mark.parametrize("fault", [refuse, threading.Event().wait], ids=["raises", "hangs"])
-def test_a_call_that_fails_is_the_last_one(begun, monkeypatch, capsys, fault):
-    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
-    tracker, _ = begun(fault)
+def test_a_call_that_fails_is_the_last_one(begun, capsys):
+    tracker, _ = begun(refuse)
     for step in (1, 2, 3):
         tracker.log({"step": step})
     tracker.finish("done", {"metrics": {"x": 1.0}})
     assert tracker.run.rows == [{"global_step": 1}]
     assert tracker.run.summary == {} and tracker.run.code is None
-    kind = "TypeError" if fault is refuse else "TimeoutError"
     assert capsys.readouterr().err == (
-        f"wandb stopped answering ({kind}): metrics go on in metrics.jsonl alone\n"
+        "wandb failed (TypeError) and is off from here; metrics.jsonl has everything\n"
     )
