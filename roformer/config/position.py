@@ -203,6 +203,8 @@ class Rotary(PositionConfig):
     """Share of each head's dimensions that is rotated; the rest carries no position."""
     scaling: Scaling = NoScaling()
     """Beyond the paper."""
+    rotate_values: bool = later(False)
+    """Rotate the values as well (`rotary_value` of transformers' RoFormer); the paper does not."""
 
     def rotated_dims(self, size: int) -> int:
         return round(size * self.fraction)
@@ -220,6 +222,12 @@ class Rotary(PositionConfig):
             rotated < 4 and self.scaling.kind in ("ntk", "dynamic_ntk"),
             f"position.scaling.kind={self.scaling.kind} spreads the factor over the pairs of a head and "
             "needs two of them: choose larger heads, or position.scaling.kind=linear",
+        )
+        yield (
+            self.rotate_values
+            and (model.attention.kind != "softmax" or self.scaling.kind == "yarn"),
+            "position.rotate_values=true needs model/attention=softmax, and a scaling other than yarn, "
+            "which would lengthen the values",
         )
 
     def causal_rules(self) -> Rules:
@@ -273,8 +281,8 @@ class Sinusoidal(PositionConfig):
     learned table starts with), 1 in an encoder-decoder (Vaswani et al.)."""
 
     def model_rules(self, model: TransformerConfig) -> Rules:
-        size = model.hidden_size
-        yield size % 2, f"sinusoidal positions need an even hidden_size, not {size}"
+        size = model.embedding_width
+        yield size % 2, f"sinusoidal positions need embeddings of an even size, not {size}"
 
 
 class Shaw(PositionConfig):

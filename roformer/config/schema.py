@@ -137,8 +137,18 @@ class TransformerConfig(Config):
         return self.hidden_size // self.heads
 
     @property
+    def embedding_width(self) -> int:
+        """Size of the embeddings, and of absolute positions, which are added to them."""
+        return self.hidden_size
+
+    @property
     def activation(self) -> str:
         return "gelu"
+
+    @property
+    def affine(self) -> bool:
+        """True if linear layers have biases and norms are layer norms, with weights."""
+        return True
 
     @property
     def causal(self) -> bool:
@@ -188,6 +198,31 @@ class EncoderConfig(FixedInitConfig):
 
     token_types: PositiveInt = 2
     layer_norm_eps: PositiveFloat = 1e-12
+    embedding_size: PositiveInt | None = later(None)
+    """Size of the embeddings, which are then projected to `hidden_size` (ELECTRA); null: `hidden_size`."""
+    block: Literal["bert", "roformer_v2"] = later("bert")
+    """`roformer_v2`: no biases, root-mean-square norms without weights, ReLU, and logits straight from the
+    hidden states (github.com/ZhuiyiTechnology/roformer-v2)."""
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def affine(self) -> bool:
+        return self.block == "bert"
+
+    @property
+    def activation(self) -> str:
+        return "gelu" if self.block == "bert" else "relu"
+
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield (
+            self.embedding_width != self.hidden_size and not self.affine,
+            f"block=roformer_v2 has no projection of embeddings: leave embedding_size={self.embedding_size} "
+            "out",
+        )
 
 
 class MaskingConfig(Config):

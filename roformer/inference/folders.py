@@ -100,7 +100,13 @@ def convert_run_layout(
         )
     if position.layout == to:
         raise InputError(f"{path} is in the layout {to} already")
-    weights = convert_state_layout(stored.weights, model.heads, to, rotary_dim=model.rotary_dim)
+    weights = convert_state_layout(
+        stored.weights,
+        model.heads,
+        to,
+        rotary_dim=model.rotary_dim,
+        values=position.rotate_values,
+    )
     stored.description["model"]["position"]["layout"] = to
     with new_folder(Path(output)) as partial:
         written = write_run(partial, folder, weights, stored.description, stored.tokenizer)

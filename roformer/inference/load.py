@@ -174,7 +174,7 @@ class TrainedModel:
         longest = model.encoder.config.position.longest or self.max_length
         if longest is not None and len(ids) > longest:
             raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
-        row = torch.tensor([ids], device=model.bias.device)
+        row = torch.tensor([ids], device=model.encoder.tokens.weight.device)
         predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
         # Embeddings may have been rounded up: their last rows are no tokens.
         logits = model(row, predict=predict)[0, :, : tokenizer.size].float()

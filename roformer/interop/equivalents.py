@@ -1,6 +1,7 @@
 """The model of `transformers` that computes the same as one here, if there is one.
 
-masked LM, rotary, base 10000        roformer             whole heads, interleaved pairs
+masked LM, rotary, base 10000        roformer             whole heads, interleaved pairs; values that are
+                                                          rotated too; embeddings of another size
 masked LM, rotary, another base      jina_embeddings_v3   whole heads, half-split pairs, any base
 classifier, rotary                   jina_embeddings_v3   roformer's head has no tanh
 either, learned                      bert
@@ -145,8 +146,13 @@ def _differences(stored: StoredModel) -> Iterator[str]:
     """Yield by what a model differs from those that `transformers` has."""
     model, position = stored.model, stored.model.position
     names, norm = FAMILIES[stored.kind]
+    own = _model_type(stored) == "roformer"
+    if model.embedding_width != model.hidden_size and not own:
+        yield "only roformer's masked LM has embeddings of another size than the hidden one"
     if model.attention.kind != "softmax":
         yield f"{names} have no {model.attention.kind} attention"
+    if not model.affine:
+        yield f"{names} have biases and norms with weights"
     if norm not in (None, model.norm):
         places = {"pre": "before", "post": "after"}
         yield f"its norms stand {places[model.norm]} the sublayers, those of {names} {places[norm]} them"
@@ -161,7 +167,13 @@ def _differences(stored: StoredModel) -> Iterator[str]:
             yield f"{names} have layer_norm_eps=1e-5, this model {model.layer_norm_eps:g}"
     elif position.kind == "rotary":
         part = position.fraction if stored.kind == "causal" else 1.0
-        if position != Rotary(base=position.base, layout=position.layout, fraction=part):
+        same = Rotary(
+            base=position.base,
+            layout=position.layout,
+            fraction=part,
+            rotate_values=position.rotate_values and own,
+        )
+        if position != same:
             yield f"{names} rotate otherwise than {position}"
     elif not position.exports:
         yield f"{names} have no {position.kind} positions as trained here"
@@ -252,7 +264,13 @@ def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tenso
     """Return the weights of a model that reads no translation as another lays them out."""
     model, weights, layout = stored.model, dict(stored.weights), LAYOUTS.get(kind)
     if layout is not None and model.position.layout != layout:
-        weights = convert_state_layout(weights, model.heads, layout, rotary_dim=model.rotary_dim)
+        weights = convert_state_layout(
+            weights,
+            model.heads,
+            layout,
+            rotary_dim=model.rotary_dim,
+            values=model.position.rotate_values,
+        )
     for name, tensor in weights.items():
         if kind == "gpt_neox" and ".attention.projection." in name:  # by head: query, key, value
             apart = tensor.unflatten(0, (3, model.heads, model.head_dim))

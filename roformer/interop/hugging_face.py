@@ -1,13 +1,16 @@
 """Load bert and roformer models of Hugging Face as models of this package.
 
-`transformers` itself loads the weights, from safetensors alone: nothing is unpickled and no code of a
-repository runs. What it would fill in at random because a file lacks it is refused or left out here.
+`transformers` itself loads the weights: from safetensors or, without them, from a pickle by
+`torch.load(weights_only=True)`. No code of a repository runs, and a weight that its files lack is never
+drawn at random.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -25,17 +28,21 @@ from roformer.models.description import Kind, build_model, check_size
 from roformer.nn.rotary import rotary_table
 
 KINDS: dict[str, Kind] = {
-    "ForMaskedLM": "mlm",
+    "MaskedLM": "mlm",
     "ForPreTraining": "mlm",
     "ForSequenceClassification": "classifier",
 }
 """End of the name of a class of `transformers` → kind here; every other class gives its encoder."""
-CONFIG, WEIGHTS = "config.json", ("model.safetensors", "model.safetensors.index.json")
+CONFIG = "config.json"
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHTS = (*SAFETENSORS, *PICKLES)
+"""Files of weights; the first that exists is read."""
 FILES = [
-    *(CONFIG, *WEIGHTS, "model-*.safetensors"),
+    *(CONFIG, *SAFETENSORS, "model-*.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "vocab.txt"),
 ]
-"""Files that are downloaded."""
+"""Files that are downloaded; pickles follow if a repository has no safetensors."""
 REASONS = {
     "RepositoryNotFoundError": "the Hub has no such model, or it is not open to you",
     "GatedRepoError": "the Hub asks who may read this model: log in, or ask for access there",
@@ -43,15 +50,17 @@ REASONS = {
     "LocalEntryNotFoundError": "the Hub cannot be reached, and the cache does not have it",
 }
 """Meaning of the Hub's errors, by the name of their type."""
-REQUIRED = {
+REQUIRED: dict[str, Any] = {
     "norm_type": "layer_norm",
+    "use_bias": True,
     "hidden_act": "gelu",
-    "rotary_value": False,
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "quantization_config": None,
 }
 """Setting → the only value that the encoder here has."""
+ROFORMER_V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
+"""Settings of RoFormerV2, which differ from `REQUIRED`."""
 TABLE = "roformer.encoder.embed_positions.weight"
 TIED = {
     "cls.predictions.decoder.weight": "{}.embeddings.word_embeddings.weight",
@@ -94,25 +103,33 @@ def encoder_config(settings: Any) -> EncoderConfig:
     Raises:
         InputError: a variant that this encoder does not have, or sizes that do not go together.
     """
-    for key, value in {**REQUIRED, "embedding_size": settings.hidden_size}.items():
+    kind, size = settings.model_type, settings.hidden_size
+    required, special = REQUIRED, dict[str, Any]()
+    if kind == "bert":
+        required = REQUIRED | {"embedding_size": size, "rotary_value": False}
+        longest = settings.max_position_embeddings
+        special["position"] = {"kind": "learned", "max_positions": longest}
+    else:
+        special["position"] = {"kind": "rotary", "rotate_values": settings.rotary_value}
+        if settings.embedding_size != size:
+            special["embedding_size"] = settings.embedding_size
+        if getattr(settings, "norm_type", None) == ROFORMER_V2["norm_type"]:
+            kind, required, special["block"] = "RoFormerV2", REQUIRED | ROFORMER_V2, "roformer_v2"
+    for key, value in required.items():
         if (found := getattr(settings, key, value)) != value:
-            version = " (this is RoFormerV2)" if key == "norm_type" else ""
             raise InputError(
-                f"a {settings.model_type} model with {key}={found}{version} cannot be read: this "
-                f"encoder has {value}"
+                f"a {kind} model with {key}={found} cannot be read: this encoder has {value}"
             )
-    learned = settings.model_type == "bert"
-    position = {"kind": "learned", "max_positions": settings.max_position_embeddings}
     try:
         return build(
             EncoderConfig,
             {own: getattr(settings, key) for key, own in ENCODER.items() if own != "activation"}
             | {
                 "name": settings.model_type,
-                "size": f"{settings.num_hidden_layers}x{settings.hidden_size}",
-                "position": position if learned else {"kind": "rotary"},
+                "size": f"{settings.num_hidden_layers}x{size}",
                 "attention": {"kind": "softmax"},
-            },
+            }
+            | special,
         )
     except InputError as error:
         raise InputError(f"{CONFIG}: {error}") from error
@@ -123,7 +140,11 @@ def _download(source: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=FILES))
+        folder = Path(snapshot_download(source, revision=revision, allow_patterns=FILES))
+        if not any((folder / name).is_file() for name in SAFETENSORS):
+            patterns = [*PICKLES, "pytorch_model-*.bin"]
+            snapshot_download(source, revision=folder.name, allow_patterns=patterns)
+        return folder
     except Exception as error:  # many types: no such repository, no network, a full disk
         told, known = describe_error(error), REASONS.get(type(error).__name__)
         reason = f"{known} ({told})" if known else told
@@ -173,6 +194,8 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
             f"the weights are not of its encoder: missing are {named[0]}; not known are {named[1]}"
         )
     flaw = f"lacks weights of its head: {', '.join(lost)}" if lost else None
+    if kind == "classifier" and not model.affine:
+        flaw = "its head is not read: of RoFormerV2 this package has the encoder and the masked LM"
     for copy, original in TIED.items():
         original = original.format(model.name)
         stored = state.get(copy)
@@ -231,19 +254,21 @@ def _load(
     """Return the stored weights, fp32, by today's names, and the names that are not known.
 
     Raises:
-        InputError: there are no safetensors, or they are damaged or of other shapes.
+        InputError: there are no weights, or they are damaged, hold code, or are of other shapes.
     """
     import transformers
 
-    if not any((folder / name).is_file() for name in WEIGHTS):
+    file = next((name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
         ends = (".h5", ".msgpack", ".ckpt", ".onnx", ".index", ".safetensors", ".bin", ".pt")
         others = sorted(path.name for path in folder.iterdir() if path.suffix in ends)
         found = f" (there is {', '.join(others[:4])})" if others else ""
         raise InputError(
-            f"there is no {WEIGHTS[0]}, whole or in shards{found}: other formats are not read; the Hub "
-            "often has a converted one at revision refs/pr/1, and save_pretrained writes one"
+            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards{found}: other formats "
+            "are not read; save_pretrained writes the first"
         )
-    check_size(model, settings.vocab_size, folder.glob("*.safetensors"))
+    pattern = "*.safetensors" if file in SAFETENSORS else "*.bin"
+    check_size(model, settings.vocab_size, folder.glob(pattern))
     # Classes with every head that a model without labels can have: absent ones are missing.
     whole = {"bert": "BertForPreTraining", "roformer": "RoFormerForMaskedLM"}[model.name]
     loader = "AutoModelForSequenceClassification" if kind == "classifier" else whole
@@ -251,18 +276,26 @@ def _load(
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        theirs, told = getattr(transformers, loader).from_pretrained(
-            folder,
-            config=settings,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
+        with warnings.catch_warnings(action="ignore"):
+            theirs, told = getattr(transformers, loader).from_pretrained(
+                folder,
+                config=settings,
+                dtype=torch.float32,
+                weights_only=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except UnpicklingError as error:
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        holds = f"holds {code[1]}" if code else "is not what torch.save writes"
+        raise InputError(
+            f"{file} {holds}, and only tensors are read, since opening anything else can run code: fetch "
+            "it again, or ask for safetensors"
+        ) from error
     except Exception as error:  # many types; a damaged file, or a shard that is missing
         raise InputError(
-            f"{WEIGHTS[0]} is damaged or incomplete ({_line(error)}): fetch it again"
+            f"{file} is damaged or incomplete ({_line(error)}): fetch it again"
         ) from error
     finally:
         transformers.logging.set_verbosity(verbosity)

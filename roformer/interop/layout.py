@@ -36,16 +36,22 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
 
 
 def convert_state_layout(
-    state: Mapping[str, Tensor], heads: int, to: Layout, *, rotary_dim: int
+    state: Mapping[str, Tensor], heads: int, to: Layout, *, rotary_dim: int, values: bool = False
 ) -> dict[str, Tensor]:
     """Return a state dict, of any model here, with queries and keys in the other rotary layout.
 
-    It computes the same where `model.position.layout` says so; see `convert_layout`.
+    It computes the same where `model.position.layout` says so; see `convert_layout`. Where `values` are
+    rotated too, they change as the queries, and so do the columns of the output that read them.
     """
     converted = dict(state)
     for name, tensor in state.items():
         if re.search(r"(^|\.)attention\.projection\.(weight|bias)$", name):
-            query, key, value = tensor.chunk(3)
-            rotated = [convert_layout(t, heads, to, rotary_dim=rotary_dim) for t in (query, key)]
-            converted[name] = torch.cat((*rotated, value))
+            parts = list(tensor.chunk(3))
+            for part in range(3 if values else 2):
+                parts[part] = convert_layout(parts[part], heads, to, rotary_dim=rotary_dim)
+            converted[name] = torch.cat(parts)
+        elif values and re.search(r"(^|\.)attention\.output\.weight$", name):
+            converted[name] = convert_layout(
+                tensor.T, heads, to, rotary_dim=rotary_dim
+            ).T.contiguous()
     return converted

@@ -40,7 +40,8 @@ TRANSLATION = {
 }
 SETTINGS = {
     "bert": ENCODER,
-    "roformer": ENCODER,
+    "roformer": ENCODER
+    | {"embedding_size": "embedding_width", "rotary_value": "position.rotate_values"},
     "jina_embeddings_v3": ENCODER,
     "gpt2": SIZES
     | {
@@ -126,7 +127,9 @@ BERT = (
         "output.LayerNorm",
     )
 )
-ROFORMER = {own: there.replace("bert.", "roformer.") for own, there in BERT.items()}
+ROFORMER = {own: there.replace("bert.", "roformer.") for own, there in BERT.items()} | _parameters(
+    {"encoder.embedding_projection": "roformer.embeddings_project"}
+)
 HEAD = {"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
 JINA = (
     {"bias": "lm_head.bias"}

@@ -28,9 +28,11 @@ from roformer.data.tokenizers import (
 from roformer.errors import InputError
 
 TOKENIZERS: dict[str, Words] = {
-    f"{name}{end}": words for words, name in CLASSES.items() for end in ("", "Fast")
+    f"{name}{end}": words
+    for words, name in (*CLASSES.items(), ("none", "ElectraTokenizer"))
+    for end in ("", "Fast")
 }
-"""Class of a tokenizer → how it cuts words."""
+"""Class of a tokenizer → how it cuts words; ELECTRA's is BERT's by another name."""
 PADDING = 128
 """Embeddings may have fewer spare rows than this behind the vocabulary: rounded up for speed."""
 
@@ -49,7 +51,7 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
     )
     named = stated.get("tokenizer_class") or getattr(settings, "tokenizer_class", None)
     if named is not None and named not in TOKENIZERS:
-        return f"its tokenizer is {named}, and only BERT's and RoFormer's are read"
+        return f"its tokenizer is {named}, and only BERT's, ELECTRA's and RoFormer's are read"
     tokenizer = WordPiece.load(folder)
     words = has_words(tokenizer.vocabulary)
     named = named or CLASSES["jieba" if words else "none"]

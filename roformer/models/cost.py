@@ -48,8 +48,10 @@ def flops_per_token(
 
     A `related` one has pooler and relation of each sequence.
     """
-    d = config.hidden_size
-    heads = (d * d + d * vocab_size) * predicted
+    d, e = config.hidden_size, config.embedding_width
+    heads = (e * d * config.affine + e * vocab_size) * predicted
+    if e != d:
+        heads += e * d
     if related:
         heads += (d * d + 2 * d) / sequence_length
     return 3.0 * (_stack(config, sequence_length) + 2 * heads)

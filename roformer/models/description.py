@@ -70,8 +70,9 @@ def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]
         InputError: the model has more parameters than the files have bytes.
     """
     wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
+    embeddings = vocab_size * config.embedding_width
     tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim
-    fewest = wide * (vocab_size + layers * (4 * wide + 2 * config.intermediate_size)) + tables
+    fewest = embeddings + wide * layers * (4 * wide + 2 * config.intermediate_size) + tables
     known = [file for file in files if file.is_file()]
     if fewest > sum(file.stat().st_size for file in known):
         where = known[0].parent if known else "the folder"

@@ -3,7 +3,8 @@
 One class serves RoFormer, BERT and every other position encoding: embeddings and head are BERT's
 (Devlin et al. 2019), the blocks those of `roformer.models.transformer`.
 
-Shapes: B batch, T sequence, K predicted positions a row, D hidden size, V vocabulary.
+Shapes: B batch, T sequence, K predicted positions a row, D hidden size, E embedding size (mostly D), V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from roformer.config.schema import EncoderConfig
 from roformer.models.transformer import Stack, draw_weights, final_norm
 from roformer.nn.attention import additive_mask
 from roformer.nn.dropout import Dropout
+from roformer.nn.layers import build_norm
 from roformer.nn.linear import Linear, linear
 from roformer.nn.position import Positions, build_position
 
@@ -36,10 +38,12 @@ class Encoder(nn.Module):
     ):
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(vocab_size, config.hidden_size)
-        self.token_types = nn.Embedding(config.token_types, config.hidden_size)
-        self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width, size = config.embedding_width, config.hidden_size
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.token_types = nn.Embedding(config.token_types, width)
+        self.embedding_norm = build_norm(config, width)
         self.embedding_dropout = Dropout(config.hidden_dropout)
+        self.embedding_projection = nn.Identity() if width == size else Linear(width, size)
         self.blocks = Stack(config, gradient_checkpointing=gradient_checkpointing)
         self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
@@ -71,7 +75,7 @@ class Encoder(nn.Module):
         first = self.token_types.weight[0]
         types = first if token_type_ids is None else self.token_types(token_type_ids)
         x = self.position.embed(self.tokens(input_ids) + types, where)
-        x = self.embedding_dropout(self.embedding_norm(x))
+        x = self.embedding_projection(self.embedding_dropout(self.embedding_norm(x)))
         x = self.blocks(x, where, self.position, mask)
         return self.final_norm(x)
 
@@ -103,9 +107,11 @@ class MaskedLM(nn.Module):
     ):
         super().__init__()
         self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
-        self.transform = Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.empty(vocab_size))
+        self.transform = self.norm = self.bias = None
+        if config.affine:
+            self.transform = Linear(config.hidden_size, config.embedding_width)
+            self.norm = build_norm(config, config.embedding_width)
+            self.bias = nn.Parameter(torch.empty(vocab_size))
         self.pooler = Linear(config.hidden_size, config.hidden_size) if related else None
         self.relation = Linear(config.hidden_size, 2) if related else None
         self.reset_parameters()
@@ -113,7 +119,8 @@ class MaskedLM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights; see `draw_encoder`."""
         draw_encoder(self, self.encoder)
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(
         self,
@@ -138,7 +145,8 @@ class MaskedLM(nn.Module):
         x = hidden = self.encoder(input_ids, **inputs)
         if predict is not None:
             x = x.gather(1, predict[..., None].expand(-1, -1, x.shape[-1]))
-        x = self.norm(functional.gelu(self.transform(x)))
+        if self.transform is not None and self.norm is not None:
+            x = self.norm(functional.gelu(self.transform(x)))
         logits = linear(x, self.encoder.tokens.weight, self.bias)
         if not relation:
             return logits

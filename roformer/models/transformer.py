@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from roformer.config.schema import TransformerConfig
 from roformer.nn.attention import CrossAttention, KeysValues, build_attention
-from roformer.nn.layers import FeedForward, Residual
+from roformer.nn.layers import FeedForward, Residual, build_norm
 from roformer.nn.position import PositionEncoding, Positions
 
 
@@ -131,7 +131,7 @@ class Stack(nn.ModuleList):
 def final_norm(config: TransformerConfig) -> nn.Module:
     """Return the norm after the last block, the identity in post-norm models."""
     if config.norm == "pre":
-        return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        return build_norm(config, config.hidden_size)
     return nn.Identity()
 
 
@@ -154,7 +154,7 @@ def draw_weights(
     for name, module in model.named_modules():
         if isinstance(module, (nn.Linear, nn.Embedding)) and module not in own:
             draw(name, module.weight)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             module.reset_parameters()

@@ -20,13 +20,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def build_norm(config: TransformerConfig, size: int) -> nn.Module:
+    """Return a layer norm, or RoFormerV2's: x over its root mean square, without weights."""
+    norm = nn.LayerNorm if config.affine else nn.RMSNorm
+    return norm(size, eps=config.layer_norm_eps, elementwise_affine=config.affine)
+
+
 class FeedForward(nn.Module):
     """Linear, activation, linear: ReLU (Vaswani et al. 2017, Eq. 2) or exact GELU (BERT)."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.inner = Linear(config.hidden_size, config.intermediate_size)
-        self.outer = Linear(config.intermediate_size, config.hidden_size)
+        size, inner, bias = config.hidden_size, config.intermediate_size, config.affine
+        self.inner = Linear(size, inner, bias=bias)
+        self.outer = Linear(inner, size, bias=bias)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +49,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm = build_norm(config, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout)
         self.pre = config.norm == "pre"
 

@@ -36,13 +36,16 @@ MISTAKES = {
         "model.position.fraction=0.33": "is 21 dimensions",
         "model.position.fraction=0.001": "rotates nothing",
         "model/position=t5 model.position.max_distance=8": "above a quarter",
-        "model/position=sinusoidal model.hidden_size=255 model.heads=3": "even hidden_size, not 255",
+        "model/position=sinusoidal model.hidden_size=255 model.heads=3": "even size, not 255",
         "model/position=learned training.sequence_length=1024": (
             "beyond the learned table of model.position.max_positions=512.*rotary, which has no table"
         ),
         "model/attention=elu model.attention_dropout=0.1": "no probabilities to drop: set model.",
         f"{PERFORMER} model/position=t5": "no matrix of logits for model/position=t5",
         f"{PERFORMER} {YARN}": "yarn sharpens the softmax",
+        f"{PERFORMER} model.position.rotate_values=true": "rotate_values=true needs model/attention=softmax",
+        f"{YARN} model.position.rotate_values=true": "a scaling other than yarn",
+        "model.block=roformer_v2 model.embedding_size=64": "leave embedding_size=64 out",
         f"{PERFORMER} model.attention.features=265": "attention.features=265 are 265: choose an even",
         f"{PERFORMER} training.documents=isolate": "choose training.documents=cross",
         "model/position=tupe training.documents=isolate": "set model.position.untie_cls=false",

@@ -28,12 +28,13 @@ def outputs(run):
 
 
 @pytest.mark.parametrize("kind", ["mlm", "classifier", "translation"])
-@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize(("fraction", "values"), [(1.0, False), (0.5, False), (0.5, True)])
 @pytest.mark.parametrize("first", OTHER)
-def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, kind, fraction, first):
+def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, kind, fraction, values, first):
     """Catches rows left in place, values turned too, and a description that keeps the old layout."""
     tokenizer = {"tokenizer": trained_bpe("bytes", merges=40)} if kind == "translation" else {}
-    model = stored(kind, Rotary(layout=first, fraction=fraction), **tokenizer)
+    position = Rotary(layout=first, fraction=fraction, rotate_values=values)
+    model = stored(kind, position, **tokenizer)
     run = run_of(tmp_path / "run", model, steps=(1, 2), best=1)
     there = roformer.convert_run_layout(run, OTHER[first], tmp_path / "there")
     back = roformer.convert_run_layout(tmp_path / "there", first, tmp_path / "back")
@@ -46,7 +47,9 @@ def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, kind, fracti
     assert all(torch.equal(before[name], returned[name]) for name in before)
     assert (back / "model.json").read_text() == (source / "model.json").read_text()
     turned = {name for name in before if not torch.equal(before[name], changed[name])}
-    assert turned == {name for name in before if ".attention.projection" in name}
+    ends = (".attention.projection.weight", ".attention.projection.bias")
+    ends += (".attention.output.weight",) if values else ()
+    assert turned == {name for name in before if name.endswith(ends)}
 
 
 def test_what_cannot_be_converted_is_refused(tmp_path):

@@ -1,6 +1,8 @@
 """What `transformers` saved, now or years ago, loads as ours or is refused in one line."""
 
 import json
+import os
+import pickle
 import re
 import warnings
 
@@ -225,23 +227,33 @@ def copies_alone(state):
     return {name: t for name, t in with_copies(state).items() if name not in originals}
 
 
-def as_pickle(folder):
-    """Store the weights as a pickle alone."""
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+def as_pickle(folder, change=lambda state: state, **options):
+    """Store what `change` makes of the weights as a pickle alone."""
+    state = change(load_file(folder / "model.safetensors"))
+    torch.save(state, folder / "pytorch_model.bin", **options)
     (folder / "model.safetensors").unlink()
 
 
-def in_shards(folder):
+def beside_a_pickle(folder):
+    """Add a pickle that holds no weights: it is not read."""
+    (folder / "pytorch_model.bin").write_bytes(b"other weights")
+
+
+def in_shards(folder, name="model.safetensors"):
     """Cut the weights into three files and an index."""
     state, places = load_file(folder / "model.safetensors"), {}
     (folder / "model.safetensors").unlink()
+    stem, end = name.split(".")
     for shard in range(3):
-        file = f"model-{shard + 1:05d}-of-00003.safetensors"
+        file = f"{stem}-{shard + 1:05d}-of-00003.{end}"
         part = {key: state[key] for key in sorted(state)[shard::3]}
-        save_file(part, folder / file, metadata={"format": "pt"})
+        if end == "bin":
+            torch.save(part, folder / file)
+        else:
+            save_file(part, folder / file, metadata={"format": "pt"})
         places |= dict.fromkeys(part, file)
     index = {"metadata": {"total_size": 0}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / f"{name}.index.json").write_text(json.dumps(index))
 
 
 OLDER = {
@@ -252,6 +264,13 @@ OLDER = {
     "everything": lambda f: rewrite(f, lambda s: old_names(with_buffers(with_copies(s)))),
     "half precision": lambda f: rewrite(f, lambda s: {n: t.bfloat16() for n, t in s.items()}),
     "shards": in_shards,
+    "a pickle": as_pickle,
+    "a pickle of torch before 1.6": lambda f: as_pickle(f, _use_new_zipfile_serialization=False),
+    "a pickle of old names": lambda f: as_pickle(
+        f, lambda s: old_names(with_buffers(with_copies(s)))
+    ),
+    "pickles in shards": lambda f: in_shards(f, "pytorch_model.bin"),
+    "safetensors beside a pickle": beside_a_pickle,
 }
 
 
@@ -280,9 +299,68 @@ def cut(file):
     file.write_bytes(file.read_bytes()[:-1000])
 
 
-def lost_shard(folder):
-    in_shards(folder)
-    (folder / "model-00002-of-00003.safetensors").unlink()
+def lost_shard(folder, name="model.safetensors"):
+    in_shards(folder, name)
+    (folder / name.replace(".", "-00002-of-00003.")).unlink()
+
+
+def cut_pickle(folder, **options):
+    as_pickle(folder, **options)
+    cut(folder / "pytorch_model.bin")
+
+
+class Code:
+    """Makes a folder beside the model when it is unpickled."""
+
+    def __init__(self, folder):
+        self.marker = folder.parent / "executed"
+
+    def __reduce__(self):
+        return os.mkdir, (os.fspath(self.marker),)
+
+
+def bare_pickle(folder, content):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+
+
+ZIP, TAR = ({"_use_new_zipfile_serialization": new} for new in (True, False))
+CODE = r"pytorch_model.bin holds posix.mkdir, and only tensors are read, .*ask for safetensors"
+SPACE = " " * 100_000
+"""Makes a file large enough for the weights that its config.json describes."""
+DAMAGED = "pytorch_model.bin is damaged or incomplete"
+PICKLED = {
+    "pickled code": (lambda f: as_pickle(f, lambda s: s | {"x": Code(f)}, **ZIP), CODE),
+    "pickled code, old": (lambda f: as_pickle(f, lambda s: s | {"x": Code(f)}, **TAR), CODE),
+    "pickled code alone": (
+        lambda f: bare_pickle(f, pickle.dumps([Code(f), SPACE], protocol=2)),
+        CODE,
+    ),
+    "pickled by pickle": (
+        lambda f: bare_pickle(f, pickle.dumps([Code(f), SPACE])),
+        "pytorch_model.bin is not what torch.save writes",
+    ),
+    "pickled module": (
+        lambda f: as_pickle(f, lambda s: torch.nn.Linear(200, 200)),
+        "holds torch.nn.modules.linear.Linear, and only tensors are read",
+    ),
+    "pickle cut": (cut_pickle, DAMAGED),
+    "old pickle cut": (lambda f: cut_pickle(f, **TAR), DAMAGED),
+    "empty pickle": (lambda f: bare_pickle(f, b""), "more than its weights have bytes"),
+    "pickle not fetched by git": (
+        lambda f: bare_pickle(f, b"version https://git-lfs.github.com/spec/v1\n"),
+        "more than its weights have bytes",
+    ),
+    "pickled list": (lambda f: as_pickle(f, lambda s: [*s.values()]), DAMAGED),
+    "pickled checkpoint": (
+        lambda f: as_pickle(f, lambda s: {"state_dict": s, "epoch": 3}),
+        "the weights are not of its encoder",
+    ),
+    "pickled shard lost": (
+        lambda f: lost_shard(f, "pytorch_model.bin"),
+        "damaged or incomplete .*pytorch_model-00002-of-00003.bin",
+    ),
+}
 
 
 LAYER = "roformer.encoder.layer"
@@ -318,11 +396,10 @@ WEIGHTS = {
 }
 SETTINGS = {
     "model_type": ("gpt2", "of type gpt2 cannot be read: choose one of type bert or roformer"),
-    "norm_type": ("rms_norm", r"norm_type=rms_norm \(this is RoFormerV2\) cannot be read"),
+    "norm_type": ("rms_norm", "a RoFormerV2 model with hidden_act=gelu cannot be read"),
     "quantization_config": ({"quant_method": "bitsandbytes"}, "quantization_config=.*cannot be"),
     "hidden_act": ("relu", "hidden_act=relu cannot be read"),
-    "embedding_size": (32, "embedding_size=32 cannot be read: this encoder has 64"),
-    "rotary_value": (True, "rotary_value=True cannot be"),
+    "embedding_size": (32, r"LayerNorm.bias is \(64,\), but \(32,\) by its config.json"),
     "is_decoder": (True, "is_decoder=True cannot be read"),
     "num_attention_heads": (5, "not divisible by heads=5"),
     "hidden_size": ("wide", "config.json is not sound"),
@@ -332,7 +409,10 @@ FOLDERS = {
     "config cut": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "weights cut": (lambda f: cut(f / "model.safetensors"), "is damaged or incomplete"),
     "shard lost": (lost_shard, "damaged or incomplete .*model-00002-of-00003.safetensors"),
-    "pickle": (as_pickle, r"no model.safetensors, .*\(there is pytorch_model.bin\)"),
+    "other framework": (
+        lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"),
+        r"no model.safetensors and no pytorch_model.bin, .*\(there is tf_model.h5\)",
+    ),
     "other vocabulary": (
         lambda f: (f / "vocab.txt").write_text(
             (f / "vocab.txt").read_text() + "".join(f"more{i}\n" for i in range(9))
@@ -345,7 +425,7 @@ FOLDERS = {
 REFUSED = {name: (lambda f, c=c: rewrite(f, c), told) for name, (c, told) in WEIGHTS.items()}
 for key, (value, told) in SETTINGS.items():
     REFUSED[key] = (lambda f, changed={key: value}: configure(f, **changed), told)
-REFUSED |= FOLDERS
+REFUSED |= FOLDERS | PICKLED
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -360,6 +440,7 @@ def test_what_cannot_be_read_is_told_in_one_line(name, tmp_path):
     else:
         with pytest.raises(InputError, match=r"^init_from="):
             start(folder)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_paths_that_are_no_model_are_told(tmp_path):
@@ -472,20 +553,22 @@ def test_models_of_words_read_texts(named, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["junnyu/roformer_chinese_char_small", "bert-base-uncased"])
-def test_a_hub_id_is_read_at_its_revision_and_pickles_never(name, tmp_path, monkeypatch):
+def test_a_hub_id_is_read_at_its_revision_and_pickles_last(name, tmp_path, monkeypatch):
     asked, snapshot = [], tmp_path / COMMIT
 
     def download(repository, *, revision=None, allow_patterns=None):
-        asked.append((repository, revision))
-        assert not any(".bin" in pattern for pattern in allow_patterns)
+        asked.append((repository, revision, any(".bin" in pattern for pattern in allow_patterns)))
         return str(snapshot)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     saved(BertForMaskedLM, snapshot)
-    assert isinstance(load(name, revision="v1").model, MaskedLM) and asked == [(name, "v1")]
+    assert isinstance(load(name, revision="v1").model, MaskedLM)
+    assert asked == [(name, "v1", False)]
     assert (start(name).name, start(name).revision) == (name, COMMIT)
     as_pickle(snapshot)
-    assert "no model.safetensors" in refusal(name) and "refs/pr/1" in refusal(name)
+    asked.clear()
+    assert isinstance(load(name, revision="v1").model, MaskedLM)
+    assert asked == [(name, "v1", False), (name, COMMIT, True)]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,14 @@ PARTIAL = Rotary(layout="half", fraction=0.5)
 MODELS = {
     "roformer": ("roformer", {"position": Rotary()}),
     "roformer, half-split": ("roformer", {"position": Rotary(layout="half")}),
+    "roformer, values": (
+        "roformer",
+        {"position": Rotary(rotate_values=True), "embedding_size": 24},
+    ),
+    "roformer, values half-split": (
+        "roformer",
+        {"position": Rotary(layout="half", rotate_values=True), "embedding_size": 48},
+    ),
     "jina": ("jina_embeddings_v3", {"position": Rotary(base=500.0)}),
     "bert": ("bert", {"position": Learned(max_positions=300)}),
     "bert, sinusoidal": ("bert", {"position": Sinusoidal()}),
@@ -115,7 +123,7 @@ def test_logits_are_theirs(pair, name):
         assert relative(found, wanted) <= TOLERANCE * max(1, length / 100), length
 
 
-@pytest.mark.parametrize("name", ["roformer", "bert"])
+@pytest.mark.parametrize("name", ["roformer", "roformer, values", "bert"])
 def test_gradients_of_every_weight_are_theirs(pair, name):
     kind, ours, theirs = pair(name)
     (ids,), named, inputs, keep = batch(kind, 40)
@@ -123,7 +131,7 @@ def test_gradients_of_every_weight_are_theirs(pair, name):
     for logits in (theirs(**inputs).logits, ours(ids, **named)):
         (logits * weights)[keep].sum().backward()
     gradients = {n: p.grad for n, p in theirs.named_parameters() if p.grad is not None}
-    compared = from_transformers(gradients, name)
+    compared = from_transformers(gradients, theirs.config.model_type)
     assert len(compared) > 20
     for parameter, gradient in compared.items():
         assert relative(ours.get_parameter(parameter).grad, gradient) <= TOLERANCE, parameter

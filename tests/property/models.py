@@ -18,6 +18,7 @@ POSITIONS = {
     "rotary": encodings.Rotary(),
     "rotary half": encodings.Rotary(layout="half"),
     "rotary partial": encodings.Rotary(fraction=0.5),
+    "rotary values": encodings.Rotary(rotate_values=True),
     "learned": encodings.Learned(max_positions=160),
     "sinusoidal": encodings.Sinusoidal(),
     "shaw": encodings.Shaw(clip=3),

@@ -46,7 +46,10 @@ def with_norms(names):
     return pytest.mark.parametrize(("name", "norm"), cases)
 
 
-ABSOLUTE = ("learned", "sinusoidal", "elu rotated before", "tupe", "rotary+learned")
+ABSOLUTE = (
+    *("learned", "sinusoidal", "elu rotated before", "tupe", "rotary+learned"),
+    "rotary values",
+)
 TRAINED = (
     *("learned", "shaw", "shaw keys only", "t5", "performer", "shaw per head", "transformer_xl"),
     *("tupe", "deberta", "deberta buckets", "fire", "kerple", "kerple power", "rotary+learned"),

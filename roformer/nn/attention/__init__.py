@@ -20,6 +20,7 @@ __all__ = [
 
 def build_attention(config: TransformerConfig) -> SelfAttention | LinearSelfAttention:
     """Return the self-attention of one block."""
+    size, heads, bias = config.hidden_size, config.heads, config.affine
     if isinstance(config.attention, SoftmaxAttention):
-        return SelfAttention(config.hidden_size, config.heads, config.attention_dropout)
-    return LinearSelfAttention(config.attention, config.hidden_size, config.heads)
+        return SelfAttention(size, heads, config.attention_dropout, bias=bias)
+    return LinearSelfAttention(config.attention, size, heads, bias=bias)

@@ -15,11 +15,11 @@ from roformer.nn.linear import Linear
 class MultiHead(nn.Module):
     """N heads of D/N dimensions, and the output projection."""
 
-    def __init__(self, hidden_size: int, heads: int):
+    def __init__(self, hidden_size: int, heads: int, *, bias: bool = True):
         super().__init__()
         self.heads = heads
         self.head_dim = hidden_size // heads
-        self.output = Linear(hidden_size, hidden_size)
+        self.output = Linear(hidden_size, hidden_size, bias=bias)
 
     def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Split a projection (B, T, parts·D) into tensors (B, N, T, H)."""

@@ -37,11 +37,19 @@ class LinearSelfAttention(MultiHead):
         config: the feature map, and where positions come in.
         hidden_size: D.
         heads: N.
+        bias: of the projections.
     """
 
-    def __init__(self, config: PerformerAttention | EluAttention, hidden_size: int, heads: int):
-        super().__init__(hidden_size, heads)
-        self.projection = Linear(hidden_size, 3 * hidden_size)
+    def __init__(
+        self,
+        config: PerformerAttention | EluAttention,
+        hidden_size: int,
+        heads: int,
+        *,
+        bias: bool = True,
+    ):
+        super().__init__(hidden_size, heads, bias=bias)
+        self.projection = Linear(hidden_size, 3 * hidden_size, bias=bias)
         self.config = config
         self.feature_map = build_features(config, self.head_dim)
 

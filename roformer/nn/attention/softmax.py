@@ -1,8 +1,8 @@
 """Scaled dot-product attention (Vaswani et al. 2017, Eq. 1) with the hooks of positions.
 
 `SelfAttention` applies the position encoding: rotary embedding to queries and keys, before the logits,
-never to the values. `CrossAttention` has no positions: the distance between tokens of two texts means
-nothing.
+and not to the values unless the encoding asks for it. `CrossAttention` has no positions: the distance
+between tokens of two texts means nothing.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size.
 """
@@ -31,8 +31,8 @@ KeysValues = tuple[Tensor, Tensor]
 class Attention(MultiHead):
     """Base class: the softmax of the logits and the dropout of the probabilities."""
 
-    def __init__(self, hidden_size: int, heads: int, dropout: float):
-        super().__init__(hidden_size, heads)
+    def __init__(self, hidden_size: int, heads: int, dropout: float, *, bias: bool = True):
+        super().__init__(hidden_size, heads, bias=bias)
         self.dropout = Dropout(dropout)
 
     def attend(
@@ -89,9 +89,9 @@ class Attention(MultiHead):
 class SelfAttention(Attention):
     """Multi-head self-attention: one projection for queries, keys and values, one for the output."""
 
-    def __init__(self, hidden_size: int, heads: int, dropout: float):
-        super().__init__(hidden_size, heads, dropout)
-        self.projection = Linear(hidden_size, 3 * hidden_size)
+    def __init__(self, hidden_size: int, heads: int, dropout: float, *, bias: bool = True):
+        super().__init__(hidden_size, heads, dropout, bias=bias)
+        self.projection = Linear(hidden_size, 3 * hidden_size, bias=bias)
 
     def new_cache(self) -> KeyValueCache:
         """Return an empty cache for `forward`, to read a text token by token."""
@@ -125,6 +125,8 @@ class SelfAttention(Attention):
         """
         q, k, v = self.split(self.projection(x), 3)
         q, k = encoding.rotate(q, k, positions)
+        if encoding.rotates_values:
+            v, _ = encoding.rotate(v, v, positions)
         if cache is not None:
             k, v = cache.append(k, v)
         seen = seen or positions

@@ -39,7 +39,7 @@ class LearnedPosition(PositionEncoding):
 
     def __init__(self, config: encodings.Learned, model: TransformerConfig):
         super().__init__(config, model)
-        self.table = nn.Parameter(torch.empty(config.max_positions, model.hidden_size))
+        self.table = nn.Parameter(torch.empty(config.max_positions, model.embedding_width))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return x + rows_of(self.table, positions.ids)

@@ -153,6 +153,8 @@ class PositionEncoding(nn.Module):
 
     adds_to_values = False
     """True if `value_term` is used; fused kernels, which hide the probabilities, are then out."""
+    rotates_values = False
+    """True if attention passes the values through `rotate` too."""
 
     def __init__(self, config: Any, model: TransformerConfig):
         super().__init__()
@@ -165,9 +167,10 @@ class PositionEncoding(nn.Module):
         return x if self.absolute is None else self.absolute.embed(x, positions)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        """Return queries and keys (B, N, T, H) with positions applied; never the values.
+        """Return queries and keys (B, N, T, H) with positions applied.
 
-        Linear attention may pass the M features of each head instead.
+        Linear attention may pass the M features of each head instead, and softmax attention the values
+        where the encoding `rotates_values`.
         """
         return q, k
 

@@ -22,6 +22,7 @@ class RotaryPosition(PositionEncoding):
 
     def __init__(self, config: encodings.Rotary, model: TransformerConfig):
         super().__init__(config, model)
+        self.rotates_values = config.rotate_values
         size = model.rotated_size
         options: dict[str, Any] = {
             "rotary_dim": config.rotated_dims(size),
