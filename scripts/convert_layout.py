@@ -1,7 +1,7 @@
 """Convert the rotary layout: `python scripts/convert_layout.py RUN --to half --output OUT`.
 
-The model computes the same; queries and keys have their pairs at (i, i + d/2), as GPT-NeoX and Llama
-want them, or with `--to interleaved` back at (0, 1), (2, 3), …, as in the paper.
+The model computes the same. Queries and keys then have their pairs at (i, i + d/2), as in GPT-NeoX, and
+Llama in transformers; with `--to interleaved` at (0, 1), (2, 3), …, as in the paper.
 """
 
 from roformer.inference.folders import convert_run_layout

@@ -70,7 +70,8 @@ class PerformerAttention(LinearAttention):
 
     kind: Literal["performer"] = "performer"
     features: PositiveInt = 266
-    """M, random features a head; performer-pytorch's ⌊d ln d⌋ for heads of 64. Even with rotary positions."""
+    """M, random features per head; performer-pytorch's ⌊d ln d⌋ for heads of 64. Even where
+    rotary positions rotate the features (`post`)."""
     orthogonal: bool = True
     """Random vectors orthogonal in groups of a head's size (section 3.1), or independent."""
     redraw_interval: PositiveInt | None = 1000

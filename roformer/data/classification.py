@@ -45,7 +45,7 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         labels: class numbers or scores, (N,); None for texts without.
         tokenizer: gives [CLS], [SEP] and [PAD].
         max_length: longest sequence, special tokens included. Of a longer one the longer text loses
-            tokens at its end until both fit, as in BERT.
+            tokens at its end until both fit, as in `transformers` (BERT gives an odd token to the first).
     """
 
     def __init__(

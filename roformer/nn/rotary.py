@@ -87,8 +87,8 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
         x: (..., T, R).
         table: cos and sin, broadcastable to (..., T, R/2).
         layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as in the paper, or
-            `half` (i, i + R/2) as in GPT-NeoX and Llama. The same function up to a permutation of
-            the projection's rows (`roformer.interop.layout.convert_layout`).
+            `half` (i, i + R/2) as in GPT-NeoX, and Llama in transformers. The same function up to a
+            permutation of the projection's rows (`roformer.interop.layout.convert_layout`).
 
     Returns:
         (..., T, R) of the type of `x`.

@@ -332,7 +332,7 @@ def test_the_expected_output_of_pretraining_is_the_records():
     assert run.name in PAGES["docs/quick-start.md"]
 
 
-def test_differences_are_told_as_recorded():
+def test_differences_are_those_of_the_records():
     found = re.findall(
         r"\| (\w+) \(.*?\) \| test/sacrebleu \| \+(.*?) \| (.*?) to (.*?) \|.*\| 3 \|",
         report("wmt_multi30k"),
@@ -342,7 +342,7 @@ def test_differences_are_told_as_recorded():
     text = report("wmt_multi30k")
     assert f"over sinusoidal positions is {rotary} sacreBLEU (" in text
     assert f"{low_rotary} to {high_rotary} over seeds by t" in text
-    assert f"Shaw's {shaw} is not told from chance" in text and float(low) < 0 < float(high)
+    assert f"Shaw's {shaw} is not distinguishable from chance" in text and float(low) < 0 < float(high)
 
 
 def scores(study, configuration):
