@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from roformer.errors import Diverged
@@ -332,7 +333,9 @@ class Loop:
         self.model.eval()
         whole_model = gathered(self.model) if self.sharded else nullcontext()
         with self.progress.evaluating(), torch.no_grad(), whole_model:
-            self.metrics = task.evaluate(self.model, self.accelerator)
+            metrics = task.evaluate(self.model, self.accelerator)
+        # Hosts may differ in the last bit of a metric, but all ranks must agree on when to save.
+        (self.metrics,) = broadcast_object_list([metrics])
         row |= self.metrics
         late = 2 * state.step >= self.task.training.steps and not is_trial(state.step)
         if late and task.degenerate(self.metrics):

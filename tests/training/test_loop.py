@@ -1,8 +1,10 @@
 """The loop on a small model: memory, devices and communication."""
 
+import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from roformer.training import loop as loops
 from tests.property.models import build
 from tests.training.small_loop import SmallTask, one_rank_of, small_loop
 
@@ -37,3 +39,14 @@ def test_a_sharded_model_is_never_moved_whole(tmp_path, monkeypatch):
         loop = small_loop(tmp_path, model, fsdp=True)
         assert not moved and all(isinstance(p, DTensor) for p in model.parameters())
         assert loop.optimizer.param_groups[0]["params"][0] in set(model.parameters())
+
+
+@pytest.mark.parametrize(("first", "best_step"), [(0.9, 4), (1.1, 2)])
+def test_all_ranks_save_when_the_first_rank_improved(tmp_path, monkeypatch, first, best_step):
+    """Catches ranks that decide by their own metric: one saves, and the others do not take part."""
+    of_first, of_this = iter([1.0, first]), iter([1.0, 1.0])
+    monkeypatch.setattr(SmallTask, "evaluate", lambda *_: {"valid/loss": next(of_this)})
+    monkeypatch.setattr(loops, "broadcast_object_list", lambda _: [{"valid/loss": next(of_first)}])
+    with one_rank_of(2, rank=1):
+        state, metrics = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True).run()
+    assert state.best_step == best_step and metrics == {"valid/loss": first}
