@@ -21,6 +21,7 @@ from roformer.training.distributed import (
     open_accelerator,
     process_count,
     say,
+    waiting_for_first,
 )
 from roformer.training.hardware import (
     auto_precision,
@@ -196,7 +197,7 @@ class Run:
             ProcessLost: another process of the run ended.
         """
         task = self.opened.build()
-        facts = task.facts() | self._baselines()
+        facts = task.facts()
         moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
             say(line if number else f"{self.id}: {line}", self.shown)
@@ -222,7 +223,7 @@ class Run:
     def _baselines(self) -> dict[str, Any]:
         """Return what the summary says of trivial baselines; see `Pipeline.baselines`."""
         part = registry.get(self.pipeline).baselines
-        if not (part and first_process()):
+        if not part:
             return {}
         try:
             return {"baselines": registry.load(part)(self.config)}
@@ -266,8 +267,10 @@ class Run:
             begun = self.checkpoint or moments
             loop = Loop(task, settings, accelerator, folder, tracker, state, begun)
             state, metrics = loop.run()
-            if main and (more := task.conclude(folder.path)):
-                last = more.pop("metrics", {})
+            with waiting_for_first(accelerator):
+                if main:
+                    more = self._baselines() | task.conclude(folder.path)
+            if last := more.pop("metrics", {}):
                 metrics = metrics | last  # not in place: the best metrics may be the same object
                 folder.amend(last)
                 tracker.log({"step": state.step, **last})

@@ -23,7 +23,6 @@ from accelerate.utils import (
     DistributedDataParallelKwargs,
     DistributedType,
     FullyShardedDataParallelPlugin,
-    InitProcessGroupKwargs,
 )
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
@@ -36,8 +35,10 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision → the type that autocast computes in."""
 UNIT = "Block"
 """Class of the modules that are gathered one at a time."""
-PATIENT = InitProcessGroupKwargs(timeout=timedelta(hours=2))
-"""The first process scores the test set alone, which may take longer than NCCL's ten minutes."""
+PATIENCE = timedelta(hours=2)
+"""Timeout of the wait for the first process while only it scores the test set.
+
+All other exchanges have the backend's own timeout, 10 minutes for NCCL and 30 for gloo."""
 
 
 # --- ranks, known before any process group exists ------------------------------------------------
@@ -68,8 +69,22 @@ def check_share(count: int, what: str) -> None:
         )
 
 
+@contextmanager
+def waiting_for_first(accelerator: Accelerator) -> Iterator[None]:
+    """Keep the other processes at the end of a block in which only the first one works."""
+    if accelerator.num_processes == 1:
+        yield
+        return
+    patient = torch.distributed.new_group(timeout=PATIENCE)
+    yield
+    on_gpu = accelerator.device.type == "cuda"
+    devices = [accelerator.local_process_index] if on_gpu else None
+    torch.distributed.barrier(patient, device_ids=devices)
+    torch.distributed.destroy_process_group(patient)
+
+
 def leave_process_group() -> None:
-    """End the communication between processes, at the end of the script; alone there is none."""
+    """End the communication between processes, if any, at the end of the script."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -104,7 +119,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
         # validation would not take them, and all would wait.
         alike = DistributedDataParallelKwargs(broadcast_buffers=False)
         half = "fp16" if precision == "fp16" else "no"
-        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike, PATIENT])
+        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike])
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:
@@ -125,9 +140,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
         cpu_ram_efficient_loading=False,
         state_dict_type="FULL_STATE_DICT",
     )
-    accelerator = Accelerator(
-        cpu=cpu, mixed_precision="no", fsdp_plugin=plugin, kwargs_handlers=[PATIENT]
-    )
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no", fsdp_plugin=plugin)
     if accelerator.distributed_type == DistributedType.MULTI_CPU:  # accelerate shards only on GPUs
         for state in (accelerator.state, PartialState()):
             state.distributed_type = DistributedType.FSDP

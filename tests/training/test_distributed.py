@@ -9,7 +9,13 @@ from torch import nn
 from roformer.config.build import build
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
-from roformer.training.distributed import cast_like_autocast, open_accelerator
+from roformer.training.distributed import (
+    PATIENCE,
+    cast_like_autocast,
+    open_accelerator,
+    waiting_for_first,
+)
+from tests.training.small_loop import one_rank_of
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -53,3 +59,25 @@ def test_the_model_of_a_training_before_is_freed():
     del before
     open_accelerator(runtime, "bf16", nn.Linear(2, 2))
     assert alive() is None
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_only_the_wait_for_the_first_process_is_patient(monkeypatch, sharded):
+    """A process that hangs in training is noticed after the backend's own timeout."""
+    groups, waits = {}, []
+    new_group = torch.distributed.new_group
+
+    def made(timeout):
+        group = new_group(timeout=timeout)
+        groups[group] = timeout
+        return group
+
+    runtime = build(RuntimeConfig, {"device": "cpu", "fsdp": sharded})
+    with one_rank_of(2):
+        accelerator = open_accelerator(runtime, "fp32", nn.Linear(2, 2))
+        assert accelerator.init_handler is None
+        monkeypatch.setattr(torch.distributed, "new_group", made)
+        monkeypatch.setattr(torch.distributed, "barrier", lambda group, **_: waits.append(group))
+        with waiting_for_first(accelerator):
+            assert not waits
+    assert [groups[group] for group in waits] == [PATIENCE]
