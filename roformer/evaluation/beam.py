@@ -1,7 +1,7 @@
 """Beam search over any decoder, many sentences at a time.
 
-Each step takes the 2K best continuations of a sentence's K beams together: those of the first K that
-end are finished, the K best that do not end go on. A sentence is done when K hypotheses are finished,
+Each step takes the 2K best continuations of a sentence's K beams together. Those among the first K
+that end are finished; the K best that do not end continue. A sentence is done when K hypotheses are finished,
 as in fairseq, or when none of its beams can change the result any more.
 
 Everything stays on the device; a step waits for it once, to learn which sentences are done.
@@ -117,7 +117,7 @@ def beam_search(
     sentences = torch.arange(len(limits), device=device)
     texts = torch.full((len(limits), beam, max(limits) + 1), begin_id, device=device)
     scores = torch.full((len(limits), beam), -math.inf, device=device)
-    scores[:, 0] = 0.0  # the beams are still alike: one goes on
+    scores[:, 0] = 0.0  # the beams are still equal: one continues
     count = torch.zeros(len(limits), dtype=torch.int64, device=device)
     done = torch.zeros(len(limits), dtype=torch.bool, device=device)
     largest_penalty = torch.tensor([penalties[limit - 1] for limit in limits], device=device)
@@ -174,7 +174,7 @@ def beam_search(
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest entries along the last dimension, in falling order, and their indices.
 
-    `topk` in half of its time or less: the k largest entries lie in the k groups with the largest
+    `topk` in half of its time or less: the k largest entries are in the k groups with the largest
     maxima, and maxima are cheap.
     """
     size = values.shape[-1]
@@ -201,7 +201,7 @@ def _continuations(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor, Tenso
         log_p: of the next token, (S, K, V).
     """
     beam = scores.shape[1]
-    each = min(beam + 1, log_p.shape[-1])  # of a beam, at most K go on and one ends
+    each = min(beam + 1, log_p.shape[-1])  # of a beam, at most K continue and one ends
     values, tokens = largest(log_p, each)
     total = (scores[..., None] + values).flatten(1)
     top = total.topk(min(2 * beam, total.shape[1]))

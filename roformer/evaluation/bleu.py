@@ -74,7 +74,7 @@ def translation_scores(
 
 
 def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Return sacreBLEU alone, several times as fast as `translation_scores`."""
+    """Return only sacreBLEU, several times as fast as `translation_scores`."""
     _check(hypotheses, references)
     bleu = BLEU(tokenize="13a")
     value = bleu.corpus_score(hypotheses, [references]).score

@@ -1,7 +1,6 @@
-"""What counting is worth: trivial baselines that a model which reads has to beat.
+"""Model-free baselines: bag of words for texts, overlap for triplets, n-grams for language models.
 
-Of texts a bag of words, of triplets of documents their overlap, of language models n-grams. All are
-learnt from the training set in seconds, without a choice made on what they are measured on.
+All are learnt from the training set in seconds; nothing is selected on the data that they are scored on.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 WORD = re.compile(r"\w+")
 SCORERS = {"matthews": "matthews_corrcoef"}
-"""Metric of GLUE → scikit-learn's name of it, where that is another."""
+"""Metric of GLUE → scikit-learn's name of it, if it differs."""
 Texts = Sequence[tuple[str, ...]]
 """Examples of one text each, or of as many as a task has."""
 Floats = NDArray[np.float64]
@@ -27,14 +26,14 @@ Ids = NDArray[np.integer]
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words in lower case; a text without any has an empty one, so none is without."""
+    """Return the words in lower case, at least one: a text without words has an empty one."""
     return WORD.findall(text.lower()) or [""]
 
 
 def overlaps(pairs: Texts) -> Floats:
     """Return the words that two texts share, as a share of all (Jaccard), of the first's and of the second's.
 
-    Shape (N, 3). Of a question and a passage the second is the share of the question's words.
+    Shape (N, 3). The second is, for a question and a passage, the share of the question's words.
     """
     rows = []
     for first, second in pairs:
@@ -51,22 +50,23 @@ def bag_of_words(
     metric: str,
     constant: float,
 ) -> list[NDArray[Any]]:
-    """Predict labels from the words of texts alone, in whatever order they stand.
+    """Predict labels from the words of texts, whatever their order.
 
-    Of one text by naive Bayes on the counts of words. Of two by their overlaps: a score linearly, classes
-    by logistic regression, two classes with the threshold that is best for the metric on the training set.
+    One text is classified by naive Bayes on its word counts. Two texts are compared by their overlaps: a
+    linear model predicts a score, logistic regression classes, and two classes use the threshold that is
+    best for the metric on the training set.
 
     Args:
         train: texts, N of them.
         labels: class numbers, or scores where they are floats; (N,).
         held_out: texts of each split to predict.
         metric: the task's first.
-        constant: the prediction where words tell nothing.
+        constant: the prediction if words say nothing.
 
     Returns:
         The predictions of each split: class numbers or scores.
     """
-    # scikit-learn takes a second to import, and a refused override answers before.
+    # scikit-learn takes a second to import; a wrong override must be reported before.
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LinearRegression, LogisticRegression
     from sklearn.model_selection import TunedThresholdClassifierCV
@@ -111,9 +111,9 @@ def document_overlap(triplets: Texts) -> Floats:
 
 
 def known_documents(train: Texts, labels: Sequence[int | float], held_out: Texts) -> Floats:
-    """Return how often B and C were the closer document of a training triplet, less how often not: (N, 2).
+    """Return in how many more training triplets B and C were the closer document than not, (N, 2).
 
-    0 for documents that the training triplets do not have: where all are new, this knows nothing.
+    0 for documents that no training triplet has.
     """
     known: Counter[str] = Counter()
     for (_, *others), label in zip(train, labels, strict=True):
@@ -132,7 +132,7 @@ def _character_pairs(text: str) -> set[str]:
 def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
     """Return the losses in nats of the last id of each n-gram given those before it: (M,).
 
-    Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount an order, by how many n-grams
+    Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount per order, by how many n-grams
     were seen once and twice; below the lowest order all ids are equally likely.
 
     Args:
@@ -165,6 +165,6 @@ def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
 
 
 def _find(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return where numbers stand among sorted ones, and whether they do at all."""
+    """Return the places of numbers among sorted ones, and whether each occurs there."""
     place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
     return place, known[place] == wanted

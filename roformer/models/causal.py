@@ -1,6 +1,6 @@
-"""The causal language model: the next token from those before it (GPT-2; Radford et al. 2019).
+"""The causal language model: the next token from the tokens before it (GPT-2; Radford et al. 2019).
 
-The blocks are those of `roformer.models.transformer`, pre-norm by default.
+Its blocks come from `roformer.models.transformer`, pre-norm by default.
 
 Shapes: B batch, T sequence, D hidden size, V vocabulary.
 """
@@ -43,7 +43,7 @@ class CausalLM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights like GPT-2: N(0, init_std²); see `draw_weights`.
 
-        The projections that end in a residual sum, two a layer, are smaller by 1/√(2·layers).
+        The projections that end in a residual sum, two per layer, are smaller by 1/√(2·layers).
         """
         std, into_sum = self.config.init_std, (".attention.output", ".feed_forward.outer")
 

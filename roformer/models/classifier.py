@@ -26,7 +26,7 @@ class Classifier(nn.Module):
         outputs: C, classes, or 1 for a regression.
         dropout: between pooler and classifier.
         gradient_checkpointing: see `Encoder`.
-        activation: of the pooler; `gelu` is that of transformers' RoFormerForSequenceClassification.
+        activation: of the pooler; transformers' RoFormerForSequenceClassification has `gelu`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The cost of a model from its config: floating-point operations and memory.
 
-Counted are the matrix products of a training step, forward and twice that backward, a multiply-add as
-two operations: projections, feed-forward, attention (`attention_flops`) and the output head.
+The count covers the matrix products of a training step, forward and twice as many backward, with a
+multiply-add as two operations: projections, feed-forward, attention (`attention_flops`) and the output head.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roformer.models.seq2seq import Seq2Seq
 def parameter_count(config: TransformerConfig, vocab_size: int, *, related: bool = False) -> int:
     """Return the number of trained parameters, tied ones once, without allocating weights.
 
-    `related` is that of a `MaskedLM`.
+    `related`: see `MaskedLM`.
     """
     with torch.device("meta"):
         return sum(p.numel() for p in _model(config, vocab_size, related).parameters())
@@ -107,7 +107,7 @@ def memory_bytes(
 
     A weight has itself, its gradient and two moments in fp32, and autocast's copy in half precision.
     Activations are what the backward pass keeps of `tokens` tokens. A block keeps about 10 D + 2 F
-    numbers a token; in half precision 3 D more, because sums and norms stay fp32; with dropout a byte
+    numbers per token; in half precision 3 D more, because sums and norms stay fp32; with dropout a byte
     for each dropped number; linear attention its features and the rotated ones in fp32; attention to
     a source 5 D more (the source has as many tokens). Fused attention keeps no T×T matrix. Gradient
     checkpointing keeps D for each block and the whole of one. The logits and their gradient are kept

@@ -1,7 +1,7 @@
-"""The description of a trained model that lies beside its weights (`model.json`), by kind of model.
+"""Description of a trained model (`model.json`, next to its weights), by kind of model.
 
     every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
-    mlm           objective (where not mlm alone; then it has a pooler and tells relations)
+    mlm           objective (if more than mlm; it then has a pooler and predicts the relation of segments)
     classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
                   activation (of the pooler; tanh unless stated)
     scorer        pair  max_length  head_dropout

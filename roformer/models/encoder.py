@@ -1,9 +1,9 @@
 """The bidirectional encoder and its heads of pre-training.
 
 One class serves RoFormer, BERT and every other position encoding: embeddings and head are BERT's
-(Devlin et al. 2019), the blocks those of `roformer.models.transformer`.
+(Devlin et al. 2019), its blocks come from `roformer.models.transformer`.
 
-Shapes: B batch, T sequence, K predicted positions a row, D hidden size, E embedding size (mostly D), V
+Shapes: B batch, T sequence, K predicted positions per row, D hidden size, E embedding size (mostly D), V
 vocabulary.
 """
 
@@ -92,7 +92,7 @@ class MaskedLM(nn.Module):
     Args:
         config: of the encoder.
         vocab_size: V, of the tokenizer.
-        related: whether it also tells how two segments are related: pooler (dense, tanh) on [CLS] and
+        related: whether it also predicts how two segments are related: pooler (dense, tanh) on [CLS] and
             linear (Devlin et al. 2019, task 2).
         gradient_checkpointing: see `Encoder`.
     """
@@ -130,12 +130,12 @@ class MaskedLM(nn.Module):
         relation: bool = False,
         **inputs: Tensor | None,
     ) -> Any:
-        """Return logits over the vocabulary, and with `relation` those of the segments' relation.
+        """Return logits over the vocabulary, and with `relation` logits of the segments' relation.
 
         Args:
             input_ids: (B, T).
             predict: (B, K) indices of the tokens to predict; the head, the widest matrix product of
-                a small model, runs on these alone. None predicts all T.
+                a small model, runs only on these. None predicts all T.
             relation: of a `related` model.
             inputs: see `Encoder.forward`.
 

@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
                 the end of a row needs no mask.
             attention_mask: (B, S), true for real source tokens; None is all true.
             predict: (P,) places in the flattened B·T to predict, so that the head, the widest
-                matrix product, leaves padding out; None predicts all.
+                matrix product, skips padding; None predicts all.
 
         Returns:
             (P, V), or (B, T, V).

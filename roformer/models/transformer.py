@@ -1,6 +1,6 @@
 """The block of all models, and the one loop over blocks.
 
-Positions come in through the hooks of `roformer.nn.position`, in self-attention alone, never between
+Positions come in through the hooks of `roformer.nn.position`, only in self-attention, never between
 the two sides of an encoder-decoder.
 
 Shapes: B batch, T tokens, S source tokens, D hidden size.
@@ -56,8 +56,8 @@ class Block(nn.Module):
         """Return (B, T, D).
 
         Args:
-            x: (B, T, D); B may be a multiple of the rows of the source, whose targets lie side by
-                side: the beams of a sentence.
+            x: (B, T, D); B may be a multiple of the rows of the source, whose targets are
+                neighbours: the beams of a sentence.
             positions: of the T tokens.
             encoding: of this layer.
             mask: of the self-attention, additive, or None.
@@ -142,7 +142,7 @@ def draw_weights(
 ) -> None:
     """Draw all weights of a model: matrices by `draw`, zero biases, unit norms.
 
-    Position encodings come last, so that with one seed models that differ in the encoding alone have
+    Position encodings come last, so that with one seed models that differ only in the encoding have
     the same weights everywhere else.
 
     Args:

@@ -1,7 +1,7 @@
 """Cross-entropy with its gradient in one pass over the logits.
 
 The logits are the largest tensor of a small model, and a CPU reads them at the speed of its memory;
-torch's own loss passes over them eight times, in fp32. Here a few rows at a time are turned into
+torch's own loss reads them eight times, in fp32. Here a few rows at a time are turned into
 probabilities and then into the gradient while they are in the processor's cache, and the gradient, of
 the type of the logits, is all that is kept.
 """
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 PIECE = {"cpu": 2**19}
-"""fp32 numbers of a piece by device; on a CPU 2 MiB, which stay in its cache."""
+"""fp32 numbers per piece on a CPU: 2 MiB, which stay in its cache."""
 LARGEST = 2**26
-"""The same on other devices: 256 MiB, few launches and still little memory."""
+"""fp32 numbers per piece on other devices: 256 MiB, for few launches and little memory."""
 
 
 def smoothed_cross_entropy(
@@ -30,7 +30,7 @@ def smoothed_cross_entropy(
         logits: (K, V).
         labels: (K,).
         smoothing: ε in [0, 1).
-        ignored: label of the rows to leave out; None: there are none.
+        ignored: label of the rows to skip; None: no row is skipped.
 
     Returns:
         An fp32 scalar.
@@ -73,6 +73,6 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        # In place: torch refuses a second backward pass, which would start from the product.
+        # In place: torch raises on a second backward pass, which would start from the product.
         (slope,) = ctx.saved_tensors
         return slope.mul_(gradient), None, None, None

@@ -1,6 +1,6 @@
 """Dropout that is cheap on a CPU.
 
-torch draws one Bernoulli variable an element, which costs more there than the layer before it. Here
+torch draws one Bernoulli variable per element, which costs more there than the layer before it. Here
 each 64-bit word of a generator is cut into four 16-bit numbers, each compared with p·2^16: the same
 distribution to 2^-17 in p, independent elements, a sixth of the time. The generator is numpy's SFC64,
 twice as fast as torch's; torch's default generator seeds it anew for every mask, so `torch.manual_seed`
@@ -37,7 +37,7 @@ class Dropout(nn.Module):
 
 
 class _MaskedScale(torch.autograd.Function):
-    """x ⊗ keep / (1-p); keeps two bytes an element for the backward pass."""
+    """x ⊗ keep / (1-p); keeps two bytes per element for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:

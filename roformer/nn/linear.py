@@ -2,7 +2,7 @@
 
 On AMD processors torch's `linear` takes MKL's generic path, at half the speed of oneDNN, which computes
 the same product when it is written as a 1x1 convolution. The result is the same fp32 product, summed in
-another order. bf16 products, GPUs and compiled graphs are left alone. `make bench ARGS=kernels` measures
+another order. bf16 products, GPUs and compiled graphs are unchanged. `make bench ARGS=kernels` measures
 both.
 """
 

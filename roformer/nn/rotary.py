@@ -41,7 +41,7 @@ class RotaryTable(NamedTuple):
 def rotary_frequencies(
     head_dim: int, base: float = 10000.0, device: torch.device | None = None
 ) -> Tensor:
-    """Return θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15), (head_dim/2,) in radians a position, fp32.
+    """Return θ_i = base^(-2(i-1)/d), i = 1..d/2 (Eq. 15), (head_dim/2,) in radians per position, fp32.
 
     Args:
         head_dim: d, even: the number of rotated dimensions.
@@ -104,8 +104,8 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
 class _FastRotation(torch.autograd.Function):
     """`rotate` for interleaved pairs in eager mode: one complex product, no saved activations.
 
-    The gradient of a rotation is the inverse rotation, so the backward pass needs the table alone. The
-    table itself gets none: `RotaryEmbedding` takes `rotate` where it is trained.
+    The gradient of a rotation is the inverse rotation, so the backward pass needs only the table. The
+    table itself gets no gradient: `RotaryEmbedding` takes `rotate` where it is trained.
     """
 
     generate_vmap_rule = True
@@ -239,7 +239,7 @@ class RotaryEmbedding(nn.Module):
 def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
     """Return the relative upper bound of the product at each distance (Eq. 37, drawn in Fig. 2).
 
-    With S_j = Σ_{i<j} e^{i(m-n)θ_i}, the bound is the mean of |S_1| … |S_{d/2}|. It decays with the
+    The bound is the mean of |S_1| … |S_{d/2}| with S_j = Σ_{i<j} e^{i(m-n)θ_i}. It decays with the
     distance while oscillating: it is not monotonic.
 
     Args:

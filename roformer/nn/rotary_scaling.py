@@ -61,7 +61,7 @@ class ScaledRotaryEmbedding(RotaryEmbedding):
 
     @property
     def amplitude(self) -> float:
-        """The factor of rotated queries and keys, above 1 in YaRN alone."""
+        """The factor of rotated queries and keys, above 1 only in YaRN."""
         scaling = self.scaling
         return yarn_amplitude(scaling.factor) if isinstance(scaling, encodings.YarnScaling) else 1.0
 
@@ -89,8 +89,8 @@ def dynamic_factor(length: Tensor | int, factor: float, trained_length: int) -> 
     """Return the factor for `ntk_frequencies` at this length: s·l/L - (s - 1), at least 1.
 
     It is 1 up to L, so that short texts are read as in training, and l/L where s is 1 (emozilla 2023;
-    the form with s is that of transformers' `dynamic`). l is the largest position of the batch plus 1,
-    padding counted: beyond L what a text gets depends on the longest one beside it.
+    transformers' `dynamic` has the form with s). l is the largest position of the batch plus 1,
+    padding counted: beyond L the factor of a text depends on the longest text in its batch.
     The result is a tensor of no dimensions, so that nothing waits for the device.
     """
     beyond = torch.as_tensor(length).to(torch.float32) / trained_length - 1.0

@@ -1,4 +1,4 @@
-"""Caches of incremental decoding: what attention keeps of the tokens it has read.
+"""Caches of incremental decoding, one per attention layer.
 
     KeyValueCache   softmax: keys and values of all tokens; capacity grows by doubling
     RunningSums     linear attention: sums over all tokens, of constant size
@@ -27,7 +27,7 @@ class KeyValueCache:
         self._values: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add rotated keys and values of t tokens, (R, N, t, H); return those of all, (R, N, T, H)."""
+        """Add rotated keys and values (R, N, t, H) of t tokens; return those so far, (R, N, T, H)."""
         end = self.length + k.shape[-2]
         self._keys = self._room(self._keys, k, end)
         self._values = self._room(self._values, v, end)

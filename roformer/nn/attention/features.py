@@ -64,7 +64,7 @@ class FavorFeatures(nn.Module):
     def __init__(self, config: PerformerAttention, head_dim: int):
         super().__init__()
         self.config = config
-        with torch.random.fork_rng(devices=[]):  # so that weights are those of softmax attention
+        with torch.random.fork_rng(devices=[]):  # so that a softmax model's weights fit
             seed = int(torch.randint(2**63 - 1, (), device="cpu"))
         self.register_buffer("vectors", self._draw(seed, head_dim).to(torch.get_default_device()))
         self._drawn: tuple[int, ...] | None = None
@@ -75,7 +75,7 @@ class FavorFeatures(nn.Module):
         self._loaded |= f"{prefix}vectors" in state
 
     def begin_step(self, seed: int, layer: int, step: int) -> None:
-        """Draw the vectors of a step, a function of (seed, layer, (step - 1) // interval) alone.
+        """Draw the vectors of a step, a function only of (seed, layer, (step - 1) // interval).
 
         `layer` is the number of this map in the model, `step` the step, from 1. A redraw
         follows the last step of an interval, so that a model which is validated or saved there has the
@@ -175,7 +175,7 @@ class _PositiveFeatures(torch.autograd.Function):
 def random_vectors(
     count: int, size: int, generator: torch.Generator, *, orthogonal: bool
 ) -> Tensor:
-    """Return vectors (count, size) whose directions are uniform and lengths those of N(0, 1)^size.
+    """Return vectors (count, size) with uniform directions, and lengths as in N(0, 1)^size.
 
     `orthogonal` groups of `size` vectors, the last one in part, have a lower variance (section 3.1).
     """

@@ -1,6 +1,6 @@
 """Linear attention with rotary positions (RoFormer, section 4.4, Eq. 17-19).
 
-With a feature map φ, and R_m the rotation to position m, query m attends to the keys n by
+Query m attends to the keys n, with a feature map φ and the rotation R_m to position m, by
 
     Σ_n (R_m φ(q_m))·(R_n φ(k_n)) v_n / Σ_n φ(q_m)·φ(k_n)                     Eq. 19
 
@@ -31,7 +31,7 @@ from roformer.nn.position import PositionEncoding, Positions
 
 
 class LinearSelfAttention(MultiHead):
-    """Multi-head self-attention by a feature map; the weights of `SelfAttention`, and the map's.
+    """Multi-head self-attention by a feature map; its weights are named as in `SelfAttention`.
 
     Args:
         config: the feature map, and where positions come in.
@@ -111,7 +111,7 @@ def attend_to_all(
     """Return the attention of every query to all keys, (B, N, T, H).
 
     Args:
-        q, k: features (B, N, T, M); those of excluded keys are 0.
+        q, k: features (B, N, T, M), 0 for excluded keys.
         v: (B, N, T, H).
         rotated_q, rotated_k: the features with positions applied, for the numerator.
         eps: lower bound of the sum of the keys' features, which is 0 where no key is allowed.
@@ -137,7 +137,7 @@ def attend_to_earlier(
     Args:
         q, k, v, rotated_q, rotated_k: see `attend_to_all`.
         levels: ln of the divisor of each key's features, (B, N or 1, T, 1), never falling; a query
-            sees all keys relative to the level of its own place.
+            sees all keys relative to the level at its position.
         before: sums over the tokens before these.
         eps: added to every sum of the keys' features.
         chunk: C.
@@ -148,7 +148,9 @@ def attend_to_earlier(
     for q, k, v, rotated_q, rotated_k, level in zip(
         *(tensor.split(chunk, -2) for tensor in tensors), strict=True
     ):
-        earlier = (level.mT - level).exp().tril()  # (B, N or 1, C, C): of key, over that of query
+        earlier = (
+            (level.mT - level).exp().tril()
+        )  # (B, N or 1, C, C): divisor of the key over the query's
         weights = (rotated_q @ rotated_k.mT) * earlier
         shares = weights if same else (q @ k.mT) * earlier
         y = weights @ v

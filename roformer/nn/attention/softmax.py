@@ -43,8 +43,8 @@ class Attention(MultiHead):
         Args:
             q, k, v: (B, N, T, H), (B, N, S, H) and (B, N, S, H).
             mask: additive, broadcastable to (B, N, T, S), or None.
-            causal: besides the mask, a query sees only the keys up to its own place; the last query
-                stands at the last key.
+            causal: a query sees only the keys up to its own position, in addition to the mask; the
+                last query is at the position of the last key.
         """
         causal = causal and q.shape[-2] > 1  # one query, the last, sees all keys
         if self.fused(q, k):

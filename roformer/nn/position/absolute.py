@@ -1,4 +1,4 @@
-"""Absolute positions: x_m + p_m, a vector a position on the embeddings."""
+"""Absolute positions: x_m + p_m, one vector per position added to the embeddings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sinusoids(positions: Tensor, size: int, base: float = 10000.0) -> Tensor:
 
 
 def rows_of(table: Tensor, ids: Tensor) -> Tensor:
-    """Return the vectors of positions out of a learned table, (…, T, D).
+    """Return the vectors of positions from a learned table, (…, T, D).
 
     Raises:
         ValueError: a position is beyond the table.

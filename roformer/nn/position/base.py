@@ -80,7 +80,7 @@ class Pairs(NamedTuple):
     """Each pair's place among the distances, (T, S) or (B, T, S); None where positions count up."""
 
     def products(self, x: Tensor, vectors: Tensor) -> Tensor:
-        """Return x_m·a_(n-m), (B, N, T, S), for x (B, N, T, H) and a vector a distance, (N or 1, L, H)."""
+        """Return x_m·a_(n-m), (B, N, T, S), for x (B, N, T, H) and vectors by distance (N or 1, L, H)."""
         vectors = vectors.to(x.dtype)
         rows, length = self.queries, len(self.distances)
         if self.places is None and length == rows:  # one key
@@ -104,7 +104,7 @@ class Pairs(NamedTuple):
     def projected(self, x: Tensor, vectors: Tensor, weight: Tensor) -> Tensor:
         """Return x_m·(W a_(n-m)), as `products`, for vectors (L, D) and Wᵀ (D, N·H).
 
-        Where there are few x, as in decoding, they are multiplied by W and not the vectors.
+        Few x, as in decoding, are multiplied by W in place of the vectors.
         """
         vectors, by_head = vectors.to(weight.dtype), weight.unflatten(-1, (-1, x.shape[-1]))
         if x.shape[0] * x.shape[2] < x.shape[-1]:
@@ -160,7 +160,7 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.init_std = model.init_std
         self.absolute: PositionEncoding | None = None
-        """Absolute positions beside a relative encoding, added to the embeddings."""
+        """Absolute positions in addition to a relative encoding, added to the embeddings."""
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """Return the embeddings (B, T, D) with positions added."""
@@ -202,7 +202,7 @@ class PositionEncoding(nn.Module):
 
 
 class LayeredEncoding(PositionEncoding):
-    """An encoding with parameters of each layer; `per_layer` has one encoding a layer."""
+    """An encoding with separate parameters per layer; `per_layer` has one encoding per layer."""
 
     per_layer: nn.ModuleList
 

@@ -24,7 +24,7 @@ from roformer.nn.position.base import (
 )
 
 TERMS = 3
-"""Of the logits, which are divided by the root of their number."""
+"""Number of terms of the logits, which are divided by its square root."""
 
 
 @encodes(encodings.Deberta)

@@ -2,7 +2,7 @@
 
     q_m·k_n/√H + f(ψ(|m - n|) / ψ(max(L, m))),  ψ(x) = log(c x + 1)
 
-f is a network of one hidden layer from a number to one a head; f, c and the threshold L are trained,
+f is a network of one hidden layer from a number to one number per head; f, c and the threshold L are trained,
 each layer's own. Distances are relative to the query's position, so that a text of any length is read
 as one of those in training; up to L the bias is a function of the distance.
 """
@@ -28,7 +28,7 @@ EPS = 1e-6
 
 @encodes(encodings.Fire)
 class FirePosition(LayeredEncoding):
-    """A network a layer."""
+    """One network per layer."""
 
     def __init__(self, config: encodings.Fire, model: TransformerConfig):
         super().__init__(config, model)

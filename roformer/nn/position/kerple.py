@@ -27,7 +27,7 @@ SMALLEST = 0.01
 
 @encodes(encodings.Kerple)
 class KerplePosition(LayeredEncoding):
-    """Two numbers a head and layer."""
+    """Two numbers per head and layer."""
 
     def __init__(self, config: encodings.Kerple, model: TransformerConfig):
         super().__init__(config, model)

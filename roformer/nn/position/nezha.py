@@ -2,8 +2,8 @@
 
     q_m·(k_n + a_(n-m))/√H,  Σ_n p_mn (v_n + a_(n-m)),  a_d = sin dθ_1, cos dθ_1, sin dθ_2, …
 
-By the addition theorem a_(n-m) = R_m a_n with the rotation R_m of RoFormer, so that neither needs a
-vector a pair: q_m·a_(n-m) = (R_mᵀ q_m)·a_n, and Σ_n p_mn a_(n-m) = R_m Σ_n p_mn a_n.
+By the addition theorem a_(n-m) = R_m a_n with the rotation R_m of RoFormer, so that neither needs one
+vector per pair: q_m·a_(n-m) = (R_mᵀ q_m)·a_n, and Σ_n p_mn a_(n-m) = R_m Σ_n p_mn a_n.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trained bias a head and bucket of distances (T5; Raffel et al. 2020): q_m·k_n/√H + b_(n-m)."""
+"""A trained bias per head and bucket of distances (T5; Raffel et al. 2020): q_m·k_n/√H + b_(n-m)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def t5_bucket(distance: Tensor, buckets: int, max_distance: int, *, causal: bool
     """Return the bucket of key position minus query position, in [0, buckets).
 
     Half of the buckets are for keys after the query; causal attention has no such keys, and all
-    buckets for those before. Of each half (or of all), the first half holds one distance a bucket;
+    buckets for those before. The first half of each half (or of all) holds one distance per bucket;
     the rest grow logarithmically up to `max_distance`, which ends the last.
     """
     side = buckets if causal else buckets // 2

@@ -1,10 +1,10 @@
-"""Positions correlated apart from the content (TUPE; Ke et al. 2021, Eq. 7, 9 and 10).
+"""Positions correlated separately from the content (TUPE; Ke et al. 2021, Eq. 7, 9 and 10).
 
     A_mn = q_m·k_n/√(2H) + (p_m U_q)·(p_n U_k)/√(2H) + b_(n-m)
 
 of which the part without content is θ_1 for [CLS] as the query, and θ_2 for it as the key: [CLS] looks
 at the whole sentence, not at its beginning. p is a learned table, normalised as in the authors' code;
-U_q, U_k, θ and T5's buckets b are shared by all layers, so that this part is computed once a pass.
+U_q, U_k, θ and T5's buckets b are shared by all layers, so that this part is computed once per forward pass.
 """
 
 from __future__ import annotations

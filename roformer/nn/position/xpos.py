@@ -4,7 +4,7 @@
 
 for the pairs of dimensions i from 0 to H/2 - 1: the faster a pair turns, the sooner it fades. The
 exponents are positions, so a text may have some 35,000 of them before ζ^(-n) leaves the range of fp32 and
-bf16, and 4,000 before that of fp16.
+bf16, and 4,000 before it leaves the range of fp16.
 """
 
 from __future__ import annotations
