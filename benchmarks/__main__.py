@@ -2,8 +2,8 @@
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 `kernels`, `padding` and `encodings` compare ours with each other, `linear` attention's kernels by length:
-they take minutes each, no headline depends on them, and they run when they are named. So do `mfu` and
-`peers`, which are of a GPU (`make gpu-report`).
+they take minutes each, no headline depends on them, and they run only by name. So do `mfu` and `peers`,
+which need a GPU (`make gpu-report`).
 """
 
 import json
@@ -37,7 +37,7 @@ from roformer.training.records import environment, write_atomically
 
 
 def on_default_device(bench: Callable[[], list[Row]]) -> list[Row]:
-    """Return the rows of a suite whose tensors are made where no device is named."""
+    """Return the rows of a suite that creates its tensors on the default device."""
     with torch.device(default_device()):
         return bench()
 
@@ -58,16 +58,16 @@ SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "peers_compiled": lambda rounds: bench_peers(rounds=2 * rounds, compiled=True),
 }
 STANDARD = ("rotary", "training", "finetuning", "translation", "data")
-"""The suites that run when none is named."""
+"""The suites that run by default."""
 DECODING = "decoding"
-"""The suite that needs a run; it is left out where none is given."""
+"""The suite that needs a run; without one it is skipped."""
 
 
 def suites_of(named: list[str], run: str | None) -> dict[str, Callable[[int], Iterable[Row]]]:
     """Return the suites to run.
 
     Args:
-        named: on the command line; none: the standard ones.
+        named: on the command line; if empty, the standard ones.
         run: a translation run, for `decoding`.
 
     Raises:
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--run", help="trained run whose weights `decoding` uses")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # a peer would take all, ours takes one
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # a peer would take all GPUs, ours takes one
     suites = suites_of(arguments.suites, arguments.run)
     began, rows = time.monotonic(), []
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def main() -> None:
         found: list[Row] = []
         for row in bench(arguments.rounds):
             found.append(row)
-            # After each row, so that one who has no time for the next keeps it.
+            # After each row, so that an interrupted suite keeps its rows.
             record = json.dumps({"rows": found, "env": environ}, indent=1)
             write_atomically(arguments.output / f"{suite}.json", record)
         rows += found
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def tell(line: str) -> None:
-    """Print how it goes beside the table, which goes to standard output."""
+    """Print progress to standard error; the table goes to standard output."""
     print(line, file=sys.stderr, flush=True)
 
 

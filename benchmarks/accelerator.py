@@ -1,12 +1,12 @@
 """Training steps on an accelerator: the share of its rate, memory, and models of transformers.
 
-bf16 autocast, dropout 0.1 and fused AdamW on all sides, in one process as it comes:
+bf16 autocast, dropout 0.1 and fused AdamW on all sides, in one process with default settings:
 
 * masked LM: base on 64 texts of 512 tokens, against transformers' RoFormer, whose attention is eager, and
   its BERT with torch's fused attention;
 * translation: 6+6 layers × 512 on 256 pairs of 32 and 32 tokens, against its Marian with the same.
 
-`mfu` compares ours with its matrix products alone and with the peak of the data sheet, `peers` with
+`mfu` compares our step with only its matrix products and with the data sheet's peak, `peers` with
 transformers; `…_compiled` compile both sides. On a CPU all sizes are tiny: a trial, no measurement.
 """
 
@@ -33,7 +33,7 @@ Step = Callable[[], object]
 
 
 def bench_mfu(*, rounds: int, compiled: bool) -> list[Row]:
-    """Return a row of ours against the matrix products of its step."""
+    """Return a row: our step against its matrix products."""
     seconds = measured("masked LM", [LIMIT, OURS], compiled, rounds)
     size, device = size_here(), torch.device(default_device())
     tokens, flops = training.BATCH[size] * training.LENGTH, training.step_flops(size)
@@ -57,7 +57,7 @@ def bench_mfu(*, rounds: int, compiled: bool) -> list[Row]:
 
 
 def bench_peers(*, rounds: int, compiled: bool) -> Iterator[Row]:
-    """Yield a row for each model of transformers; one that fails is left out, with a line."""
+    """Yield a row for each model of transformers; a failing one is skipped with a line."""
     for task, others in PEERS.items():
         seconds = measured(task, [OURS, *others], compiled, rounds)
         for peer in others:
@@ -73,7 +73,7 @@ def bench_peers(*, rounds: int, compiled: bool) -> Iterator[Row]:
 
 
 def measured(task: str, names: list[str], compiled: bool, rounds: int) -> dict[str, list[float]]:
-    """Return what `measure_accelerator` does in a process of its own."""
+    """Return the result of `measure_accelerator` in a separate process."""
     return in_child(measure_accelerator, task=task, names=names, compiled=compiled, rounds=rounds)
 
 
@@ -82,17 +82,17 @@ def measure_accelerator(
 ) -> dict[str, list[float]]:
     """Return the seconds of a step of each name, and under `<name> bytes` what it holds at most.
 
-    A step that fails, for want of memory or in a compiler, is left out, with a line on stderr.
+    A step that fails, from lack of memory or in a compiler, is skipped with a line on stderr.
     """
     found: dict[str, list[float]] = {}
     steps: dict[str, Step] = {}
     for name in names:
-        step: Step | None = None  # kept, it would hold the model of the one before
+        step: Step | None = None  # kept, it would hold the previous model
         gc.collect()
         before = _allocated()
         try:
             step = builders(task, compiled)[name]()
-            for _ in range(3):  # compiled at the first, its memory is that of the next
+            for _ in range(3):  # the first call compiles; the next one is measured
                 step()
         except Exception as error:
             why = str(error).partition("\n")[0]
@@ -107,7 +107,7 @@ def measure_accelerator(
 
 
 def builders(task: str, compiled: bool) -> dict[str, Callable[[], Step]]:
-    """Return what builds the steps of a task, by name."""
+    """Return the builders of a task's steps, by name."""
     if task == "translation":
         size, pairs, length = pairs_here()
         (batch,) = translation.equal_batches(pairs, length)

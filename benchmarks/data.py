@@ -1,4 +1,4 @@
-"""Preparing text against `tokenizers` alone: the same documents and vocabulary, one core.
+"""Preparing text against only `tokenizers`: the same documents and vocabulary, one core.
 
 Ours reads the files, drops duplicates, holds documents out, encodes, writes token lists and seals them;
 the peer encodes texts that are in memory, and keeps nothing.
@@ -47,7 +47,7 @@ def bench_data(*, rounds: int) -> list[Row]:
 
 
 def write_texts(folder: Path) -> Path:
-    """Write `BYTES` of documents of the built-in text, one a line."""
+    """Write `BYTES` of documents of the built-in text, one per line."""
     documents = [example.texts[0] for example in open_documents(BuiltinText()).rows()]
     file, written = folder / "texts.jsonl", 0
     with file.open("w") as out:

@@ -1,4 +1,4 @@
-"""What each position encoding costs beside rotary: time of a step and of a decoded token, memory, weights.
+"""Cost of each position encoding relative to rotary: time per step and decoded token, memory, weights.
 
 A causal model of recipe mini's sizes, which every encoding can serve, fp32, without dropout; a step is
 a forward and backward pass of 4,096 tokens. Ratios are rotary's time over the encoding's: 0.5 is twice

@@ -4,7 +4,7 @@
 of bert-base-uncased, fused AdamW on both sides, without evaluation and checkpoints:
 
 * ours: the loop of `make glue` with length-bucketed batches, in fp32 and in the precision that `auto` is;
-* trainer: the Trainer as it comes, with dynamic padding, in fp32;
+* trainer: the Trainer as shipped, with dynamic padding, in fp32;
 * fixed (`make bench ARGS=padding`, some minutes): ours with every text padded to 512, the paper's length.
 
 Ours runs with the process settings of the scripts ("tuned"), the Trainer without and with them.
@@ -65,7 +65,7 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
 
 
 def bench_padding(*, rounds: int) -> list[Row]:
-    """Return one row for each precision: what batches of like lengths bring, ours against ours."""
+    """Return one row per precision: length-bucketed batches against fixed padding, both ours."""
     pairs = [[f"ours {precision}", f"fixed {precision}"] for precision in OURS]
     requests = [{"variants": pair, "tuned": True} for pair in pairs]
     seconds = in_turns(measure_finetuning, requests, rounds=rounds)
@@ -82,7 +82,7 @@ def _row(
     seconds: dict[str, list[float]],
     goal: float | None = None,
 ) -> Row:
-    """Return the row of a peer beside ours in a precision."""
+    """Return the row of a peer and ours in a precision."""
     found = row(
         f"fine-tuning epoch, against {what}",
         seconds[peer],

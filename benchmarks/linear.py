@@ -156,7 +156,7 @@ def measure_linear(name: str, length: int, causal: bool) -> dict[str, list[float
 def resident_bytes(what: str) -> int:
     """Return the resident memory of this process on Linux, now (`VmRSS`) or at most (`VmHWM`).
 
-    (The maximum of `getrusage` includes that of the parent process.)
+    (The maximum of `getrusage` includes the parent process.)
     """
     with open("/proc/self/status") as file:
         (line,) = (line for line in file if line.startswith(f"{what}:"))

@@ -1,4 +1,4 @@
-"""The libraries that ours is compared with: their models, of the sizes of ours."""
+"""Models of the libraries that ours is compared with, in our sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rotation against that of transformers' RoFormer: forward and backward."""
+"""The rotation against transformers' RoFormer: forward and backward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bench_rotary(*, rounds: int) -> list[Row]:
 
 
 def _steps(dtype: torch.dtype, memory: str, *, compiled: bool) -> list[Callable[[], object]]:
-    """Return a step of the peer and one of ours, on the same inputs, with equal outputs."""
+    """Return a step of the peer and our step, on the same inputs, with equal outputs."""
     q, k = (_tensor(dtype, memory) for _ in range(2))
     gradient = torch.randn(SHAPE, dtype=dtype)
     embedding = RotaryEmbedding(SHAPE[-1])

@@ -21,7 +21,7 @@ IMPORTED = [
     "transformers.models.roformer.modeling_roformer",
     "transformers.trainer",
 ]
-"""What measurements import: once, not once in each process."""
+"""Modules that the fork server imports once for all measurements."""
 
 
 def interleave(
@@ -81,9 +81,9 @@ def compare(
 
 
 def in_child(measure: Measure, **request: object) -> dict[str, list[float]]:
-    """Measure in a process of its own, since the settings of a process cannot be undone.
+    """Measure in a separate process, since process settings cannot be undone.
 
-    It is forked from a server that has imported what is measured, and has computed nothing.
+    It is forked from a server that has imported `IMPORTED` and computed nothing.
 
     Args:
         measure: a function of a module.

@@ -1,13 +1,13 @@
 """A masked-LM training step against transformers' `RoFormerForMaskedLM`: same data, same size.
 
-* like for like: fp32, both dropouts 0.1, fused AdamW on both sides, in one process; once as the process
-  comes ("stock") and once with the settings of `roformer.training.process` for both ("tuned");
+* like for like: fp32, both dropouts 0.1, fused AdamW on both sides, in one process; once with default
+  settings ("stock") and once with the settings of `roformer.training.process` for both ("tuned");
 * as shipped: ours tuned, in the precision that `auto` is here, with the dropout of the recipe; the
-  peer stock. The peer also runs tuned, which shows what the settings alone bring it.
+  peer stock. The peer also runs tuned, which shows the gain of the settings by themselves.
 
-Beside the ratio stands the share of the machine's own rate: the operations of the step's matrix products
-(`roformer.models.cost`), over its time, over the rate at which the same process makes the products of the
-feed-forward layer, alone and without biases.
+The table also has the share of the machine's own rate: the operations of the step's matrix products
+(`roformer.models.cost`) per second, over the rate at which the same process computes the products of the
+feed-forward layer without biases and without anything else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Step = Callable[[], None]
 
 
 class Setting(NamedTuple):
-    """A setting of ours, and its deviations from the paper's."""
+    """Our setting, and its deviations from the paper."""
 
     hidden_dropout: float
     attention_dropout: float
@@ -180,7 +180,7 @@ def peer_step(
 
 
 def our_step(size: str, name: str, *, compiled: bool = False) -> Step:
-    """Return a training step of ours, with one of the settings of `OURS`."""
+    """Return our training step, with one of the settings of `OURS`."""
     setting, device = OURS[name], default_device()
     torch.manual_seed(0)
     model = MaskedLM(our_config(size, setting), VOCABULARY).to(device).train()

@@ -3,10 +3,10 @@
 * equal batches: a step on 273 pairs of 15 and 15 tokens, 6+6 layers × 256, vocabulary 10,000, the same
   dropout, label smoothing and fused AdamW.
 * real lengths: the same model on batches of Multi30k's lengths; ours bucketed by length, theirs at
-  random and padded to their longest, with as many tokens. Real target tokens a second. On equal terms
-  in the precision that `auto` is alone.
-* beam search: the weights of a post-norm, sinusoidal run of ours in both models; test_2016_flickr with
-  a beam of 4, sentences a second and BLEU: `make bench ARGS="decoding --run runs/wmt/…"`.
+  random and padded to their longest, with as many tokens. Real target tokens per second; on equal
+  terms only in the precision that `auto` is.
+* beam search: the weights of one of our post-norm, sinusoidal runs in both models; test_2016_flickr with
+  a beam of 4, sentences per second and BLEU: `make bench ARGS="decoding --run runs/wmt/…"`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a position encoding knows: one encoder, twelve encodings and none, two questions.
+"""Compare what position encodings know: one encoder, each encoding and no encoding, two questions.
 
     python examples/swap_position.py
 
