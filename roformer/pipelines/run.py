@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from accelerate.utils import broadcast_object_list
 
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
@@ -19,7 +20,6 @@ from roformer.training.distributed import (
     first_process,
     lost_process,
     open_accelerator,
-    process_count,
     say,
     waiting_for_first,
 )
@@ -142,13 +142,11 @@ class Run:
         """Summary of a run that is finished already; there is nothing left to do then."""
         self.checkpoint: Path | None = None
         """The checkpoint that the run resumes from."""
-        self.passed_over: list[str] = []
-        """A line for each newer, damaged checkpoint."""
-        self._find_what_is_there()
+        if config.resume is not False:
+            self._find(verify=False)
 
-    def _find_what_is_there(self) -> None:
-        if self.config.resume is False:
-            return
+    def _find(self, *, verify: bool) -> list[str]:
+        """Find what an earlier start left; return a line about each newer, damaged checkpoint."""
         path = self.folder.path
         if other := other_inputs(self.folder, self.opened):
             raise InputError(
@@ -158,35 +156,24 @@ class Run:
         if summary is not None and summary["status"] != "failed":
             say(f"already done: {path} (resume=false runs it again)", self.shown)
             self.summary = summary
-            return
-        self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last()
-        self.passed_over = problems
+            return []
+        self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
         if self.checkpoint is None and self.config.resume is True:
             raise InputError(
-                f"{path}: nothing to resume: there is no complete checkpoint; "
+                f"{path}: nothing to resume: no complete checkpoint exists; "
                 "leave resume=true out to start the run"
             )
+        return problems
 
     def _take(self) -> None:
-        """Lock the run; what is there is only then certain to stay so.
-
-        Raises:
-            InputError: another process is writing it.
-        """
+        """Lock the run on the first process, and find again what an earlier start left."""
         self.folder.lock.acquire()
         if self.config.resume is False:
             if old := self.folder.set_aside():
                 say(f"starting over; the earlier run is kept as {old}", self.shown)
             return
-        before = self.checkpoint
-        self._find_what_is_there()
-        if process_count() > 1 and (self.summary is not None or self.checkpoint != before):
-            # The other ranks have looked before, and go on from what was there then.
-            raise InputError(
-                f"{self.folder.path} was written a moment ago: start the same command again"
-            )
-        for problem in self.passed_over:
-            say(f"passing over a damaged checkpoint: {problem}")
+        for problem in self._find(verify=True):
+            say(f"skipping a damaged checkpoint: {problem}")
 
     def train(self) -> dict[str, Any]:
         """Train, from the last checkpoint if there is one; write and return the summary.
@@ -197,8 +184,6 @@ class Run:
             ProcessLost: another process of the run ended.
         """
         task = self.opened.build()
-        facts = task.facts()
-        moments = task.start() if self.checkpoint is None else None
         for number, line in enumerate(task.introduction()):
             say(line if number else f"{self.id}: {line}", self.shown)
         precision = self.config.training.precision
@@ -210,9 +195,7 @@ class Run:
         try:
             if first_process():
                 self._take()
-                if self.summary is not None:  # finished by another process a moment ago
-                    return self.summary
-            summary = self._train(task, moments, facts)
+            summary = self._train(task)
         finally:
             self.folder.lock.release()
         if first_process():
@@ -231,14 +214,20 @@ class Run:
             say(f"without trivial baselines: {error}")
             return {}
 
-    def _train(self, task: Task, moments: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
+    def _train(self, task: Task) -> dict[str, Any]:
         config, folder = self.config, self.folder
         runtime, training = config.runtime, task.training
         process: dict[str, Any] = {}
         if runtime.tune_process:
             process |= tune_process(threads=runtime.threads)
-        state = restore(task, self.checkpoint)
         accelerator = open_accelerator(runtime, training.precision, task.model)
+        # Only the first process has looked under the lock and verified the weights.
+        self.summary, self.checkpoint = broadcast_object_list([self.summary, self.checkpoint])
+        if self.summary is not None:
+            return self.summary
+        facts = task.facts()
+        moments = task.start() if self.checkpoint is None else None
+        state = restore(task, self.checkpoint)
         main = accelerator.is_main_process
         if main:
             folder.begin(

@@ -43,10 +43,12 @@ def choose(path: Path, which: str | None = None) -> Path:
         chosen = folder / name
         if not chosen.exists():
             continue
-        if (problem := checkpoint.damage(chosen)) is not None:
-            warnings.warn(f"{chosen} is passed over: {problem}", stacklevel=2)
-        elif checkpoint.describe(chosen).get("kind") in kinds:
+        problem = checkpoint.damage(chosen, verify=False)
+        if problem is None and checkpoint.describe(chosen).get("kind") not in kinds:
+            continue
+        if (problem := problem or checkpoint.damage(chosen)) is None:
             return chosen.resolve()
+        warnings.warn(f"{chosen} is skipped: {problem}", stacklevel=2)
     return checkpoint.resolve(path)
 
 

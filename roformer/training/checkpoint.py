@@ -5,11 +5,11 @@
       last -> step_00000400
       best -> step_00000300
 
-A checkpoint is written into a hidden folder, `complete.json` (size and sha256 of every file) last,
-flushed to the disk, and renamed. So a kill at any moment leaves the earlier ones as they were, and
-a folder that was damaged later is recognised and passed over. A finished run may lack the optimizer's
-moments, which are half of it or more. Nothing in it is executable: tensors are safetensors, everything
-else is JSON.
+A checkpoint is written into a hidden folder, flushed to the disk and renamed. `complete.json` (the size of
+every file, and the sha256 of the weights) is written last. So a kill at any moment leaves the earlier
+checkpoints intact, and a checkpoint that was damaged later is recognised and skipped. A finished run may
+lack the optimizer's moments, which are half of a checkpoint or more. Nothing in it is executable: tensors
+are safetensors, everything else is JSON.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class Checkpoints:
         if target.exists():
             self._publish(target, best=best)
 
-    def last(self) -> tuple[Path | None, list[str]]:
+    def last(self, *, verify: bool = True) -> tuple[Path | None, list[str]]:
         """Return the newest complete checkpoint, and a line about each newer, damaged one.
 
-        In place of a damaged one stands the newest with moments to go on with, which those of `keep_at`
-        have not; where none has them, as in a finished run, the newest.
+        A damaged one is replaced by the newest that has moments, which those of `keep_at` lack. If no
+        checkpoint has moments, as in a finished run, the newest replaces it. For `verify` see `damage`.
         """
         problems: list[str] = []
         without: Path | None = None
         for path in reversed(steps_in(self.folder)):
-            problem = damage(path)
+            problem = damage(path, verify=verify)
             if problem is not None:
                 problems.append(f"{path}: {problem}")
             elif not problems or (path / OPTIMIZER).is_file():
@@ -226,14 +226,20 @@ def write(
 
 def complete(folder: Path) -> None:
     """Write `complete.json` on the files of a folder, and flush all of them to the disk."""
-    files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    files: dict[str, dict[str, Any]] = {
+        path.name: {"bytes": path.stat().st_size} for path in sorted(folder.iterdir())
+    }
+    files[MODEL]["sha256"] = _sha256(folder / MODEL)
     (folder / COMPLETE).write_text(json.dumps(files, indent=1))
     for path in folder.iterdir():
         _flush(path)
 
 
-def damage(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint, or None if every file is as written; moments may lack."""
+def damage(path: Path, *, verify: bool = True) -> str | None:
+    """Return what is wrong with a checkpoint, or None; the optimizer's moments may be missing.
+
+    All files must have their sizes and, with `verify`, the weights their checksum.
+    """
     try:
         files = read_object(path / COMPLETE)
         if lost := {MODEL, DESCRIPTION} - files.keys():
@@ -245,8 +251,8 @@ def damage(path: Path) -> str | None:
                 return f"{name} is missing"
             if (path / name).stat().st_size != expected["bytes"]:
                 return f"{name} is truncated"
-            if _fingerprint(path / name) != expected:
-                return f"{name} does not match its checksum"
+        if verify and _sha256(path / MODEL) != files[MODEL]["sha256"]:
+            return f"{MODEL} does not match its checksum"
     except FileNotFoundError:
         return "it was never completed"
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -381,10 +387,9 @@ def _read(file: Path) -> dict[str, Any]:
     return content
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_run_that_cannot_be_opened_is_one_line(runs, tmp_path, old, new, messa
         open_pretrained(edited(runs[0], tmp_path / "o", "env.json", data, b"0" * 64))
 
 
-@pytest.mark.filterwarnings("ignore:.* is passed over")
+@pytest.mark.filterwarnings("ignore:.* is skipped")
 def test_what_cannot_be_measured_is_one_line(runs, tmp_path, monkeypatch):
     def refused(message, folders=runs, sequences=2, length=None):
         with pytest.raises(InputError, match=message) as refusal:

@@ -246,7 +246,7 @@ def test_a_fine_tuned_model_can_be_the_start_of_another(small, trained, capsys):
     assert summary_of(second)["init_from"] == str(trained["mnli"])
 
 
-@pytest.mark.filterwarnings("ignore:.* is passed over")
+@pytest.mark.filterwarnings("ignore:.* is skipped")
 def test_wrong_starts_are_refused(small, pretrained, tmp_path):
     def refused(*overrides):
         with pytest.raises(InputError) as refusal:

@@ -271,7 +271,7 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, process
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
-def test_a_damaged_checkpoint_is_passed_over(arguments, whole, stop_at, capsys, damage):
+def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys, damage):
     go_on = stop_at(16)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments)
@@ -287,7 +287,7 @@ def test_a_damaged_checkpoint_is_passed_over(arguments, whole, stop_at, capsys, 
     small_run(arguments)
     out = capsys.readouterr().out
     told = {"torn": "truncated", "flipped": "model.safetensors does not match its checksum"}
-    assert "passing over a damaged checkpoint" in out and told[damage] in out
+    assert "skipping a damaged checkpoint" in out and told[damage] in out
     assert "resuming at step 6" in out
     assert_same(folder, whole)
 

@@ -105,11 +105,13 @@ def better_on_second_rank() -> Callable[..., dict[str, float]]:
 
 
 def half_way(run: Path, copy: Path) -> None:
-    """Copy a finished run of 12 steps as it was after 6."""
+    """Copy a finished run of 12 steps as it was after 9, with damage that only a checksum finds."""
     shutil.copytree(run, copy, symlinks=True)
     (copy / "summary.json").unlink()
-    for step in (9, 12):
-        shutil.rmtree(copy / "checkpoints" / f"step_{step:08d}")
+    shutil.rmtree(copy / "checkpoints" / "step_00000012")
+    with (copy / "checkpoints" / "step_00000009" / "model.safetensors").open("r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(bytes(100))
 
 
 def fork(folder: Path, processes: int) -> None:
@@ -234,7 +236,8 @@ def test_the_first_rank_decides_which_checkpoint_is_the_best(folder):
 
 @pytest.mark.parametrize("runs", [run for others in BEGUN.values() for run in others])
 def test_a_checkpoint_of_two_processes_resumes_on_any_number(folder, runs):
-    """Catches a checkpoint or an order of the data that knows how many processes there were."""
+    """Catches a checkpoint or an order of the data that depends on the number of processes, and ranks
+    that resume from a checkpoint which the first one found damaged."""
     run = the_run(folder, "pretrain", runs)
     environment = json.loads((run / "env.json").read_text())
     assert environment["devices"] == 2

@@ -426,7 +426,7 @@ def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.* is passed over")
+@pytest.mark.filterwarnings("ignore:.* is skipped")
 def test_bad_input_is_told_in_one_line(tmp_path):
     run = run_of(tmp_path / "pretrain" / "run")
     for name in ("empty", "full"):

@@ -81,13 +81,13 @@ def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
 
 
 def test_each_kind_has_its_checkpoint(runs):
-    """The best of a classifier, the newest of a pre-training; a damaged one is passed over."""
+    """The best of a classifier, the newest of a pre-training; a damaged one is skipped."""
     pretraining, classifier = runs / PRETRAINING, runs / CLASSIFIER
     assert choose(pretraining).name == "step_00000002"
     assert choose(classifier).name == "step_00000001"
     assert choose(classifier, "last").name == "step_00000002"
     (classifier / "checkpoints" / "step_00000001" / "model.safetensors").write_bytes(b"cut")
-    with pytest.warns(UserWarning, match=r"checkpoints/best is passed over: model\.safetensors"):
+    with pytest.warns(UserWarning, match=r"checkpoints/best is skipped: model\.safetensors"):
         assert choose(classifier).name == "step_00000002"
     with pytest.raises(InputError, match="not a usable checkpoint"):
         choose(classifier, "best")

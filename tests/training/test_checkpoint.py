@@ -109,7 +109,7 @@ DAMAGE = {
     "model.safetensors is truncated": lambda p: (p / "model.safetensors").write_bytes(b"short"),
     "state.json is missing": lambda p: (p / "state.json").unlink(),
     "it was never completed": lambda p: (p / "complete.json").unlink(),
-    "does not match its checksum": lambda p: flip(p / "optimizer.safetensors"),
+    "does not match its checksum": lambda p: flip(p / "model.safetensors"),
     "complete.json is unreadable": lambda p: (p / "complete.json").write_text("[" * 100_000),
     "complete.json does not name model.json": files({"model.safetensors": {}}),
     "complete.json is unreadable (TypeError)": files({"model.safetensors": 1, "model.json": 1}),
@@ -117,7 +117,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("message", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over_and_told(saved, message):
+def test_a_damaged_checkpoint_is_skipped_and_reported(saved, message):
     DAMAGE[message](saved.folder / "step_00000030")
     path, problems = saved.last()
     assert path.name == "step_00000020"
@@ -126,6 +126,29 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(saved, message):
         checkpoint.resolve(saved.folder / "step_00000030")
     save(saved, 30)
     assert saved.last()[0].name == "step_00000030"
+
+
+def test_only_the_weights_are_read_to_verify_a_checkpoint(saved, monkeypatch):
+    """Moments are two thirds of a checkpoint; sizes are enough for them and for a first look."""
+    read = []
+    sha256 = checkpoint._sha256
+    monkeypatch.setattr(
+        checkpoint, "_sha256", lambda path: [read.append(path.name), sha256(path)][1]
+    )
+    save(saved, 40)
+    assert saved.last(verify=False)[0].name == "step_00000040"
+    assert read == ["model.safetensors"]
+    assert saved.last()[0].name == "step_00000040"
+    assert read == 2 * ["model.safetensors"]
+
+
+def test_a_checkpoint_with_a_checksum_of_every_file_is_complete(saved):
+    """As earlier versions wrote it."""
+    path = saved.folder / "step_00000030"
+    content = json.loads((path / "complete.json").read_text())
+    content = {name: {"sha256": "0" * 64, **entry} for name, entry in content.items()}
+    (path / "complete.json").write_text(json.dumps(content))
+    assert saved.last() == (path, [])
 
 
 @pytest.mark.parametrize("name", ["state.json", "model.json", "model.safetensors"])
