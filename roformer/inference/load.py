@@ -18,7 +18,6 @@ from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
 from roformer.inference.open import TEXT_MODEL, open_model
 from roformer.inference.texts import answer, as_list, check_text, shown
-from roformer.interop.mapping import names_there
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
@@ -242,11 +241,9 @@ def load_model(
     """
     opened = open_model(path, TEXT_MODEL, revision=revision)
     model, unused = opened.build(), set(opened.unused)
-    if opened.architecture is not None:
-        prefix = "encoder." if opened.kind == "encoder" else ""
-        own = {prefix + name for name in model.state_dict()}
-        for name in opened.weights.keys() - own:
-            unused |= set(names_there(name, opened.architecture))
+    prefix = "encoder." if opened.kind == "encoder" else ""
+    own = {prefix + name for name in model.state_dict()}
+    unused |= {part for name in opened.weights.keys() - own for part in opened.names_of(name)}
     if unused:
         warnings.warn(f"not used of {path}: {', '.join(sorted(unused))}", stacklevel=2)
     return TrainedModel(model.to(device), opened.tokenizer, opened.description, sorted(unused))

@@ -92,6 +92,7 @@ def _read_checkpoint(source: str, path: Path) -> StoredModel:
         checkpoint.load_tensors(folder / checkpoint.MODEL),
         _tokenizer(folder, description),
         digest=checkpoint.weights_digest(folder),
+        checkpoint=folder,
     )
 
 

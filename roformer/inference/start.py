@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
+from roformer.config.position import PositionConfig
 from roformer.data.tokenizers import load_wordpiece, train_tokenizer
 from roformer.errors import InputError
-from roformer.inference.names import AT_STEP, find
+from roformer.inference.names import AT_STEP, RUNS, find
 from roformer.inference.open import open_model
 from roformer.interop.hugging_face import is_hugging_face
-from roformer.interop.mapping import names_there
 from roformer.interop.stored import StoredModel
 from roformer.models.description import Kind
 
 SCRATCH = "scratch"
 STARTS: tuple[Kind, ...] = ("mlm", "classifier", "encoder", "scorer")
 """Kinds of models that have an encoder."""
-HEAD = ("pooler.", "classifier.")
-"""Beginnings of the names of weights that may be missing."""
+ENCODER = "encoder."
+"""Beginning of the names of an encoder's weights in a model with a head."""
 
 
 def find_start(
@@ -55,7 +57,7 @@ def find_start(
         return StoredModel(
             SCRATCH, "encoder", model, description, {}, words, digest=words.fingerprint
         )
-    start = _trained(init_from, revision, runs_dir)
+    start = open_start(init_from, revision, runs_dir=runs_dir)
     if tokenizer is not None:
         given = load_wordpiece(tokenizer) if tokenizer.source != "train" else None
         if given is None or given.fingerprint != start.tokenizer.fingerprint:
@@ -67,27 +69,40 @@ def find_start(
     return replace(start, model=build(schema.EncoderConfig, plain(start.model) | dropout))
 
 
-def _trained(init_from: str, revision: str | None, runs_dir: str) -> StoredModel:
+def open_start(
+    init_from: str,
+    revision: str | None = None,
+    *,
+    kinds: Collection[Kind] = STARTS,
+    runs_dir: str | Path = RUNS,
+) -> StoredModel:
+    """Open trained weights to start from: a run, its id, a checkpoint, or a Hugging Face model.
+
+    Args:
+        init_from: a name that `open_model` opens.
+        revision: of a Hub id.
+        kinds: kinds of models that are accepted.
+        runs_dir: folder of runs.
+    """
     path = find(init_from, runs_dir)
-    of_hub, exists = is_hugging_face(path), Path(path).expanduser().exists()
-    if not exists and not of_hub:
+    if not is_hugging_face(path) and not Path(path).expanduser().exists():
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
-            "its id, a Hugging Face model, scratch or auto"
+            "its id, or a Hugging Face model"
         )
     try:
-        start = open_model(path, STARTS, revision=revision if of_hub else None, runs_dir=runs_dir)
+        start = open_model(path, kinds, revision=revision, runs_dir=runs_dir)
     except InputError as error:
         raise InputError(f"init_from={error}") from error
     if isinstance(start.tokenizer, str):
-        raise InputError(f"init_from={init_from} cannot be fine-tuned on texts: {start.tokenizer}")
+        raise InputError(f"init_from={init_from} cannot be trained on texts: {start.tokenizer}")
     if start.architecture == "roformer_classifier":  # its pooler has gelu, ours tanh
-        heads = [name for name in start.weights if name.startswith(HEAD)]
-        theirs = [part for name in heads for part in names_there(name, start.architecture)]
+        heads = [name for name in start.weights if not name.startswith(ENCODER)]
+        theirs = [part for name in heads for part in start.names_of(name)]
         encoder = {name: tensor for name, tensor in start.weights.items() if name not in heads}
         unused, digest = (*start.unused, *theirs), start.fingerprint
         start = replace(start, weights=encoder, unused=unused, digest=digest)
-    if of_hub or Path(init_from).expanduser().exists():
+    if Path(init_from).expanduser().exists() or start.checkpoint is None:
         start = replace(start, name=init_from)
     # An id stands for a whole run, and with a step for one of its checkpoints; others have a path.
     folder, step = Path(path), ""
@@ -97,26 +112,49 @@ def _trained(init_from: str, revision: str | None, runs_dir: str) -> StoredModel
     return replace(start, name=run.name + step) if folder.resolve() == run.resolve() else start
 
 
-def load_start(start: StoredModel, model: nn.Module) -> str:
-    """Load the weights of a start into `model`; return a line on what was new and what was not used.
+def load_start(start: StoredModel, model: nn.Module) -> list[str]:
+    """Load the weights of a start into `model`; return what was taken, dropped and drawn, a line each.
 
-    Raises:
-        InputError: a weight of the encoder is missing.
+    If the model has another position encoding than the start, all parameters of the encoding stay as drawn.
+    So do weights of a head that the start lacks, has in another shape, or that cannot be computed here.
     """
     if start.name == SCRATCH:
-        return "all weights are new (init_from=scratch)"
+        return ["all weights are new (init_from=scratch)"]
+    body: Any = getattr(model, "encoder", model)
     own = model.state_dict()
-    fitting = {
-        name: tensor
-        for name, tensor in start.weights.items()
-        if name in own and (tensor.shape == own[name].shape or not name.startswith(HEAD))
-    }
-    missing = [name for name in own if name not in fitting]
-    if lost := [name for name in missing if not name.startswith(HEAD)]:
+    inside = "" if body is model else ENCODER
+    before, now = start.model.position, body.config.position
+    swapped = _without_scaling(before) != _without_scaling(now)
+
+    def is_free(name: str) -> bool:
+        return not name.startswith(inside) or (swapped and name.startswith(f"{inside}position."))
+
+    def fits(name: str, tensor: Tensor) -> bool:
+        if name.startswith(inside):
+            return not is_free(name)
+        flawed = start.kind == "mlm" and start.flaw is not None and not name.startswith("pooler.")
+        return not flawed and tensor.shape == own[name].shape
+
+    taken = {name: t for name, t in start.weights.items() if name in own and fits(name, t)}
+    drawn = [name for name in own if name not in taken]
+    if lost := [name for name in drawn if not is_free(name)]:
         raise InputError(f"{start.name} lacks weights of the encoder: {', '.join(lost[:4])}")
-    model.load_state_dict(fitting, strict=False)
-    unused = [*(name for name in start.weights if name not in fitting), *start.unused]
-    return (
-        f"{len(fitting)} weights from {start.name}; new: {', '.join(missing) or 'none'}; "
-        f"not used: {', '.join(unused) or 'none'}"
-    )
+    model.load_state_dict(taken, strict=False)
+    dropped = [part for name in start.weights if name not in taken for part in start.names_of(name)]
+    positions = f"{before.name} positions" + (f" replaced by {now.name}" if swapped else "")
+    size = f"{start.model.layers}x{start.model.hidden_size}"
+    return [
+        f"taken: {len(taken)} weights of {start.name} ({start.model.name}, {size}, {positions})",
+        f"dropped: {_listed([*dropped, *start.unused])}",
+        f"drawn: {_listed(drawn)}",
+    ]
+
+
+def _without_scaling(position: PositionConfig) -> dict[str, Any]:
+    """Return the settings that parameters belong to."""
+    return {key: value for key, value in plain(position).items() if key != "scaling"}
+
+
+def _listed(names: list[str]) -> str:
+    """Return the names of weights, with `*` for the number of a layer."""
+    return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", n) for n in names)) or "nothing"

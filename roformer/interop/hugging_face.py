@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -217,6 +218,8 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         )
     if kind == "classifier" and settings.problem_type == "regression" and settings.num_labels > 1:
         flaw = f"predicts {settings.num_labels} scores of a text: a regression here has one"
+    stored_as = _names_in_files(folder, state.keys() | unused)
+    names = {own: names_there(own, architecture) for own in weights}
     return StoredModel(
         source,
         kind,
@@ -226,7 +229,8 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         read_tokenizer(folder, settings),
         revision=commit,
         architecture=architecture,
-        unused=tuple(sorted(unused)),
+        unused=tuple(sorted(stored_as.get(name, name) for name in unused)),
+        names={own: tuple(stored_as.get(n, n) for n in parts) for own, parts in names.items()},
         flaw=flaw,
     )
 
@@ -307,6 +311,28 @@ def _load(
             )
     state = {name: t for name, t in theirs.state_dict().items() if name not in told["missing_keys"]}
     return state, list(told["unexpected_keys"])
+
+
+def _names_in_files(folder: Path, known: Collection[str]) -> dict[str, str]:
+    """Return today's name of each stored weight → its name in the files.
+
+    Some files lack the prefix of the encoder, and old ones call the weights of norms gamma and beta.
+    """
+    from transformers.modeling_utils import load_state_dict
+
+    kind = SAFETENSORS if any((folder / name).is_file() for name in SAFETENSORS) else PICKLES
+    whole, index = (folder / name for name in kind)
+    files = [whole]
+    if not whole.is_file():
+        files = sorted({folder / name for name in read_json(index)["weight_map"].values()})
+    names = {}
+    for file in files:
+        for stored in load_state_dict(str(file), map_location="meta", weights_only=True):
+            today = re.sub("LayerNorm.gamma$", "LayerNorm.weight", stored)
+            today = re.sub("LayerNorm.beta$", "LayerNorm.bias", today)
+            whole_names = (today, f"bert.{today}", f"roformer.{today}")
+            names[next((name for name in whole_names if name in known), stored)] = stored
+    return names
 
 
 def _line(error: Exception) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from roformer.errors import InputError
 from roformer.models.description import Kind, build_model
+from roformer.models.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,11 @@ class StoredModel:
     architecture: str | None = None
     """The `model_type` of a Hugging Face model: see `roformer.interop.mapping.NAMES`."""
     unused: tuple[str, ...] = ()
-    """Names in `transformers` of weights that no model here has."""
+    """Names in the file of weights that no model here has."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name here → names in the file of a Hugging Face model."""
+    checkpoint: Path | None = None
+    """Folder of a checkpoint of this package."""
     flaw: str | None = None
     """Sentence why its head cannot be computed here."""
 
@@ -65,7 +72,19 @@ class StoredModel:
             raise InputError(f"{self.name}: {self.flaw}")
         with torch.device("meta"):  # no weights are drawn only to be replaced
             model = build_model(self.description, self.model)
-        prefix = "encoder." if self.kind == "encoder" else ""
+        return self._fill(model, "encoder." if self.kind == "encoder" else "")
+
+    def encoder(self) -> nn.Module:
+        """Return the `Encoder` alone, as `build`; its head may be incomplete."""
+        with torch.device("meta"):
+            return self._fill(Encoder(self.model, self.vocab_size), "encoder.")
+
+    def _fill(self, model: nn.Module, prefix: str) -> nn.Module:
         own = {name: self.weights[prefix + name] for name in model.state_dict()}
-        model.to_empty(device="cpu").load_state_dict(own)
+        with torch.device("cpu"):
+            model.to_empty(device="cpu").load_state_dict(own)
         return model.eval()
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """Return the names in the file of a weight here."""
+        return self.names.get(name, (name,))

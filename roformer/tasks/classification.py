@@ -328,7 +328,7 @@ class ClassificationTask(ExamplesTask):
 
     def introduction(self) -> list[str]:
         splits = [("train", self.batches), *((part.name, part.inputs) for part in self.held_out)]
-        return [self.loaded] + [
+        return self.loaded + [
             f"{self.name}: {cut:,} of {len(inputs):,} {split} examples are longer than "
             f"{self.max_length} tokens and were cut"
             for split, inputs in splits
@@ -450,7 +450,7 @@ class TripletTask(ExamplesTask):
         return is_chance(metrics[self.monitor], len(self.valid.split))
 
     def introduction(self) -> list[str]:
-        facts, lines = self.facts(), [self.loaded]
+        facts, lines = self.facts(), [*self.loaded]
         for split, labels in facts["labels"].items():
             balance = ", ".join(f"{label} {count:,}" for label, count in labels.items())
             lines.append(

@@ -72,9 +72,9 @@ def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
         described = {} if objective == "mlm" else {"objective": objective}
         begun = stored(described=described)
         model = Classifier(begun.model, begun.vocab_size, 2, dropout=0.0)
-        told = load_start(begun, model)
-        assert f"; new: {new}classifier.weight, classifier.bias; not used: " in told
-        assert ("relation.weight" in told) == (objective == "mlm_nsp")
+        _, dropped, drawn = load_start(begun, model)
+        assert drawn == f"drawn: {new}classifier.weight, classifier.bias"
+        assert ("relation.weight" in dropped) == (objective == "mlm_nsp")
         for name in ("pooler.weight", "encoder.token_types.weight"):
             if name in begun.weights:
                 assert torch.equal(model.state_dict()[name], begun.weights[name])
