@@ -148,8 +148,10 @@ def run(
             hydra.hydra_help(args_parser=parser, args=arguments, **command)
             return
         quiet = ["runtime.progress=false"] if arguments.quiet else []
-        command["overrides"] = [composer.open_key(word) for word in arguments.overrides + quiet]
-        config = check(composer, schema, command["overrides"], multirun=arguments.multirun)
+        words = arguments.overrides + quiet
+        multirun = arguments.multirun or "hydra.mode=MULTIRUN" in words
+        command["overrides"] = [composer.open_key(word, multirun=multirun) for word in words]
+        config = check(composer, schema, command["overrides"], multirun=multirun)
         if arguments.help:
             print(help_of(composer, schema, build(schema, without_hydra(config)), script, part))
         elif arguments.cfg == "hydra":
@@ -189,9 +191,8 @@ def check(
     composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
 ) -> DictConfig:
     """Return the composed and validated config; of a multirun, that of its first job."""
-    several = multirun or "hydra.mode=MULTIRUN" in overrides
     configs = []
-    for job in composer.jobs(overrides) if several else [overrides]:
+    for job in composer.jobs(overrides) if multirun else [overrides]:
         configs.append(composer.compose(job))
         HydraConfig.instance().set_config(configs[-1])  # for ${hydra:…}
         build(schema, without_hydra(configs[-1].copy()))

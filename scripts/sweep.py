@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from roformer.config.build import build
+from roformer.config.composing import compose
+from roformer.config.schema import RuntimeConfig
 from roformer.errors import DIVERGED
 from roformer.extensions import VARIABLE
 from roformer.pipelines import registry
@@ -103,8 +106,8 @@ def main() -> None:
         print("\n".join(shlex.join(words) for _, words in commands))
         return
     given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
-    runs = given[-1].partition("=")[2] if given else "runs"
-    logs = Path(runs) / "sweep" / study.folder.resolve().name
+    runtime = build(RuntimeConfig, compose("pretrain", given).runtime)
+    logs = Path(runtime.runs_dir) / "sweep" / study.folder.resolve().name
     if study.extensions:
         paths = [str(ROOT), os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

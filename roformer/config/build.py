@@ -114,6 +114,23 @@ def sections_in(hint: Any) -> list[Any]:
     return [hint] if dataclasses.is_dataclass(hint) else []
 
 
+def parts_of(hint: Any) -> list[Any]:
+    """Return a type, and the types and annotations that it is made of."""
+    return [hint, *(part for inner in typing.get_args(hint) for part in parts_of(inner))]
+
+
+def hints_at(hint: Any, key: Sequence[str]) -> list[Any]:
+    """Return the types that a dotted key below a type has: one for each kind of its sections."""
+    if not key:
+        return [hint]
+    if typing.get_origin(hint) is typing.Annotated:
+        return hints_at(typing.get_args(hint)[0], key)
+    if typing.get_origin(hint) is dict:
+        return hints_at(typing.get_args(hint)[1], key[1:])
+    fields = [hints_of(section) for section in sections_in(hint)]
+    return [found for one in fields if key[0] in one for found in hints_at(one[key[0]], key[1:])]
+
+
 @cache
 def free_keys(cls: type) -> frozenset[Key]:
     """Return the keys that a config class, or one within it, marks as `NOT_IN_RESULT`."""

@@ -6,7 +6,10 @@ with its recipes; of the folders that its registry entry shares with others; and
 
 from __future__ import annotations
 
+import os.path
 import re
+import shlex
+import typing
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
@@ -22,17 +25,22 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import setup_globals
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from roformer.config.build import near_first
+from roformer.config.build import hints_at, near_first, parts_of
+from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
 from roformer.pipelines import registry
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+QUOTED = r"""\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*"""
+ELEMENT = re.compile(rf"({QUOTED}|(?:\$\{{[^}}]*\}}|[^,])*)(?:,|$)")
+"""One of several values between commas; those in quotes or in `${…}` do not count."""
 
 
 def compose(pipeline: str, overrides: Sequence[str]) -> DictConfig:
@@ -104,6 +112,7 @@ class Composer:
         config_dir: str | None = None,
     ) -> None:
         entry = registry.get(pipeline)
+        self.schema = registry.load(entry.config)
         self.pipeline, self.config_name = pipeline, config_name or pipeline
         for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
             if folder and "://" not in folder and not Path(folder).is_dir():
@@ -143,7 +152,7 @@ class Composer:
         try:
             parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(words)
         except HydraException as error:
-            raise InputError(" ".join(str(error).split())) from error
+            raise InputError(self._explain(words, error)) from error
         if any(one.is_sweep_override() and not one.is_discrete_sweep() for one in parsed):
             return [[str(one.input_line) for one in parsed if not one.is_sweep_override()]]
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
@@ -163,8 +172,10 @@ class Composer:
         """Return the options of a config group; none where the name is no group."""
         return sorted(self.loader.get_group_options(group, ObjectType.CONFIG))
 
-    def open_key(self, override: str) -> str:
+    def open_key(self, override: str, *, multirun: bool = False) -> str:
         """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
+
+        The value of a key that holds a path is put in quotes; see `quote_path`.
 
         Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
         the typed config refuses unknown ones, with the list of valid keys.
@@ -175,6 +186,9 @@ class Composer:
         """
         key, equals, value = override.partition("=")
         bare = key.lstrip("+~")
+        kinds = [kind for hint in hints_at(self.schema, bare.split(".")) for kind in parts_of(hint)]
+        if equals and VERBATIM in kinds:
+            override = f"{key}={quote_path(bare, value, kinds, multirun=multirun)}"
         if bare == "hydra.run.dir":
             raise InputError(
                 f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
@@ -210,4 +224,67 @@ class Composer:
                     return (
                         f"{group}={one}: {self.pipeline} has no such option; choose one of {listed}"
                     )
+        if isinstance(error, OverrideParseException):
+            key, equals, value = str(error.override).partition("=")
+            words = f"{key}={_in_quotes(value)}"
+            if equals and value[:1] not in "[{" and _parses(words):
+                plain = f"{key.lstrip('+')}={value}"
+                return f"{plain}: this value needs quotes, {shlex.quote(words.lstrip('+'))}"
         return " ".join(re.split("Config search path|See https://", str(error))[0].split())
+
+
+# --- paths on the command line -------------------------------------------------------------------
+
+
+def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = False) -> str:
+    """Return the value of a path key in quotes, so that Hydra's grammar cannot cut it up.
+
+    The name of an existing file or folder is always that path. Other values keep Hydra's meaning if they
+    are in quotes or null, for keys of this type a list, and in a multirun values between commas. `${…}`
+    is resolved.
+
+    Args:
+        key: the dotted key.
+        value: as typed.
+        kinds: the types that the key may have.
+        multirun: whether several values make several runs.
+
+    Raises:
+        InputError: the value could be one path or several.
+    """
+    if value == "null" and type(None) in kinds:
+        return value
+    if os.path.lexists(os.path.expanduser(value)):
+        return _in_quotes(value.replace("${", "\\${"))
+    if re.fullmatch(QUOTED, value):
+        return value
+    takes_list = any(typing.get_origin(kind) in (list, tuple) for kind in kinds)
+    if takes_list and value.startswith("[") and value.endswith("]"):
+        return f"[{','.join(_each_quoted(value[1:-1]))}]"
+    if len(values := _each_quoted(value)) < 2:
+        return _in_quotes(value)
+    if multirun:
+        return ",".join(values)
+    several = f"a list is {key}=[{value}]; " if takes_list else ""
+    quoted = shlex.quote(f"{key}={_in_quotes(value)}")
+    raise InputError(
+        f"{key}={value}: there is no such file or folder: {several}one run per path needs --multirun; "
+        f"a path with commas needs quotes, {quoted}"
+    )
+
+
+def _each_quoted(values: str) -> list[str]:
+    found = [match[1].strip() for match in ELEMENT.finditer(values) if match[0]]
+    return [one if re.fullmatch(QUOTED, one) else _in_quotes(one) for one in found]
+
+
+def _in_quotes(text: str) -> str:
+    return QuotedString(text=text, quote=Quote.double).with_quotes()
+
+
+def _parses(override: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True

@@ -24,7 +24,7 @@ from roformer.config.schema import (
     OptimizerConfig,
     RunConfig,
 )
-from roformer.config.typed import Commit, Config, Label, Name, Repository, Rules, Seed
+from roformer.config.typed import Commit, Config, FileName, Label, Name, Repository, Rules, Seed
 
 T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
@@ -52,7 +52,7 @@ OneOrMore = Annotated[
 class TaskFiles(Config):
     """The files of a task in the official GLUE folder."""
 
-    folder: Name
+    folder: FileName
     texts: OneOrTwo[Column]
     """Columns of the texts in train.tsv and dev.tsv; numbers say that there is no header."""
     label: Column

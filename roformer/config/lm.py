@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from roformer.config.schema import BlocksTraining, FixedInitConfig, LocalFiles, RunConfig, Text
-from roformer.config.typed import Config, Fraction, Name, Rules
+from roformer.config.typed import Config, FileName, Fraction, Rules
 
 
 class CausalConfig(FixedInitConfig):
@@ -52,7 +52,7 @@ class FileBytes(ByteData, LocalFiles):
     """Local .txt, .gz, .zip or .jsonl(.gz): a file, a folder or a glob."""
 
     kind: Literal["bytes_files"] = "bytes_files"
-    member: Name | None = None
+    member: FileName | None = None
     """Which file of a .zip; null: the only one."""
     text_field: str = "text"
     """The column of .jsonl rows with the text."""
@@ -65,7 +65,7 @@ class Enwik8(ByteData):
     url: Annotated[str, Field(pattern=r"^https?://")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Checksum of the .zip."""
-    member: Name = "enwik8"
+    member: FileName = "enwik8"
 
 
 Bytes = Annotated[BuiltinBytes | FileBytes | Enwik8, Field(discriminator="kind")]

@@ -22,7 +22,6 @@ from roformer.config.typed import (
     Config,
     Fraction,
     Label,
-    Name,
     Probability,
     Rules,
     later,
@@ -35,7 +34,7 @@ Objective = Literal["mlm", "mlm_nsp", "mlm_sop"]
 class TokenizerConfig(Config):
     """WordPiece, trained on the corpus or read from somewhere."""
 
-    source: Name = "train"
+    source: typed.PathName = "train"
     """`train`, a vocab.txt, a folder with tokenizer files, or a Hub id."""
     revision: str | None = None
     """Pinned revision of a Hub id."""
@@ -49,7 +48,7 @@ class TokenizerConfig(Config):
 class LocalFiles(Config):
     """A file, a folder or a glob of rows."""
 
-    path: Name
+    path: typed.PathName
     max_bad_rows: NonNegativeInt = 0
     """Bad rows of a split, or of each file of bytes, that may be skipped (counted and reported) before the
     run stops."""
@@ -373,8 +372,8 @@ class RuntimeConfig(Config):
     """Apply `roformer.training.process` (allocator thresholds, thread count)."""
     threads: PositiveInt | None = None
     """CPU threads a process, set by `tune_process`; null: the cores shared among the processes."""
-    runs_dir: Name = "runs"
-    cache_dir: Name = "cache"
+    runs_dir: typed.PathName = "runs"
+    cache_dir: typed.PathName = "cache"
     keep_checkpoints: PositiveInt = 3
     """Newest checkpoints kept beside the best one."""
     keep_optimizer: bool = False
@@ -440,7 +439,7 @@ class MaskedLMConfig(RunConfig):
     """What is learnt: `mlm` the masked tokens of packed blocks; `mlm_nsp` those of pairs of segments, and
     whether the second follows the first in its document or is of another (BERT); `mlm_sop` whether two
     consecutive segments are in their order (ALBERT)."""
-    init_from: str | None = None
+    init_from: typed.PathName | None = None
     """Start from the weights of this run (its folder or id; `@<step>` names a checkpoint) or checkpoint
     instead of random ones."""
 
@@ -453,7 +452,7 @@ class FinetuningConfig(CommandConfig):
     tokenizer: TokenizerConfig | None = None
     """Of a fresh model and of the pre-training of init_from=auto; null: one trained on the texts. Weights
     that are read bring their own, which this may only confirm."""
-    init_from: Name
+    init_from: typed.PathName
     """The weights to start from: a pre-training run (its folder or id; `@<step>` names one of its
     checkpoints), a Hugging Face folder or Hub id of type bert or roformer, or `scratch`; `auto` is the
     run of `make pretrain` for the same model with `pretraining`, made first if it is not there."""

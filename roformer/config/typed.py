@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 from typing import Annotated, Any, dataclass_transform
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, PositiveInt
+from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, PositiveInt
 from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
@@ -14,6 +15,8 @@ from roformer.extensions import import_extensions
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
+VERBATIM = "read from the command line as typed"
+"""Annotation of a key that holds the name of a file, which Hydra's grammar must not cut up."""
 
 
 Rules = Iterator[tuple[object, str]]
@@ -32,6 +35,9 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Base = Annotated[float, Field(gt=1.0)]
 Name = Annotated[str, Field(min_length=1)]
+FileName = Annotated[Name, VERBATIM]
+PathName = Annotated[Name, AfterValidator(os.path.expanduser), VERBATIM]
+"""A path, or a word or id that a path may replace; the only place where `~` is expanded."""
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]

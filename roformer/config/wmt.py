@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from roformer.config.schema import LoopConfig, RunConfig, TransformerConfig
-from roformer.config.typed import Commit, Config, Label, Name, Probability, Repository, Rules
+from roformer.config.typed import (
+    Commit,
+    Config,
+    FileName,
+    Label,
+    Name,
+    PathName,
+    Probability,
+    Repository,
+    Rules,
+)
 
 
 class Seq2SeqConfig(TransformerConfig):
@@ -41,7 +51,7 @@ class DecoderConfig(Seq2SeqConfig):
 class BpeConfig(Config):
     """Byte-pair encoding, one for both languages, learnt on the training text or read."""
 
-    source: Name = "train"
+    source: PathName = "train"
     """`train`, or a folder that holds the tokenizer of an earlier run."""
     words: Literal["moses", "bytes"] = "moses"
     """Units that are cut into pieces: Moses tokens (sacremoses), or raw text as bytes (as GPT-2)."""
@@ -82,10 +92,10 @@ class FilesParallel(ParallelData):
     """Line-aligned text: `<path>/<train>.<language>`, .gz or not."""
 
     kind: Literal["files"] = "files"
-    path: Name
-    train: Name = "train"
-    valid: Name = "valid"
-    test: Name = "test"
+    path: PathName
+    train: FileName = "train"
+    valid: FileName = "valid"
+    test: FileName = "test"
 
 
 class HubParallel(ParallelData):

@@ -96,7 +96,7 @@ def _given_tokenizer(config: Parallel) -> Bpe | None:
     """Read the tokenizer that the config names; None where it is to be learnt."""
     if config.tokenizer.source == "train":
         return None
-    bpe = Bpe.load(Path(config.tokenizer.source).expanduser())
+    bpe = Bpe.load(Path(config.tokenizer.source))
     for name, found, wanted in (
         ("source_language", bpe.source_language, config.source_language),
         ("target_language", bpe.target_language, config.target_language),

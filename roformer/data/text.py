@@ -106,7 +106,7 @@ def text_identity(config: Text, source: Source[Example]) -> dict[str, Any]:
         data["tokenizer"]["words"] = segmenter()
     if wanted.source != "train":
         data["tokenizer"].pop("vocab_size")
-        if Path(wanted.source).expanduser().exists():
+        if Path(wanted.source).exists():
             data["tokenizer"]["source"] = load_wordpiece(wanted).fingerprint
     return {"data": data, "source": source.key()}
 
@@ -132,7 +132,7 @@ def _build_text(
                 writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
                 bar.update(sum(len(text.encode()) for text in texts))
     facts["tokenizer"] = {
-        "source": Path(given).name if Path(given).expanduser().exists() else given,
+        "source": Path(given).name if Path(given).exists() else given,
         "revision": config.tokenizer.revision,
         **tokenizer_facts(tokenizer),
         **({"words": segmenter()} if tokenizer.words != "none" else {}),

@@ -313,7 +313,7 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
         InputError: nothing there, not reachable, not a WordPiece vocabulary, or a rule that
             contradicts the vocabulary.
     """
-    path, named = Path(config.source).expanduser(), f"data.tokenizer.source={config.source}"
+    path, named = Path(config.source), f"data.tokenizer.source={config.source}"
     if not path.exists():
         if not is_hub_id(config.source):
             raise InputError(

@@ -87,7 +87,7 @@ class FolderExamples(Files[Example]):
     by_content = True
 
     def __init__(self, name: str, task: TaskConfig, data: FilesGlue) -> None:
-        super().__init__(Path(data.path).expanduser(), data.max_bad_rows)
+        super().__init__(Path(data.path), data.max_bad_rows)
         self.name, self.task, self.splits = name, task, _splits(task)
 
     def files(self, split: str) -> list[Path]:
@@ -167,7 +167,7 @@ class FileTriplets(Files[Example]):
     columns = Columns(("A", "B", "C"), "label", {"B": 0, "C": 1}, filled=3)
 
     def __init__(self, data: FilesTriplets) -> None:
-        path = Path(data.path).expanduser()
+        path = Path(data.path)
         super().__init__(path.parent if path.is_file() else path, data.max_bad_rows)
         self.seed = data.split_seed if data.split == "paper622" else None
         self.found = _find(path, shipped=self.seed is None)

@@ -73,7 +73,7 @@ class Files(Source[T]):
 
 def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]:
     """Return the folder that names are relative to, and the files of a file, folder or glob, sorted."""
-    path = Path(given).expanduser()
+    path = Path(given)
     if path.is_file():
         root, found = path.parent, [path]
     elif path.is_dir():

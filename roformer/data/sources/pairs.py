@@ -68,7 +68,7 @@ class FilePairs(_Pairs, Files[Example]):
     """Two files a split, `<path>/<name>.<language>` or the same with .gz, aligned by line."""
 
     def __init__(self, config: FilesParallel) -> None:
-        super().__init__(Path(config.path).expanduser())
+        super().__init__(Path(config.path))
         self.config = config
         self.found = {split: self._find(split) for split in SPLITS}
 

@@ -66,7 +66,7 @@ class ByteFiles(Files[bytes]):
     def __init__(self, config: FileBytes) -> None:
         path = Path(config.path)
         # Of a folder, files without a suffix are as likely a licence as a text.
-        bare = path.expanduser().is_file() and not path.suffix
+        bare = path.is_file() and not path.suffix
         suffixes = ("",) if bare else (".txt", ".gz", ".zip", *JSON_LINES)
         root, found = find_files(config.path, suffixes)
         super().__init__(root, config.max_bad_rows)

@@ -1,0 +1,96 @@
+"""Paths on the command line are read as typed, whatever characters they have."""
+
+from pathlib import Path
+
+import pytest
+
+from roformer.config.build import build
+from roformer.config.composing import Composer, compose
+from roformer.config.schema import RuntimeConfig
+from roformer.errors import InputError
+from roformer.pipelines.registry import get, load
+from tests.conf.composed import config
+
+TYPED = [
+    *("größe.txt", "语料/train.txt", "/data/corpus (1).txt", "/data/lang=en/a.txt", "a[1].txt"),
+    *("{a}", "it's", 'say "x"', "a#b", "100%", "a&b", "wow!", "  lead", "trail  ", "a\\b", "a\\"),
+    *("'q'x", "2024", "1e3", "true", "$x", "a:b", "a@b", "a*?.txt", "a;b", "a<b>|c", "`x`", "^+~"),
+]
+KEYS = {
+    "pretrain": ["data.path", "init_from", "data.tokenizer.source", "runtime.runs_dir"],
+    "charlm": ["data.path", "data.member", "runtime.cache_dir"],
+    "wmt": ["data.path", "data.train", "data.tokenizer.source"],
+    "glue": ["data.path", "init_from", "tokenizer.source", "task.sst2.files.folder"],
+    "scm": ["data.path", "init_from"],
+    "stages": ["data.path", "init_from"],
+}
+
+
+def value(key, *overrides, pipeline="pretrain"):
+    """Return what a key is in the config of a command line."""
+    words = ["data=files", "data.path=x", *overrides]
+    built = build(load(get(pipeline).config), compose(pipeline, words))
+    for part in key.split("."):
+        built = built[part] if isinstance(built, dict) else getattr(built, part)
+    return built
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_path_is_read_as_typed(typed):
+    found = value("data", f"data.path={typed}", f"data.tokenizer.source={typed}")
+    assert (found.path, found.tokenizer.source) == (typed, typed)
+
+
+@pytest.mark.parametrize(("pipeline", "key"), [(name, key) for name in KEYS for key in KEYS[name]])
+def test_every_key_that_holds_a_path_takes_any(pipeline, key):
+    typed = "größe =(1), 语料"
+    assert value(key, f'{key}="{typed}"', pipeline=pipeline) == typed
+    typed = typed.replace(",", "")
+    for prefix in ("", "++"):
+        assert value(key, f"{prefix}{key}={typed}", pipeline=pipeline) == typed
+
+
+def test_home_and_interpolations_are_expanded_and_null_is_no_path(monkeypatch):
+    monkeypatch.setenv("HOME", "/höme (1)")
+    runtime = config("runtime.runs_dir=~/runs runtime.cache_dir=${oc.env:HOME}/ü").runtime
+    assert (runtime.runs_dir, runtime.cache_dir) == ("/höme (1)/runs", "/höme (1)/ü")
+    assert value("data.path", "data.path=${oc.env:NOWHERE,/a}/ü") == "/a/ü"
+    assert RuntimeConfig(runs_dir="~").runs_dir == "/höme (1)"
+    assert value("init_from", "init_from=null") is None
+
+
+@pytest.mark.parametrize("quoted", ["'a, b'", '"a, b"'])
+def test_quotes_of_hydra_keep_their_meaning(quoted):
+    assert value("data.path", f"data.path={quoted}") == "a, b"
+
+
+@pytest.mark.parametrize("name", ["a,b", '"a"', "${x}", "[a,b]"])
+def test_the_name_of_an_existing_path_wins(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).touch()
+    assert value("data.path", f"data.path={name}") == name
+    key = Composer("pretrain").open_key(f"data.path={name}", multirun=True)
+    assert len(Composer("pretrain").jobs([key])) == 1
+
+
+def test_commas_part_paths_in_a_multirun_and_are_a_mistake_elsewhere():
+    message = (
+        r"^data.path=ä,b: there is no such .*a path with commas needs quotes, 'data.path=\"ä,b\"'$"
+    )
+    with pytest.raises(InputError, match=message):
+        compose("pretrain", ["data.path=ä,b"])
+    composer = Composer("pretrain")
+    words = [
+        composer.open_key(word, multirun=True) for word in ("data.path=~a,(b), 'c,d'", "seed=1")
+    ]
+    jobs = [
+        compose("pretrain", ["data=files", *job]) for job in composer.jobs(["data=files", *words])
+    ]
+    assert [job.data.path for job in jobs] == ["~a", "(b)", "c,d"]
+
+
+def test_other_values_that_need_quotes_are_shown_with_them():
+    message = "^tracker.project=größe: this value needs quotes, 'tracker.project=\"größe\"'$"
+    with pytest.raises(InputError, match=message):
+        compose("pretrain", ["tracker.project=größe"])
+    assert config('tracker.project="größe"').tracker.project == "größe"
