@@ -14,7 +14,9 @@ from roformer.script import Arguments, script
 @script()
 def main() -> None:
     parser = Arguments(__doc__)
-    parser.add_argument("run", nargs="?", help="a run: folder or id")
+    parser.add_argument(
+        "run", nargs="?", help="a run: folder or id; or a folder of a published masked LM"
+    )
     output = "default: export/<run id>, beside the pipelines"
     parser.add_argument("--output", type=Path, help=output)
     checkpoint = "step_…, best, last or averaged; default: the one that loading takes"

@@ -14,10 +14,11 @@ from roformer.config.build import read_yaml
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
-from roformer.inference.names import EXPORT, find
+from roformer.inference.names import EXPORT, RUNS, find
 from roformer.inference.open import open_model
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
+from roformer.interop.hugging_face import is_hugging_face
 from roformer.interop.stored import StoredModel
 from roformer.interop.tokenizers import save_tokenizer
 from roformer.training.averaging import choose
@@ -54,7 +55,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """Write a trained model as a folder of its own.
 
     Args:
-        run: the run's folder, or its id below runs/.
+        run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
+            written again as safetensors, without a card.
         output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
         which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
             `load_translator` or `load_generator` chooses.
@@ -67,6 +69,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     run = Path(find(run))
     if not run.exists():
         raise InputError(f"{run}: no such run: give a folder under runs/")
+    if is_hugging_face(str(run)):
+        return _export_published(run, output)
     needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
     if lacking := [name for name in needed if not (run / name).exists()]:
         raise InputError(
@@ -89,6 +93,18 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     return Export(output, folder.name, kind, notes)
 
 
+def _export_published(source: Path, output: Path | None) -> Export:
+    stored = open_model(source, ["mlm"])
+    stored.build()  # its head may be incomplete
+    output = output or Path(RUNS) / EXPORT / source.resolve().name
+    with new_folder(output) as partial:
+        try:
+            kind, notes = _convert(stored, source, partial)
+        except NoEquivalent as reason:
+            raise InputError(f"{source}: transformers has no such model: {reason}") from reason
+    return Export(output, source.name, kind, notes)
+
+
 def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
     """Write a folder of `transformers`; return its `model_type` and notes on it, or raise NoEquivalent."""
     from transformers.utils import logging
@@ -105,7 +121,8 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
         file.chmod(mode)
     if stored.kind == "mlm":
-        notes += (f"It reads at most {limit} tokens and was trained on {length}.", SPELLING)
+        made = "trained on" if stored.architecture is None else "made for"
+        notes += (f"It reads at most {limit} tokens and was {made} {length}.", SPELLING)
     elif stored.kind == "classifier":
         limit = length
         notes += (EMPTY_SECOND,) if len(description["texts"]) == 2 else ()

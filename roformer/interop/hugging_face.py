@@ -11,7 +11,6 @@ import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -290,17 +289,16 @@ def _load(
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except UnpicklingError as error:
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        holds = f"holds {code[1]}" if code else "is not what torch.save writes"
-        raise InputError(
-            f"{file} {holds}, and only tensors are read, since opening anything else can run code: fetch "
-            "it again, or ask for safetensors"
-        ) from error
     except Exception as error:  # many types; a damaged file, or a shard that is missing
-        raise InputError(
-            f"{file} is damaged or incomplete ({_line(error)}): fetch it again"
-        ) from error
+        reason = f"is damaged or incomplete ({_line(error)}): fetch it again"
+        if type(error).__name__ == "UnpicklingError":
+            code = re.search(r"GLOBAL ([\w.]+)", str(error))
+            holds = f"holds {code[1]}" if code else "is not what torch.save writes"
+            reason = (
+                f"{holds}, and only tensors are read, since opening anything else can run code: fetch it "
+                "again, or ask for safetensors"
+            )
+        raise InputError(f"{file} {reason}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     for name, stored, wanted in sorted(told["mismatched_keys"]):
