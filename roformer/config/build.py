@@ -208,6 +208,8 @@ def _numbers(content: Any) -> range:
 
 def _explain(place: _Place, problems: Sequence[Any]) -> list[str]:
     """Return what is wrong at a place in lines: the key, the value, what to do."""
+    if isinstance(problems[0]["input"], bool):
+        problems = problems[:1]  # a truth value is neither text nor a number: one line says so
     wanted = [_wanted(problem) for problem in problems]
     if not all(wanted):
         return [_explain_one(place, problem) for problem in problems]
@@ -245,6 +247,11 @@ def _explain_one(place: _Place, problem: Any) -> str:
         case "dataclass_type":
             first = next(iter(hints_of(place.inner)))
             return f"{key}={given} is no section: set its keys, {key}.{first}=…"
+        case "string_type" if isinstance(given, bool):
+            words = '"yes" or "on"' if given else '"no" or "off"'
+            return f"{key}: {str(given).lower()} is not text: quote words such as {words}"
+        case "string_type" if isinstance(given, (int, float)):
+            return f'{key}: the number {given} is not text: quote it, "{given}"'
         case "value_error":
             return ": ".join(filter(None, [key, problem["msg"].removeprefix("Value error, ")]))
     return f"{key}: {problem['msg']}, not {given!r}"

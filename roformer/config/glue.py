@@ -6,13 +6,13 @@ it is a run (`FinetuneConfig`), whose config stands in its record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
 )
@@ -28,25 +28,25 @@ from roformer.config.typed import Commit, Config, FileName, Label, Name, Reposit
 
 T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
-Column = str | NonNegativeInt
-"""A column of a .tsv file: its name in the header, or its number in a file without one."""
-OneOrTwo = Annotated[list[T], Field(min_length=1, max_length=2)]
+Column = str | Annotated[int, Field(ge=0, strict=True)]
+"""A column of a .tsv or .csv file: its name in the header, or its number in a file without one."""
 
 
 def _several(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _once(values: list[T]) -> list[T]:
+def _once(values: Sequence[T]) -> Sequence[T]:
     if again := sorted({str(value) for value in values if values.count(value) > 1}):
-        raise ValueError(f"{', '.join(again)} is there more than once: give each value once")
+        raise ValueError(f"{', '.join(again)} occurs more than once: give each value once")
     return values
 
 
 OneOrMore = Annotated[
     list[T], BeforeValidator(_several), Field(min_length=1), AfterValidator(_once)
 ]
-"""Values to go through, each once; one value stands for a list of one."""
+"""Values of a grid; a single value is a list of one."""
+OneOrTwo = Annotated[list[T], Field(min_length=1, max_length=2), AfterValidator(_once)]
 
 
 class TaskFiles(Config):
@@ -54,10 +54,16 @@ class TaskFiles(Config):
 
     folder: FileName
     texts: OneOrTwo[Column]
-    """Columns of the texts in train.tsv and dev.tsv; numbers say that there is no header."""
+    """Columns of the texts in train and dev, .tsv or .csv; numbers mean files without a header."""
     label: Column
     test_texts: OneOrTwo[Column] | None = None
-    """Columns of the texts in test.tsv; null: the same."""
+    """Columns of the texts in test; null: the same."""
+
+    def rules(self) -> Rules:
+        yield (
+            self.label in self.texts,
+            f"label={self.label} is one of texts={self.texts}: name another",
+        )
 
 
 class TaskConfig(Config):
@@ -65,13 +71,14 @@ class TaskConfig(Config):
 
     texts: OneOrTwo[Name]
     """Columns of the texts on the Hub."""
-    labels: Annotated[list[Name], Field(min_length=2)] | None = None
-    """Names of the classes in the order of their numbers (the Hub's)."""
+    labels: Annotated[list[Name], Field(min_length=2), AfterValidator(_once)] | None = None
+    """Names of the classes in the order of their numbers (the Hub's). The data has all names or all
+    numbers, counted from 0."""
     scores: tuple[float, float] | None = None
     """Lowest and highest score of a regression."""
-    metrics: Annotated[list[Metric], Field(min_length=1)]
+    metrics: Annotated[list[Metric], Field(min_length=1), AfterValidator(_once)]
     """All that are reported; the first is the headline."""
-    parts: tuple[Label, ...] = ()
+    parts: Annotated[tuple[Label, ...], AfterValidator(_once)] = ()
     """Names of the validation parts where there are several; the first is the headline."""
     files: TaskFiles
     submission: Literal["number", "name", "score"] = "number"
@@ -88,10 +95,13 @@ class TaskConfig(Config):
         yield wrong, f"metrics {', '.join(wrong)} do not fit a {kind}"
         yield (
             "f1" in self.metrics and len(labels or ()) != 2,
-            "f1 is that of the second of two labels: give two, or leave f1 out",
+            "f1 is the score of the second of two labels: give two labels, or other metrics",
         )
-        told = f"files.texts={self.files.texts} and texts={texts} differ in number"
-        yield len(self.files.texts) != len(texts), told
+        yield "label" in texts, "texts: label is the column of the labels on the Hub: name another"
+        yield (
+            len(self.files.texts) != len(texts),
+            f"files.texts={self.files.texts} and texts={texts} differ in number",
+        )
 
 
 class GlueData(Config):
@@ -111,7 +121,8 @@ class BuiltinGlue(GlueData):
 
 
 class FilesGlue(GlueData, LocalFiles):
-    """The official GLUE folder: one folder a task with train.tsv, dev.tsv and test.tsv."""
+    """The official GLUE folder, or one like it: one folder per task with train, dev and test, each a .tsv
+    or a .csv."""
 
     kind: Literal["files"] = "files"
 

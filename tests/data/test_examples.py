@@ -77,12 +77,69 @@ def test_numbered_columns_say_that_the_first_line_is_a_row(tmp_path):
     assert unlabelled("cola", data) == [(0, "third .")]
 
 
-def test_labels_are_numbers_or_names_in_the_order_of_the_task(tmp_path):
-    body = "".join(f"0\ta\tb\t{label}\n" for label in ("entailment", "not_entailment", "1", "0"))
-    data = write(tmp_path, "rte", train=RTE + body)
-    assert [label for *_, label in rows("rte", data)] == [0, 1, 1, 0]
-    swapped = replace(TASKS["rte"], labels=["not_entailment", "entailment"])
-    assert [row.label for row in task_rows("rte", swapped, data).read("train")] == [1, 0, 1, 0]
+def labels_of(data, labels, split="train"):
+    task = replace(TASKS["rte"], labels=labels)
+    return [row.label for row in task_rows("rte", task, data).read(split)]
+
+
+def spelt(*labels):
+    return RTE + "".join(f"0\ta\tb\t{label}\n" for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "train", "dev", "expected"),
+    [
+        (["a", "b"], ["b", "a"], ["a"], [1, 0]),
+        (["a", "b"], ["1", "0"], ["0"], [1, 0]),
+        (["1", "2"], ["1", "2"], ["1"], [0, 1]),
+        (["1", "2"], ["1", "1"], ["2"], [0, 0]),  # the validation split shows that these are names
+        (["0", "1"], ["1", "0"], ["1"], [1, 0]),
+        (["01", "1"], ["01", "1"], ["1"], [0, 1]),
+        (["0.0", "1.0"], ["1.0", "0.0"], ["0.0"], [1, 0]),
+        (["a", "b", "c"], ["2", "1"], [], [2, 1]),
+        (["0", "b"], ["0", "0"], ["0"], [0, 0]),
+    ],
+)
+def test_labels_are_all_names_or_all_numbers(tmp_path, labels, train, dev, expected):
+    data = write(tmp_path, "rte", train=spelt(*train), dev=spelt(*dev))
+    assert labels_of(data, labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "train", "dev", "message"),
+    [
+        (["1", "2"], ["0", "1"], [], ":3: label '1' .* is class 0 by name and class 1 by number"),
+        (
+            ["1", "2"],
+            ["1", "1"],
+            ["0"],
+            ":2: label '1' .* is class 0 by name and class 1 by number",
+        ),
+        (["1", "0"], ["0", "1"], [], ":2: label '0' .* is class 1 by name and class 0 by number"),
+        (
+            ["1", "2", "3"],
+            ["1", "2"],
+            ["1"],
+            ":2: label '1' .* is class 0 by name and class 1 by n",
+        ),
+        (["01", "1"], ["0", "1"], [], ":3: label '1' is a name .*train.tsv:2: label '0' is a num"),
+        (["a", "b"], ["a", "1"], [], ":2: label 'a' is a name .*train.tsv:3: label '1' is a numb"),
+        (["a", "b"], ["a", "b"], ["1"], ":2: label 'a' is a name .*/dev.tsv:2: label '1' is a num"),
+        (["a", "b"], ["1.0", "0.0"], [], ":2: label '1.0' is none of a, b, 0, 1"),
+        (["a", "b"], ["1", "2"], [], ":3: label '2' is none of 0, 1"),
+    ],
+)
+def test_names_and_numbers_are_never_mixed(tmp_path, labels, train, dev, message):
+    data = write(tmp_path, "rte", train=spelt(*train), dev=spelt(*dev))
+    assert re.search(f"^{tmp_path}/RTE/train.tsv{message}", refusal(labels_of, data, labels))
+
+
+def test_the_reading_of_labels_is_that_of_all_splits_and_rows(tmp_path):
+    """A validation split alone may have labels that could be both, and a bad label decides nothing."""
+    data = write(tmp_path, "rte", train=spelt("1", "2", "?"), dev=spelt("1"))
+    assert labels_of(replace(data, max_bad_rows=1), ["1", "2"], "validation") == [0]
+    data = write(tmp_path, "rte", train=spelt("no label", "a", "b"), dev=spelt("b"))
+    assert labels_of(replace(data, max_bad_rows=1), ["a", "b"]) == [0, 1]
 
 
 def test_parts_are_files_and_splits_of_their_own(tmp_path):
@@ -205,11 +262,11 @@ def test_what_is_missing_is_named_with_what_is_there(tmp_path):
     for name, path, message in (
         ("rte", tmp_path / "nowhere", "data.path: {} is no folder: give the GLUE folder"),
         ("mrpc", tmp_path / "glue", "{} has no folder MRPC, but QNLI, RTE: "),
-        ("qnli", tmp_path / "glue", "{}/QNLI has no train.tsv, but nothing: put the file there"),
+        ("qnli", tmp_path / "glue", "{}/QNLI has no train.tsv or train.csv, but nothing: put"),
     ):
         assert refusal(rows, name, FilesGlue(path=str(path))).startswith(message.format(path))
     message = refusal(prepare, "rte", data, tmp_path / "cache")
-    assert "RTE has no dev.tsv, but test.tsv, train.tsv" in message
+    assert "RTE has no dev.tsv or dev.csv, but test.tsv, train.tsv" in message
     assert not (tmp_path / "cache").exists()
 
 
@@ -226,6 +283,70 @@ def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
     for part in (None, "other"):
         message = refusal(unlabelled, "mnli", data, part)
         assert "mnli has the test parts matched, mismatched: asked" in message
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def csv_files(tmp_path, task="sst2", **files):
+    """Write CSV files of a task; return its source."""
+    folder = tmp_path / TASKS[task].files.folder
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / f"{name}.csv").write_bytes(content.encode())
+    return FilesGlue(path=str(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_csv_is_read_as_text(tmp_path, end):
+    texts = ["01", "None", "N/A", "null", "nan", 'a, "b"', "c\nd", " e ", "x" * 200_000, "é\u2028"]
+    rows_of = "".join('"{}",1\n'.format(text.replace('"', '""')) for text in texts)
+    content = f"\ufeffsentence,label\n{rows_of}plain,0\n\n".replace("\n", end)
+    data = csv_files(tmp_path, train=content)
+    assert [text for _, text, _, _ in rows("sst2", data)] == [*texts, "plain"]
+
+
+def test_classes_of_a_csv_are_as_they_are_spelt(tmp_path):
+    csv_files(tmp_path, train="sentence,label\na,01\nb,1\nc,None\n")
+    task = replace(TASKS["sst2"], labels=["01", "1", "None"])
+    read = task_rows("sst2", task, FilesGlue(path=str(tmp_path))).read("train")
+    assert [row.label for row in read] == [0, 1, 2]
+
+
+def test_a_csv_has_a_header_unless_columns_are_numbers(tmp_path):
+    test = 'index,sentence\n0,"third, ."\n'
+    data = csv_files(tmp_path, "cola", train='g,1,,"first, ."\ng,0,*,second\n', test=test)
+    assert [row[1:] for row in rows("cola", data)] == [("first, .", None, 1), ("second", None, 0)]
+    assert unlabelled("cola", data) == [(0, "third, .")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\na,1\n", ":1 has no column 'sentence', but text, label: set the columns in "),
+        ("sentence,label\na,b,1\n", ":2: 3 comma-separated fields, not 2 as in line 1"),
+        ('sentence,label\n"a\nb",1\n"c,0\n', ":4: not CSV, unexpected end of data"),
+        ('sentence,label\n"a"b,1\n', ":2: not CSV, "),
+        ("sentence,label\ra,1\r", ":1: not CSV, new-line character"),
+        ("", " is empty"),
+    ],
+)
+def test_a_bad_csv_is_one_line(tmp_path, content, message):
+    data = csv_files(tmp_path, train=content)
+    assert refusal(rows, "sst2", data).startswith(f"{tmp_path}/SST-2/train.csv{message}")
+
+
+def test_a_csv_in_latin_1_says_how_to_convert_it(tmp_path):
+    csv_files(tmp_path)
+    (tmp_path / "SST-2" / "train.csv").write_bytes(b"sentence,label\ncaf\xe9,1\n")
+    message = refusal(rows, "sst2", FilesGlue(path=str(tmp_path)))
+    assert "train.csv:2: not UTF-8" in message and "iconv -f latin1 -t utf-8" in message
+
+
+def test_two_files_of_one_split_are_a_mistake(tmp_path):
+    csv_files(tmp_path, train="sentence,label\na,1\n")
+    data = write(tmp_path, "sst2", train="sentence\tlabel\na\t1\n")
+    assert "has train.tsv and train.csv: keep one" in refusal(rows, "sst2", data)
 
 
 # --- the Hub -------------------------------------------------------------------------------------
@@ -283,10 +404,24 @@ def test_labels_in_another_order_than_the_hubs_are_refused(hub, labels):
     assert f"task.rte.labels={labels}" in message
 
 
+def test_class_numbers_of_the_hub_are_numbers_whatever_the_names_are(hub):
+    """Its integers without names are read as the labels of files."""
+    hub.features["label"] = datasets.ClassLabel(names=["1", "0"])
+    assert labels_of(HUB, ["1", "0"]) == [1, 0, 1]
+    hub.features["label"] = datasets.Value("int64")
+    assert labels_of(HUB, ["a", "b"]) == [1, 0, 1]
+    assert "class 0 by name and class 1 by number" in refusal(labels_of, HUB, ["1", "0"])
+    hub.features["label"] = datasets.Value("string")
+    for split in ("train", "validation"):
+        spellings = {1: "no", 0: "yes"}
+        hub.tables[split] |= {"label": [spellings[n] for n in hub.tables[split]["label"]]}
+    assert labels_of(HUB, ["no", "yes"]) == [0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
-        ("label", -1, "label -1 is none of entailment, not_entailment"),
+        ("label", -1, "label -1 is none of 0, 1: "),
         ("sentence2", None, "'sentence2' is null, not text"),
     ],
 )

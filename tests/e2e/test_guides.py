@@ -5,6 +5,7 @@ import random
 import re
 import runpy
 import sys
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import ModelCard
@@ -114,26 +115,68 @@ def test_finetune_csv(runs, tmp_path, monkeypatch, capsys):
     assert right == [True, True]
     with pytest.raises(SystemExit):
         call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "mine.csv", *where)
-    assert "is there already: choose another --output" in capsys.readouterr().err
+    assert "exists: choose another --output" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_finetune_csv_takes_pairs_and_scores(runs, tmp_path, monkeypatch, capsys):
+    rows = [f'"ba, {n}",bel bor,{n / 40}' for n in range(40)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["a,b,score", *rows]) + "\n")
+    words = ["--texts", "a", "b", "--label", "score", "--regression", "--epochs", 1]
+    where = ["--output", tmp_path / "out"]
+    call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "pairs.csv", *words, *where)
+    assert "mean squared error" in capsys.readouterr().out
+    kept = roformer.load_model(tmp_path / "out" / "model")
+    assert kept.predict(("ba", "bel")).label is None
+
+
+MANY = "".join(f"text {number},a\n" for number in range(12))
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (None, [], "bad.csv does not exist"),
+        ("", [], "bad.csv is empty"),
+        ("text,label\na,x\n", [], "bad.csv has 1 rows: give 10 or more"),
+        ("text,label\na,x\nb,\n", [], "bad.csv:3: no label"),
+        ("text,label\na,b,x\n", [], "bad.csv:2: 3 comma-separated fields, not 2"),
+        ("review,stars\na,x\n", [], "no column 'text', but review, stars: set --texts and --label"),
+        ("text,label\n" + MANY, [], "bad.csv has one class, 'a': give rows of two or more"),
+        ("text,label\ncafé,x\n".encode("latin-1"), [], "bad.csv:2: not UTF-8"),
+        (
+            "text,label\n" + MANY.replace(",a", ",4") + "b,4.5\n",
+            [],
+            "label 4.5, a number with a fr",
+        ),
+        ("text,label\n" + MANY, ["--regression"], "bad.csv:2: a is no score: give a number"),
+        ("text,label\n" + MANY, ["--texts", "text", "text"], "give one or two columns of texts"),
+    ],
+)
+def test_a_csv_that_cannot_be_learnt_is_one_line(
+    content, options, message, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "bad.csv"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SystemExit) as left:
-        call(monkeypatch, "finetune_csv", runs["pretrain"], tmp_path / "none.csv")
-    assert left.value.code == 2 and "none.csv does not exist" in capsys.readouterr().err
-    for content, message in (
-        ("text,label\n", "bad.csv cannot be read as CSV"),
-        ("text,label\na,x\n", "bad.csv has 1 rows: give 10 or more"),
-        ("text,label\na,x\nb,\n", "bad.csv: row 3 has no text or no label"),
-    ):
-        (tmp_path / "bad.csv").write_text(content)
-        with pytest.raises(SystemExit) as left:
-            call(
-                monkeypatch,
-                "finetune_csv",
-                runs["pretrain"],
-                tmp_path / "bad.csv",
-                "--output",
-                tmp_path,
-            )
-        assert left.value.code == 2 and message in capsys.readouterr().err
+        call(monkeypatch, "finetune_csv", "none", file, "--output", tmp_path, *options)
+    error = capsys.readouterr().err
+    assert left.value.code == 2 and message in error and error.count("\n") == 1
+
+
+def test_a_csv_is_read_as_text_and_integers_are_classes(tmp_path):
+    """No text is taken for a missing one, and no two classes for one."""
+    example = runpy.run_path(str(REPOSITORY / "examples" / "finetune_csv.py"))
+    texts = ["01000", "N/A", "null", "None", "nan", *"abcde"]
+    classes = ["01", "1", "None", "NA", "null", "1", "1", "1", "1", "1"]
+    lines = [f"{text},{label}" for text, label in zip(texts, classes, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *lines]))
+    arguments = SimpleNamespace(
+        csv=tmp_path / "a.csv", texts=["text"], label="label", regression=False
+    )
+    rows, labels = example["read"](arguments)
+    assert [row["text"] for row in rows] == texts and labels == sorted(set(classes))
 
 
 def test_swap_position(monkeypatch, capsys):

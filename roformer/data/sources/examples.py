@@ -1,10 +1,10 @@
 """Labelled examples: the GLUE tasks, and triplets of documents.
 
-The GLUE tasks are built in, in the official folder or on the Hub. In the official folder a task is a
-folder of tab-separated files. Columns are found by their name in the header, or by number in a file
-without one (CoLA). A split is `train`, `validation`, `test`, or a part of the latter two, such as
-`validation_matched`. Rows of a test split have no label: the Hub's are -1 and MRPC's file has the real
-ones, and neither may meet a model.
+The GLUE tasks are built in, in the official folder or on the Hub. The folder has one folder per task
+with tab-separated (.tsv) or comma-separated files (.csv). Columns are found by their name in the header,
+or by number in a file without one (CoLA). A split is `train`, `validation`, `test`, or a part of the
+latter two, such as `validation_matched`. Labels of a test split are never read: the Hub's are -1, and
+MRPC's file has the real ones.
 
 Triplets are built-in cases, or JSON lines with A, B and C, and a label or none:
 
@@ -16,7 +16,9 @@ describe theirs, A always closer to B.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -50,12 +52,68 @@ def _splits(task: TaskConfig) -> tuple[str, ...]:
     return ("train", *([f"validation_{part}" for part in task.parts] or ["validation"]))
 
 
-def _labelled(task: TaskConfig, texts: Sequence[Column], label: Column, **more: Any) -> Columns:
-    """Return the columns of a labelled split. One of two texts may be empty, as in the official data."""
-    names = {name: number for number, name in enumerate(task.labels or ())}
-    # A class is spelt by its name in some files and as its number in others.
-    labels = names | {str(number): number for number in names.values()} | names
-    return Columns(texts, label, labels, task.scores, **more)
+def class_numbers(labels: Sequence[str], found: Mapping[str, str], key: str) -> dict[str, int]:
+    """Return the class of each spelling in the data, which has all names or all numbers.
+
+    Args:
+        labels: names of the classes in the order of their numbers.
+        found: each label in the data, and where it occurs first.
+        key: of the labels, for messages.
+
+    Raises:
+        InputError: the data has names and numbers, or what could be both; shows both readings.
+    """
+    names = {name: number for number, name in enumerate(labels)}
+    numbers = {str(number): number for number in range(len(labels))}
+    known = [label for label in found if label in names or label in numbers]
+    named = [label for label in known if label in names]
+    numbered = [label for label in known if label in numbers]
+    both = [label for label in named if numbers.get(label, names[label]) != names[label]]
+    if not known:
+        return names | numbers
+    if named == known and not (numbered == known and both):
+        return names
+    if not named:
+        return numbers
+    given = f"{key}={list(labels)}"
+    if both:
+        label = both[0]
+        raise InputError(
+            f"{found[label]}: label {label!r} of {given} is class {names[label]} by name and class "
+            f"{numbers[label]} by number: give the classes names that are not numbers, in the key and in "
+            "the data"
+        )
+    name, number = named[0], next(label for label in known if label not in names)
+    raise InputError(
+        f"{found[name]}: label {name!r} is a name of {given}, and {found[number]}: label {number!r} is "
+        "a number: write all labels in one way"
+    )
+
+
+class TaskExamples(Source[Example]):
+    """Base class of a task's examples from files or the Hub."""
+
+    name: str
+    task: TaskConfig
+    label: Column
+    """Column of the label."""
+
+    @abstractmethod
+    def read(self, split: str, columns: Columns) -> Rows:
+        """Yield all rows of a split."""
+
+    @cached_property
+    def classes(self) -> dict[str, int]:
+        """The class of each spelling, by the labels of all splits."""
+        if self.task.labels is None:
+            return {}
+        found = dict[str, str]()
+        for split in self.splits:
+            with suppress(InputError):  # raised again where this split is read for its rows
+                for where, line, row in self.read(split, Columns((), self.label)):
+                    if isinstance(row, dict):
+                        found.setdefault(str(row[self.label]), f"{where}:{line}")
+        return class_numbers(self.task.labels, found, f"task.{self.name}.labels")
 
 
 class BuiltinExamples(Source[Example]):
@@ -66,12 +124,11 @@ class BuiltinExamples(Source[Example]):
         self.name, self.task, self.data, self.splits = name, task, data, _splits(task)
 
     def rows(self, split: str = "train") -> Iterator[Example]:
-        name, columns = (
-            f"the built-in {self.name}",
-            _labelled(self.task, range(len(self.task.texts)), 2),
-        )
+        name, task = f"the built-in {self.name}", self.task
         if split not in self.splits:
             raise InputError(f"{name} has no test split: take data=hub or data=files")
+        classes = {label: number for number, label in enumerate(task.labels or ())}
+        columns = Columns(range(len(task.texts)), 2, classes, task.scores)
         count = self.data.train_examples if split == "train" else self.data.validation_examples
         made = enumerate(glue.builtin_examples(self.name, split, count), 1)
         rows = ((name, number, dict(enumerate(row))) for number, row in made)
@@ -81,7 +138,7 @@ class BuiltinExamples(Source[Example]):
         return {"grammar": glue.GRAMMAR}
 
 
-class FolderExamples(Files[Example]):
+class FolderExamples(TaskExamples, Files[Example]):
     """One task below the folder that `data.path` names."""
 
     by_content = True
@@ -89,49 +146,72 @@ class FolderExamples(Files[Example]):
     def __init__(self, name: str, task: TaskConfig, data: FilesGlue) -> None:
         super().__init__(Path(data.path), data.max_bad_rows)
         self.name, self.task, self.splits = name, task, _splits(task)
+        self.label = task.files.label
 
     def files(self, split: str) -> list[Path]:
         folder = self.root / self.task.files.folder
         if not folder.is_dir():
             remedy = f"put {self.name} there, or set task.{self.name}.files.folder"
             raise absent(self.root, f"folder {folder.name}", f"give the GLUE folder, and {remedy}")
-        file = folder / f"{split.replace('validation', 'dev')}.tsv"
-        if not file.is_file():
-            raise absent(folder, file.name, "put the file there")
-        return [file]
+        stem = split.replace("validation", "dev")
+        names = [f"{stem}{suffix}" for suffix in (".tsv", ".csv")]
+        found = [folder / name for name in names if (folder / name).is_file()]
+        if not found:
+            raise absent(folder, " or ".join(names), "put the file there")
+        if len(found) > 1:
+            raise InputError(f"{folder} has {' and '.join(names)}: keep one")
+        return found
+
+    def read(self, split: str, columns: Columns) -> Rows:
+        (file,) = self.files(split)
+        return file_rows(file, columns)
 
     def rows(self, split: str = "train") -> Iterator[Example]:
-        (file,) = self.files(split)
         named, set_by = self.task.files, f"the columns in task.{self.name}.files"
         if not split.startswith("test"):
-            columns = _labelled(self.task, named.texts, named.label, set_by=set_by)
-            return self.fitting(file_rows(file, columns), split, columns)
+            scores = self.task.scores
+            columns = Columns(named.texts, self.label, self.classes, scores, set_by=set_by)
+            return self.fitting(self.read(split, columns), split, columns)
         columns = Columns(named.test_texts or named.texts, filled=0, set_by=set_by)
         remedy = "fix it; a submission needs every row"
-        return self.checked(file_rows(file, columns), split, columns, 0, remedy)
+        return self.checked(self.read(split, columns), split, columns, 0, remedy)
 
 
-class HubExamples(Source[Example]):
+class HubExamples(TaskExamples):
     """A configuration of GLUE on the Hub, through `datasets.load_dataset`."""
+
+    label = "label"
 
     def __init__(self, name: str, task: TaskConfig, data: HubGlue) -> None:
         super().__init__(kind="hub", path=data.path, revision=data.revision)
         self.name, self.task, self.data, self.splits = name, task, data, _splits(task)
 
+    def open(self, split: str, columns: Columns) -> HubTable:
+        """Open a split."""
+        return HubTable(self.data.path, self.name, self.data.revision, split, columns)
+
+    def read(self, split: str, columns: Columns) -> Rows:
+        return self.open(split, columns).rows()
+
     def rows(self, split: str = "train") -> Iterator[Example]:
-        data, task = self.data, self.task
-        set_by = f"task.{self.name}.texts, or another data.path"
-        columns = Columns(task.texts, index="idx", filled=0, set_by=set_by)
-        if not split.startswith("test"):
-            columns = _labelled(task, task.texts, "label", index="idx", set_by=set_by)
-        hub = HubTable(data.path, self.name, data.revision, split, columns)
-        names = getattr(hub.table.features.get("label"), "names", None)
+        task, remedy = self.task, "give another data.revision"
+        more: dict[str, Any] = {
+            "index": "idx",
+            "set_by": f"task.{self.name}.texts, or another data.path",
+        }
+        if split.startswith("test"):
+            columns = Columns(task.texts, filled=0, **more)
+            return self.checked(self.read(split, columns), split, columns, 0, remedy)
+        hub = self.open(split, Columns(task.texts, self.label, **more))
+        names = getattr(hub.table.features.get(self.label), "names", None)
         if names not in (None, task.labels):
             raise InputError(
                 f"{hub.where} numbers its labels {names}, but task.{self.name}.labels={task.labels}: "
                 "the order decides what a class number means, so give the data set's"
             )
-        return self.checked(hub.rows(), split, columns, 0, "give another data.revision")
+        numbers = {str(number): number for number in range(len(names or ()))}
+        columns = Columns(task.texts, self.label, numbers or self.classes, task.scores, **more)
+        return self.checked(hub.rows(), split, columns, 0, remedy)
 
 
 # --- triplets ------------------------------------------------------------------------------------

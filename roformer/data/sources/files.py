@@ -6,6 +6,7 @@ holds one document.
 
 from __future__ import annotations
 
+import csv
 import glob
 import gzip
 import hashlib
@@ -103,12 +104,12 @@ def absent(folder: Path, wanted: str, remedy: str) -> InputError:
 
 
 def file_rows(file: Path, columns: Columns, separator: str = "blank_line") -> Rows:
-    """Yield the rows of a .txt, .jsonl, .tsv or .parquet; it must not be empty."""
+    """Yield the rows of a .txt, .jsonl, .tsv, .csv or .parquet; it must not be empty."""
     number = 0
     if file.suffix == ".parquet":
         rows = _parquet_rows(file, columns)
-    elif file.suffix == ".tsv":
-        rows = _tab_separated(file, columns)
+    elif file.suffix in (".tsv", ".csv"):
+        rows = _table_rows(file, columns)
     elif not file.name.endswith(PLAIN):
         rows = _json_lines(file)
     else:
@@ -144,23 +145,45 @@ def _json_lines(file: Path) -> Numbered:
             yield number, f"not JSON, {error}"
 
 
-def _tab_separated(file: Path, columns: Columns) -> Numbered:
-    """Quotes are text like any other; the first line is a header unless columns are numbers."""
+def _table_rows(file: Path, columns: Columns) -> Numbered:
+    """The first line is a header unless columns are numbers."""
+    lines = _comma_separated(file) if file.suffix == ".csv" else _tab_separated(file)
     names: list[Any] = []
-    for number, text in text_lines(file):
-        cells = text.split("\t")
-        if number == 1:
+    for number, cells in lines:
+        if not names:
+            if isinstance(cells, str):
+                raise InputError(f"{file}:{number}: {cells}")
             header = any(isinstance(column, str) for column in columns.names)
             names = cells if header else list(range(len(cells)))
-            columns.find(f"{file}:1", names)
+            columns.find(f"{file}:{number}", names)
             if header:
                 continue
-        if not text and len(names) > 1:
-            continue  # a blank line, as some editors leave at the end
-        if len(cells) == len(names):
+        if isinstance(cells, str):
+            yield number, cells
+        elif len(cells) == len(names):
             yield number, dict(zip(names, cells, strict=True))
-        else:
-            yield number, f"{len(cells)} tab-separated fields, not {len(names)} as in line 1"
+        elif cells not in ([], [""]):  # a blank line, as some editors leave at the end
+            kind = "comma" if file.suffix == ".csv" else "tab"
+            yield number, f"{len(cells)} {kind}-separated fields, not {len(names)} as in line 1"
+
+
+def _tab_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Quotes are text like any other."""
+    return ((number, text.split("\t")) for number, text in text_lines(file))
+
+
+def _comma_separated(file: Path) -> Iterator[tuple[int, list[str] | str]]:
+    """A field in quotes may have commas, line breaks and doubled quotes; all fields are text."""
+    csv.field_size_limit(2**31 - 1)  # a text may be longer than the usual limit, 128 KiB
+    reader = csv.reader((f"{text}\n" for _, text in text_lines(file)), strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            yield number, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, f"not CSV, {error}"
 
 
 def _parquet_rows(file: Path, columns: Columns) -> Numbered:
@@ -193,7 +216,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{name}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
-                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv"
+                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv -f latin1 -t utf-8"
             ) from error
         yield number, text.rstrip("\r\n")
 
