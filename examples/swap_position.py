@@ -44,7 +44,7 @@ def main() -> None:
         print(f"{position.kind:<14} {distance(plain, order)}  {distance(plain, moved)}")
 
 
-def build(position: encodings.Position) -> Encoder:
+def build(position: encodings.PositionConfig) -> Encoder:
     """Return a small encoder with this encoding and weights large enough to tell."""
     torch.manual_seed(0)
     config = EncoderConfig(

@@ -15,6 +15,7 @@ POSITIONS = {
     "learned": {"kind": "learned", "max_positions": 40},
     "longer learned": {"kind": "learned", "max_positions": 48},
     "partly rotary": {"kind": "rotary", "fraction": 0.5},
+    "rotated values": {"kind": "rotary", "rotate_values": True},
     "rotary+learned": {"kind": "rotary", "absolute": "learned", "absolute_positions": 40},
     "tupe": {"kind": "tupe", "untie_cls": False, "max_positions": 40},
     "shaw": {"kind": "shaw", "per_head": True},

@@ -6,6 +6,7 @@ says where the shapes come from.
 
 import json
 import math
+from dataclasses import replace
 
 import huggingface_hub
 import pytest
@@ -23,6 +24,7 @@ import roformer
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
+from roformer.config.position import Learned
 from roformer.errors import InputError
 from roformer.inference.export import export
 from roformer.inference.start import load_start
@@ -204,6 +206,18 @@ def test_a_fine_tuning_begins_with_a_stand_in(name, tmp_path):
     before = read_hugging_face(str(folder)).weights["encoder.tokens.weight"]
     moved = trained.model.encoder.tokens.weight - before
     assert 0 < moved.abs().max() < 0.01
+
+
+@pytest.mark.parametrize("name", ["roformer_small_generator", "roformer_v2_chinese_char_base"])
+def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(name, tmp_path):
+    stand_in(name, folder := tmp_path / name)
+    begun = start(folder)
+    config = replace(begun.model, position=Learned(max_positions=LENGTH))
+    model = MaskedLM(config, begun.vocab_size)
+    lines = load_start(begun, model)
+    assert "dropped: nothing" in lines and "drawn: encoder.position.table" in "".join(lines)
+    assert model.encoder.position.table.shape == (LENGTH, config.embedding_width)
+    assert model(inputs()[0]).isfinite().all()
 
 
 def test_a_sim_model_is_refused_as_a_decoder_and_opens_as_an_encoder(tmp_path):
