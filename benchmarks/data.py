@@ -67,7 +67,7 @@ def measure_data(*, texts: str, vocabulary: str) -> dict[str, list[float]]:
         documents = [json.loads(line)["text"] for line in lines]
     began = time.perf_counter()
     for batch in batches(documents, CHARACTERS, weight=len):
-        tokenizer._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        tokenizer.library.encode_batch_fast(batch, add_special_tokens=False)
     alone = time.perf_counter() - began
     with TemporaryDirectory() as cache:
         began = time.perf_counter()

@@ -150,7 +150,7 @@ class Epoch(Task):
     def __init__(self, inputs: type[Inputs]):
         self.description: dict[str, Any] = {}
         ids, labels = texts()
-        words = WordPiece([*SPECIAL_TOKENS, "a"], lowercase=True)
+        words = WordPiece.bert([*SPECIAL_TOKENS, "a"], lowercase=True)
         self.batches: Inputs = inputs([ids], labels, words, 128)
         self.order = epoch_batches(self.batches.lengths, BATCH, 0, 0)
         torch.manual_seed(0)

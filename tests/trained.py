@@ -19,9 +19,9 @@ LENGTH = 40
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = ["the", "cat", "sat", "on", "mat", "mask", "sep", "caf", "##e", *"中[].!'"]
 ENTRIES = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS]
-UNCASED = WordPiece(list(dict.fromkeys(ENTRIES)), True)
-CASED = WordPiece(list(dict.fromkeys([*ENTRIES, *LETTERS.upper(), "é", "##é"])), False)
-CHINESE = WordPiece(
+UNCASED = WordPiece.bert(list(dict.fromkeys(ENTRIES)), True)
+CASED = WordPiece.bert(list(dict.fromkeys([*ENTRIES, *LETTERS.upper(), "é", "##é"])), False)
+CHINESE = WordPiece.bert(
     list(dict.fromkeys([*ENTRIES, *"今天气非常好。文", "非常", "中文"])), True, "jieba"
 )
 TINY = {

@@ -35,7 +35,7 @@ class TokenizerConfig(Config):
     """WordPiece, trained on the corpus or read from somewhere."""
 
     source: typed.PathName = "train"
-    """`train`, a vocab.txt, a folder with tokenizer files, or a Hub id."""
+    """`train`, or WordPiece: a vocab.txt, a tokenizer.json, a folder with one of them, or a Hub id."""
     revision: str | None = None
     """Pinned revision of a Hub id."""
     vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192

@@ -1,16 +1,17 @@
-"""WordPiece: trained on a corpus, read from a vocabulary, saved as `transformers` expects it.
+"""WordPiece: trained on a corpus, read from the files of `transformers` or `tokenizers`, and saved.
 
-Everything but the vocabulary is BERT's (Devlin et al. 2019): its normalizer, its pre-tokenizer,
-`##` for pieces that continue a word, words beyond 100 characters unknown.
+A tokenizer that is trained here is BERT's but for its vocabulary (Devlin et al. 2019): its normalizer,
+its pre-tokenizer, `##` for pieces that continue a word, words beyond 100 characters unknown. One that
+is read keeps the rules that its files state.
 
-With `words=jieba` Chinese is cut into words before, as WoBERT and RoFormer read it:
+Chinese is cut into words first with `words=jieba`, as WoBERT and RoFormer read it:
 
     text → BERT's normalizer, Chinese characters left together
-         → jieba's words: its dictionary alone, its hidden Markov model off
+         → jieba's words: only its dictionary, its hidden Markov model off
          → a word of the vocabulary is one token; any other text is cut as BERT does it: Chinese
            into characters, the rest into WordPieces
 
-The ids are those of `RoFormerTokenizer` of `transformers` and of RoFormer_pytorch.
+`RoFormerTokenizer` of `transformers` and RoFormer_pytorch give the same ids.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from tokenizers import (
 )
 
 from roformer.config.schema import TokenizerConfig, Words
-from roformer.data.sources.files import readable
+from roformer.data.sources.files import first_line, readable
 from roformer.data.sources.hub import describe_error
 from roformer.data.work import in_order
 from roformer.errors import InputError
@@ -54,59 +55,97 @@ CONTINUATION = "##"
 CHINESE = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef]"
 """A Chinese character, as a regular expression."""
 CLASSES: dict[Words, str] = {"none": "BertTokenizer", "jieba": "RoFormerTokenizer"}
-"""The class in `transformers` of a tokenizer, by how it cuts words."""
+"""The class in `transformers` of a tokenizer with BERT's rules, by how it cuts words."""
+FAMILY = tuple(
+    f"{name}Tokenizer{end}"
+    for name in (
+        "Bert",
+        "ConvBert",
+        "DistilBert",
+        "Electra",
+        "MobileBert",
+        "RoFormer",
+        "SqueezeBert",
+    )
+    for end in ("", "Fast")
+)
+"""Classes of `transformers` with BERT's rules."""
+ROFORMER = ("RoFormerTokenizer", "RoFormerTokenizerFast")
+RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+"""Settings of these classes."""
+AS_FILED = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes that follow tokenizer.json."""
+FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json")
+"""Files of a tokenizer; of the first two one is enough."""
+READABLE = (
+    "only WordPiece is read, from a vocab.txt, a tokenizer.json, or a folder or Hub id with one"
+)
 MAX_ALPHABET, MAX_CHINESE_ALPHABET = 1000, 8000
 """Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]. The second
 holds where most of the text is Chinese; bert-base-chinese has 7,322 of its characters."""
 REMEMBERED = 2**19
-"""Words whose tokens are cached; of Chinese text alone there are no more in the dictionary."""
+"""Words whose tokens are cached; jieba's dictionary has fewer."""
 SPACED = normalizers.BertNormalizer(
     clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
 )
 """Puts spaces around Chinese characters."""
 
 
+class OtherTokenizer(InputError):
+    """A sound tokenizer that is not read: not WordPiece, or with a rule that is not supported."""
+
+
 class WordPiece:
-    """A WordPiece vocabulary and how text becomes its ids.
+    """A WordPiece vocabulary and the rules by which text becomes its ids.
 
     The spelling of a special token inside a text is text: `[MASK]` in a document gives the pieces
     of "[", "mask" and "]", never `mask_id`.
 
     Args:
-        vocabulary: the entries in the order of their ids, the five special tokens among them.
-        lowercase: lower the case and strip accents before anything else.
-        words: `jieba`: Chinese words of the vocabulary are tokens; `none`: each character is one.
+        library: a tokenizer of `tokenizers` with a WordPiece model and without added tokens; it is
+            kept and gets BERT's special tokens.
+        words: `jieba`: Chinese words of the vocabulary are tokens; `none`: the library cuts words.
     """
 
-    def __init__(self, vocabulary: Sequence[str], lowercase: bool, words: Words = "none") -> None:
-        self.vocabulary, self.lowercase, self.words = tuple(vocabulary), lowercase, words
-        self.size = len(self.vocabulary)
+    def __init__(self, library: Tokenizer, words: Words = "none") -> None:
+        self.library, self.words, self._model = library, words, library.model
+        self.vocabulary = tuple(vocabulary_of(library))
         self._ids = {entry: index for index, entry in enumerate(self.vocabulary)}
+        self.size = len(self.vocabulary)
         self.special_ids = tuple(self._ids[token] for token in SPECIAL_TOKENS)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
-        self._model = models.WordPiece(self._ids, unk_token=UNK)
         self._word_ids = lru_cache(REMEMBERED)(self._encode_word)
-        self._tokenizer = _bert(self._model, lowercase)
-        self._tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
-        self._tokenizer.post_processor = processors.BertProcessing(
-            (SEP, self.sep_id), (CLS, self.cls_id)
-        )
-        self._tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-        self._tokenizer.encode_special_tokens = True
+        library.decoder = decoders.WordPiece(prefix=CONTINUATION)
+        library.post_processor = processors.BertProcessing((SEP, self.sep_id), (CLS, self.cls_id))
+        library.add_special_tokens(list(SPECIAL_TOKENS))
+        library.encode_special_tokens = True
+        self.lowercase = bool(library.normalizer and library.normalizer.normalize_str("A") != "A")
 
-    def __reduce__(self) -> tuple[type[WordPiece], tuple[tuple[str, ...], bool, Words]]:
-        # encode_special_tokens is not pickled
-        return WordPiece, (self.vocabulary, self.lowercase, self.words)
+    @classmethod
+    def bert(cls, vocabulary: Sequence[str], lowercase: bool, words: Words = "none") -> WordPiece:
+        """Return BERT's tokenizer with the entries of a vocabulary, in the order of their ids."""
+        return cls(_bert(_model(vocabulary), lowercase), words)
+
+    def __reduce__(self) -> tuple[type[WordPiece], tuple[Tokenizer, Words]]:
+        # Tokenizer does not pickle encode_special_tokens.
+        return WordPiece, (self.library, self.words)
 
     @cached_property
     def continuation(self) -> NDArray[np.bool_]:
-        """Which ids continue the word of the piece before them, (size,); no Chinese one does."""
+        """Mask of the ids that continue the word of the piece before, (size,); Chinese ids do not."""
         return np.array([entry.startswith(CONTINUATION) for entry in self.vocabulary])
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the ordered vocabulary, the case rule and how words are cut."""
-        rules = [self.lowercase, self.vocabulary, *([self.words] if self.words != "none" else [])]
+        """SHA-256 of case rule, ordered vocabulary, words, and rules that are not BERT's."""
+        rules: list[Any] = [self.lowercase, self.vocabulary]
+        rules += [self.words] if self.words != "none" else []
+        if bert_rules(self.library) != dict(
+            zip(RULES, (self.lowercase,) * 2 + (True,), strict=True)
+        ):
+            parts = (self.library.normalizer, self.library.pre_tokenizer)
+            rules += [part and json.loads(part.__getstate__()) for part in parts]
+            rules.append(self._model.max_input_chars_per_word)
         return hashlib.sha256(json.dumps(rules, ensure_ascii=True).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -116,13 +155,12 @@ class WordPiece:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text, on all threads; see `encode`."""
         if self.words == "jieba":
-            return [
-                [index for word in words for index in self._word_ids(word)]
-                for words in cut_words(texts, self.lowercase)
-            ]
+            normalizer = self.library.normalizer
+            cut = cut_words(texts, normalizer.lowercase, normalizer.strip_accents)
+            return [[index for word in words for index in self._word_ids(word)] for words in cut]
         with all_threads():
             # "fast": without character offsets, which nobody reads and take half of the time.
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def _encode_word(self, word: str) -> list[int]:
@@ -131,29 +169,27 @@ class WordPiece:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Turn ids into readable text, special tokens spelt out; spacing is not recovered."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self.library.decode(list(ids), skip_special_tokens=False)
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, vocab.txt and tokenizer_config.json.
+        """Write tokenizer.json, tokenizer_config.json and, if its rules are BERT's, vocab.txt.
 
-        `transformers.AutoTokenizer.from_pretrained(folder)` reads them as a BERT tokenizer, or as
-        RoFormer's where Chinese is cut into words.
+        `transformers.AutoTokenizer.from_pretrained(folder)` reads them as a BERT tokenizer, as
+        RoFormer's if Chinese is cut into words, and by tokenizer.json if the rules are others.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        settings = {
-            "tokenizer_class": CLASSES[self.words],
-            "do_lower_case": self.lowercase,
-            "strip_accents": None,
-            "tokenize_chinese_chars": True,
-            **dict(zip(names, SPECIAL_TOKENS, strict=True)),
-        }
-        for name, text in {
-            "tokenizer.json": self._tokenizer.to_str(pretty=True),
-            "vocab.txt": "".join(f"{entry}\n" for entry in self.vocabulary),
-            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
-        }.items():
+        special = dict(zip(names, SPECIAL_TOKENS, strict=True))
+        files = {"tokenizer.json": self.library.to_str(pretty=True)}
+        settings: dict[str, Any] = {"tokenizer_class": AS_FILED[0]}
+        if rules := bert_rules(self.library):
+            settings = {"tokenizer_class": CLASSES[self.words], **rules}
+            if rules["strip_accents"] == rules["do_lower_case"]:
+                settings["strip_accents"] = None
+            files["vocab.txt"] = "".join(f"{entry}\n" for entry in self.vocabulary)
+        files["tokenizer_config.json"] = json.dumps(settings | special, indent=2) + "\n"
+        for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
     def to_transformers(self) -> Any:
@@ -170,13 +206,8 @@ class WordPiece:
 
     @classmethod
     def load(cls, folder: str | Path) -> WordPiece:
-        """Read what `save` or `transformers` wrote.
-
-        Raises:
-            InputError: no vocabulary there, or one that is not a sound WordPiece vocabulary.
-        """
-        lowercase, words = _stated_rules(Path(folder))
-        return cls(_read_vocabulary(Path(folder)), lowercase is not False, words or "none")
+        """Read what `save` or `transformers` wrote; see `read_wordpiece`."""
+        return read_wordpiece(Path(folder))
 
 
 class ByteVocabulary:
@@ -211,7 +242,7 @@ def train_wordpiece(
 ) -> WordPiece:
     """Learn a vocabulary of at most `vocab_size` entries, a function of the words and their counts.
 
-    The trainer alone is not: it numbers the continuation pieces (`##a`) and cuts the alphabet in the
+    The library's trainer is not: it numbers the continuation pieces (`##a`) and cuts the alphabet in the
     random order of a hash table, and ties between merges are broken by those numbers. So the
     alphabet is counted and cut here, and its continuations are given in order, as if they were
     special tokens.
@@ -231,7 +262,7 @@ def train_wordpiece(
     alphabet = sorted(_most_frequent(characters, limit))
     if not alphabet:
         raise InputError("the training documents hold no text to train a tokenizer on")
-    # Punctuation and Chinese characters are words of their own and never continue one. (Among other
+    # Each punctuation mark and Chinese character is a word and never continues one. (Among other
     # text some Chinese ones have a continuation, never used: vocabularies stay as they were.)
     apart = chinese if mostly_chinese else set[str]()
     inside = [
@@ -251,11 +282,11 @@ def train_wordpiece(
     with all_threads():
         tokenizer.train_from_iterator(documents, trainer=trainer)
     ids = tokenizer.get_vocab()
-    return WordPiece(sorted(ids, key=ids.__getitem__), lowercase)
+    return WordPiece.bert(sorted(ids, key=ids.__getitem__), lowercase)
 
 
 def _characters(documents: Iterable[str], normalizer: Any) -> Counter[str]:
-    """Count the characters after normalization, spaces left out."""
+    """Count the characters after normalization, without spaces."""
     raw: Counter[str] = Counter()
     for text in documents:
         raw.update(text)
@@ -294,7 +325,7 @@ def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> W
     words = Counter({w: n for w, n in found.items() if re.fullmatch(f"{CHINESE}{{2,}}", w)})
     entries += _most_frequent(chinese, (vocab_size - len(entries)) // 2, at_least=2)
     entries += _most_frequent(words, vocab_size - len(entries), at_least=2)
-    return WordPiece(entries, lowercase, "jieba")
+    return WordPiece.bert(entries, lowercase, "jieba")
 
 
 def _most_frequent(counts: Counter[str], limit: int, at_least: int = 1) -> list[str]:
@@ -307,12 +338,7 @@ def _most_frequent(counts: Counter[str], limit: int, at_least: int = 1) -> list[
 
 
 def load_wordpiece(config: TokenizerConfig) -> WordPiece:
-    """Read the vocabulary that `config.source` names: a vocab.txt, a folder or a Hub id.
-
-    Raises:
-        InputError: nothing there, not reachable, not a WordPiece vocabulary, or a rule that
-            contradicts the vocabulary.
-    """
+    """Read the tokenizer that `config.source` names: a file, a folder or a Hub id."""
     path, named = Path(config.source), f"data.tokenizer.source={config.source}"
     if not path.exists():
         if not is_hub_id(config.source):
@@ -320,69 +346,137 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
                 f"{named} does not exist: give a vocab.txt, a folder, a Hub id or train"
             )
         path = _download(config)
-    vocabulary = _read_vocabulary(path)
-    lowercase, words = _stated_rules(path) if path.is_dir() else (None, None)
-    files = (path / "tokenizer_config.json", path / "tokenizer.json")
-    stated, library = (read_json(file) if file.is_file() else dict[str, Any]() for file in files)
-    if rule := unread_rule(stated, library, config.lowercase, config.words):
-        raise InputError(f"{named} has {rule}, which is not built here: use another vocabulary")
-    plain = [entry for entry in vocabulary if not entry.startswith("[")]
-    if sum(bool(re.search("[A-Z]", entry)) for entry in plain) > 0.01 * len(plain):
-        lowercase = False  # lower-cased text never meets these entries
-    if words is None and any(re.match(CHINESE, entry) for entry in vocabulary):
-        words = "jieba" if has_words(vocabulary) else "none"
-    for key, found in (("lowercase", lowercase), ("words", words)):
-        if found not in (None, getattr(config, key)):
+    tokenizer = read_wordpiece(path, lowercase=config.lowercase, words=config.words)
+    for key in ("lowercase", "words"):
+        if (found := getattr(tokenizer, key)) != getattr(config, key):
             rule = f"{key}={str(found).lower()}"
             raise InputError(f"{named} was made with {rule}: set data.tokenizer.{rule}")
-    return WordPiece(vocabulary, config.lowercase, config.words)
+    return tokenizer
 
 
 def is_hub_id(source: str) -> bool:
-    """Tell whether a source that is no local path can be a Hub id, `owner/name`."""
-    return re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) is not None and not source.endswith(".txt")
+    """Return whether a source that is no local path can be a Hub id, `owner/name`."""
+    file = source.endswith((".txt", ".json", ".model"))
+    return re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) is not None and not file
 
 
 def has_words(vocabulary: Iterable[str]) -> bool:
-    """Tell whether a vocabulary was made for words of Chinese: an entry has two characters of it."""
+    """Return whether a vocabulary has Chinese words: an entry begins with two characters."""
     return any(re.match(CHINESE + "{2}", entry) for entry in vocabulary)
 
 
 def _download(config: TokenizerConfig) -> Path:
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import snapshot_download
 
-        return Path(hf_hub_download(config.source, "vocab.txt", revision=config.revision))
+        revision = config.revision
+        return Path(snapshot_download(config.source, revision=revision, allow_patterns=[*FILES]))
     except Exception as error:  # the Hub's errors have no common base class
         raise InputError(
-            f"vocab.txt of {config.source} cannot be downloaded from the Hugging Face Hub: "
+            f"the tokenizer of {config.source} cannot be downloaded from the Hugging Face Hub: "
             f"{describe_error(error)}; without a network set data.tokenizer.source to a local "
             "vocab.txt or to train"
         ) from error
 
 
-def _read_vocabulary(path: Path) -> list[str]:
-    """Read the entries of a vocab.txt or of a tokenizer folder, in the order of their ids."""
-    file = path
-    if path.is_dir():
-        file = path / "vocab.txt"
-        file = file if file.is_file() else path / "tokenizer.json"
-        if not file.is_file():
-            raise InputError(
-                f"{path} has neither vocab.txt nor tokenizer.json: no tokenizer folder"
+def read_wordpiece(
+    path: Path, named: str | None = None, *, lowercase: bool = True, words: Words = "none"
+) -> WordPiece:
+    """Read a tokenizer with the rules that its files state.
+
+    Args:
+        path: a vocab.txt, a tokenizer.json, or a folder with one of them.
+        named: class of the tokenizer, if tokenizer_config.json names none.
+        lowercase: rule of a vocab.txt whose folder states none and whose entries have no capitals.
+        words: rule of a vocab.txt whose class is not named and whose entries are not Chinese.
+
+    Raises:
+        OtherTokenizer: a sound tokenizer that is not supported.
+        InputError: a damaged file.
+    """
+    files = {name: path / name for name in FILES if (path / name).is_file()}
+    if path.is_file():
+        files = {FILES[path.suffix != ".json"]: path}
+    whole, lines, *settings = (files.get(name) for name in FILES)
+    stated, added = (dict[str, Any]() if file is None else read_json(file) for file in settings)
+    named = stated.get("tokenizer_class") or named
+    if named not in (None, *FAMILY, *AS_FILED):
+        raise OtherTokenizer(f"{path}: its tokenizer is {named}, not one of BERT's: {READABLE}")
+    keys = () if named in AS_FILED else RULES[:2] if named in ROFORMER else RULES
+    rules = {key: stated[key] for key in keys if stated.get(key) is not None}
+    if not all(isinstance(value, bool) for value in rules.values()):
+        raise InputError(f"{path}: tokenizer_config.json has {rules}: write true or false")
+    if whole is not None:
+        library = _read_library(whole)
+        entries = _checked(whole, vocabulary_of(library))
+        if lines is not None and _read_lines(lines) != entries:
+            raise InputError(f"{path}: vocab.txt and tokenizer.json differ: remove one of them")
+        if named in FAMILY:
+            defaults = (True, rules.get("do_lower_case", True), True)
+            rules = dict(zip(keys, defaults, strict=False)) | rules
+        has = bert_rules(library) or {}
+        if any(has.get(key) != value for key, value in rules.items()):
+            raise OtherTokenizer(
+                f"{path}: tokenizer_config.json states {rules} and tokenizer.json has "
+                f"{has or 'other rules than BERT'}: remove one of them"
             )
-    entries = _read_model(file) if file.name == "tokenizer.json" else _read_lines(file)
-    lines: dict[str, int] = {}
-    for line, entry in enumerate(entries, 1):
-        if not entry or lines.setdefault(entry, line) < line:
-            wrong = f"{entry!r} is on line {lines[entry]} too" if entry else "empty entry"
-            raise InputError(f"{file}:{line}: {wrong}: remove the line")
-    if missing := [token for token in SPECIAL_TOKENS if token not in lines]:
-        raise InputError(
-            f"{file}:{len(entries)}: the vocabulary ends without {', '.join(missing)}: add a line "
-            "for each, or use another vocabulary"
-        )
-    return entries
+    elif lines is not None and named not in AS_FILED:
+        entries = _checked(lines, _read_lines(lines))
+        usual = lowercase and not _has_capitals(entries)
+        library = _bert(_model(entries), **{"do_lower_case": usual, **rules})
+    else:
+        raise OtherTokenizer(f"{path} has no tokenizer.json and no vocab.txt: {READABLE}")
+    _refuse_more(path, library, stated, added)
+    own = bert_rules(library)
+    if named is not None:
+        words = "jieba" if named in ROFORMER else "none"
+    elif whole is not None:
+        words = "none"
+    elif any(re.match(CHINESE, entry) for entry in entries):
+        words = "jieba" if has_words(entries) else "none"
+    if own is not None and words == "jieba":  # it reads no third rule, and transformers writes any
+        library = _bert(library.model, own["do_lower_case"], own["strip_accents"])
+    return WordPiece(library, words)
+
+
+def _refuse_more(
+    path: Path, library: Tokenizer, stated: dict[str, Any], added: dict[str, Any]
+) -> None:
+    """Raise OtherTokenizer for tokens in addition to BERT's five, or for another rule."""
+    if stated.get("do_basic_tokenize") is False:
+        raise OtherTokenizer(f"{path} has do_basic_tokenize=false, which is not supported")
+    declared: list[Any] = [*added]
+    for key in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"):
+        entries = stated.get(key) or []
+        declared += entries.values() if isinstance(entries, dict) else entries
+    declared += [stated[key] for key in stated if key.endswith("_token") and stated[key]]
+    tokens = {str(t.get("content") if isinstance(t, dict) else t) for t in declared}
+    tokens -= {*SPECIAL_TOKENS}
+    for token in library.get_added_tokens_decoder().values():
+        if token.content not in SPECIAL_TOKENS or not token.special:
+            tokens.add(token.content)
+    if tokens:
+        names = ", ".join(sorted(tokens)[:3])
+        raise OtherTokenizer(f"{path} has added tokens ({names}), which are not supported")
+
+
+def _read_library(file: Path) -> Tokenizer:
+    try:
+        library = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library has no other type
+        raise InputError(f"{file} is no tokenizer ({first_line(error)}): {READABLE}") from error
+    if not isinstance(library.model, models.WordPiece):
+        kind = type(library.model).__name__
+        raise OtherTokenizer(f"{file}: its tokenizer is {kind}: {READABLE}")
+    for key, usual in (("continuing_subword_prefix", CONTINUATION), ("unk_token", UNK)):
+        if (value := getattr(library.model, key)) != usual:
+            raise OtherTokenizer(f"{file} has {key}={value}, which is not supported")
+    ids = library.get_vocab(with_added_tokens=False).values()
+    if sorted(ids) != [*range(len(ids))]:
+        raise InputError(f"{file}: its entries are not numbered 0, 1, …: use another vocabulary")
+    library.no_truncation()
+    library.no_padding()
+    return library
 
 
 def _read_lines(file: Path) -> list[str]:
@@ -392,58 +486,35 @@ def _read_lines(file: Path) -> list[str]:
         lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{file}:{line}: not UTF-8: is this a vocab.txt?") from error
+        raise InputError(f"{file}:{line}: not UTF-8: {READABLE}") from error
     return [line.removesuffix("\r") for line in lines]
 
 
-def _read_model(file: Path) -> list[str]:
-    model = read_json(file).get("model")
-    model = model if isinstance(model, dict) else {}
-    ids = model.get("vocab") if model.get("type") == "WordPiece" else None
-    entries: dict[int, str] = {}
-    if isinstance(ids, dict) and model.get("continuing_subword_prefix") == CONTINUATION:
-        entries = {index: entry for entry, index in ids.items() if type(index) is int}
-    if not entries or sorted(entries) != [*range(len(ids or ()))]:
+def _checked(file: Path, entries: list[str]) -> list[str]:
+    """Return a vocabulary without empty or double entries and with BERT's special tokens."""
+    lines: dict[str, int] = {}
+    for line, entry in enumerate(entries, 1):
+        if not entry or lines.setdefault(entry, line) < line:
+            wrong = f"{entry!r} is on line {lines[entry]} too" if entry else "empty entry"
+            raise InputError(f"{file}:{line}: {wrong}: remove the line")
+    if missing := [token for token in SPECIAL_TOKENS if token not in lines]:
         raise InputError(
-            f"{file} is not BERT's WordPiece with entries numbered 0, 1, …: use another vocabulary"
+            f"{file}:{len(entries)}: the vocabulary ends without {', '.join(missing)}: add a line "
+            f"for each, or use another vocabulary; {READABLE}"
         )
-    return [entries[index] for index in range(len(entries))]
+    return entries
 
 
-def _stated_rules(folder: Path) -> tuple[bool | None, Words | None]:
-    """Return the case rule and how words are cut, as far as a tokenizer folder states them."""
-    config, library = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    stated = read_json(config) if config.is_file() else {}
-    lowercase, named = stated.get("do_lower_case"), str(stated.get("tokenizer_class"))
-    if not stated and library.is_file():
-        normalizer = read_json(library).get("normalizer")
-        lowercase = normalizer.get("lowercase") if isinstance(normalizer, dict) else None
-    if not isinstance(lowercase, bool | None):
-        raise InputError(f"{folder}: lowercase is {lowercase!r}: write true or false")
-    return lowercase, next((w for w, name in CLASSES.items() if named.startswith(name)), None)
+def vocabulary_of(library: Tokenizer) -> list[str]:
+    """Return the entries of a tokenizer in the order of their ids."""
+    ids = library.get_vocab(with_added_tokens=False)
+    return sorted(ids, key=ids.__getitem__)
 
 
-def unread_rule(
-    stated: dict[str, Any], library: dict[str, Any], lowercase: bool, words: Words
-) -> str | None:
-    """Return a rule of BERT's tokenizer that its files state and `WordPiece` has not; None: there is none.
-
-    Args:
-        stated: its tokenizer_config.json, empty without one.
-        library: its tokenizer.json, likewise.
-        lowercase: of the `WordPiece`.
-        words: of the `WordPiece`; RoFormer's tokenizer does not read all keys.
-    """
-    normalizer = library.get("normalizer") or {}
-    accents = stated.get("strip_accents", normalizer.get("strip_accents"))
-    if accents not in (None, lowercase):
-        return f"strip_accents={accents}"
-    apart = stated.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
-    if words == "none" and not apart:
-        return "tokenize_chinese_chars=false"
-    if words == "none" and not stated.get("do_basic_tokenize", True):
-        return "do_basic_tokenize=false"
-    return None
+def _has_capitals(entries: Sequence[str]) -> bool:
+    """Return whether more than 1 % of the entries are never met in lower-cased text."""
+    plain = [entry for entry in entries if not entry.startswith("[")]
+    return sum(entry != entry.lower() for entry in plain) > 0.01 * len(plain)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -463,12 +534,16 @@ def segmenter() -> str:
     return f"rjieba {metadata.version('rjieba')}"
 
 
-def cut_words(texts: Iterable[str], lowercase: bool) -> Iterator[list[str]]:
+def cut_words(
+    texts: Iterable[str], lowercase: bool, strip_accents: bool | None = None
+) -> Iterator[list[str]]:
     """Yield jieba's words of each text, on all threads; joined they are the normalized text."""
     from rjieba import cut  # reads its dictionary, which takes a fifth of a second
 
     # jieba must see Chinese characters side by side: no spaces around them here.
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase, handle_chinese_chars=False)
+    normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=False
+    )
 
     def words_of(text: str) -> list[str]:
         words: list[str] = cut(normalizer.normalize_str(text), False)
@@ -479,11 +554,39 @@ def cut_words(texts: Iterable[str], lowercase: bool) -> Iterator[list[str]]:
         yield from in_order(pool, words_of, texts, ahead=64)
 
 
-def _bert(model: models.Model, lowercase: bool) -> Tokenizer:
+def _model(vocabulary: Iterable[str]) -> models.WordPiece:
+    ids = {entry: index for index, entry in enumerate(vocabulary)}
+    return models.WordPiece(ids, unk_token=UNK)
+
+
+def _bert(
+    model: models.Model,
+    do_lower_case: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=do_lower_case,
+        strip_accents=strip_accents,
+        handle_chinese_chars=tokenize_chinese_chars,
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
+
+
+def bert_rules(library: Tokenizer) -> dict[str, bool] | None:
+    """Return the `RULES` of a tokenizer that is BERT's; None if it has other rules."""
+    normalizer = library.normalizer
+    if (
+        not isinstance(normalizer, normalizers.BertNormalizer)
+        or not isinstance(library.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        or (normalizer.clean_text, library.model.max_input_chars_per_word) != (True, 100)
+    ):
+        return None
+    lowercase, accents = normalizer.lowercase, normalizer.strip_accents
+    accents = lowercase if accents is None else accents
+    return dict(zip(RULES, (lowercase, accents, normalizer.handle_chinese_chars), strict=True))
 
 
 _PARALLELISM = os.environ.get("TOKENIZERS_PARALLELISM", "true")

@@ -9,7 +9,6 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from roformer.config.schema import Words
 from roformer.data import bpe
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import (
@@ -17,22 +16,16 @@ from roformer.data.tokenizers import (
     CONTINUATION,
     PAD,
     SEP,
-    SPECIAL_TOKENS,
     UNK,
     ByteVocabulary,
+    OtherTokenizer,
     WordPiece,
+    bert_rules,
     has_words,
-    read_json,
-    unread_rule,
+    read_wordpiece,
 )
 from roformer.errors import InputError
 
-TOKENIZERS: dict[str, Words] = {
-    f"{name}{end}": words
-    for words, name in (*CLASSES.items(), ("none", "ElectraTokenizer"))
-    for end in ("", "Fast")
-}
-"""Class of a tokenizer → how it cuts words; ELECTRA's is BERT's by another name."""
 PADDING = 128
 """Embeddings may have fewer spare rows than this behind the vocabulary: rounded up for speed."""
 
@@ -43,47 +36,23 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
     Raises:
         InputError: a vocabulary that is damaged or of another model.
     """
-    if not any((folder / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
-        return "it comes without a tokenizer (vocab.txt or tokenizer.json)"
-    stated, whole, added = (
-        read_json(folder / name) if (folder / name).is_file() else dict[str, Any]()
-        for name in ("tokenizer_config.json", "tokenizer.json", "added_tokens.json")
-    )
-    named = stated.get("tokenizer_class") or getattr(settings, "tokenizer_class", None)
-    if named is not None and named not in TOKENIZERS:
-        return f"its tokenizer is {named}, and only BERT's, ELECTRA's and RoFormer's are read"
-    tokenizer = WordPiece.load(folder)
-    words = has_words(tokenizer.vocabulary)
-    named = named or CLASSES["jieba" if words else "none"]
-    tokenizer = WordPiece(tokenizer.vocabulary, tokenizer.lowercase, TOKENIZERS[named])
-    if words and tokenizer.words == "none":
+    try:
+        tokenizer = read_wordpiece(folder, getattr(settings, "tokenizer_class", None))
+    except OtherTokenizer as error:
+        return str(error)
+    rules = bert_rules(tokenizer.library) or {}
+    characters = tokenizer.words == "none" and rules.get("tokenize_chinese_chars")
+    if characters and has_words(tokenizer.vocabulary):
         return (
-            f"its tokenizer is {named}, which cuts Chinese into characters, but its vocabulary has "
-            f"words: tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
+            "its tokenizer cuts Chinese into characters, but its vocabulary has words: "
+            f"tokenizer_class {CLASSES['jieba']} in its tokenizer_config.json would use them"
         )
-    # In the vocabulary or not, wherever some version of transformers writes them. BERT's own five are
-    # text here when a text spells them.
-    new = {*added, *_contents(whole.get("added_tokens"))}
-    for key in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"):
-        new |= _contents(stated.get(key))
-    new -= set(SPECIAL_TOKENS)
-    rule = unread_rule(stated, whole, tokenizer.lowercase, tokenizer.words)
-    if new and rule is None:
-        rule = f"added tokens ({', '.join(sorted(new)[:3])})"
-    if rule is not None:
-        return f"its tokenizer is {named} with {rule}, which is not built here"
     if not 0 <= settings.vocab_size - tokenizer.size < PADDING:
         raise InputError(
             f"its tokenizer has {tokenizer.size:,} entries, its embeddings {settings.vocab_size:,}: they "
             "are not of one model"
         )
     return tokenizer
-
-
-def _contents(entries: Any) -> set[str]:
-    """Return the added tokens of a list or an object of them: texts, or objects with a `content`."""
-    several = entries.values() if isinstance(entries, dict) else entries or []
-    return {str(one.get("content") if isinstance(one, dict) else one) for one in several}
 
 
 def save_tokenizer(

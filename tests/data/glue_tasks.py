@@ -13,7 +13,9 @@ TASKS = {
     for file in sorted((REPOSITORY / "conf" / "task").glob("*.yaml"))
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-TOKENIZER = WordPiece([*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), '"', "."], True)
+TOKENIZER = WordPiece.bert(
+    [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), '"', "."], True
+)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HUB = HubGlue(revision=COMMIT)
 

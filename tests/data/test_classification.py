@@ -9,7 +9,7 @@ from transformers import BertTokenizerFast
 from roformer.data.classification import WINDOW, Inputs, epoch_batches, evaluation_batches
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 
-WORDS = WordPiece([*SPECIAL_TOKENS, *(f"w{i}" for i in range(60))], lowercase=True)
+WORDS = WordPiece.bert([*SPECIAL_TOKENS, *(f"w{i}" for i in range(60))], lowercase=True)
 TEXTS = st.lists(st.integers(5, WORDS.size - 1), min_size=1, max_size=40)
 
 

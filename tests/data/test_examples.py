@@ -513,7 +513,7 @@ def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_
     assert prepare("rte", moved, cache).folder == first.folder
     task = replace(TASKS["rte"], labels=["entailment", "x", "not_entailment"])
     others = [
-        prepare("rte", data, cache, WordPiece(TOKENIZER.vocabulary, False)),
+        prepare("rte", data, cache, WordPiece.bert(TOKENIZER.vocabulary, False)),
         prepare("rte", replace(data, max_train_examples=2), cache),
         prepare("rte", data, cache, task=task),
     ]
@@ -565,7 +565,7 @@ def test_labels_are_read_where_there_are_some_and_assumed_aloud_elsewhere(tmp_pa
 
 def test_another_dictionary_of_words_is_read_anew(tmp_path, monkeypatch):
     source = triplets(tmp_path, train_json=lines(TRIPLET), valid_json=lines(TRIPLET))
-    words = WordPiece(TOKENIZER.vocabulary, TOKENIZER.lowercase, "jieba")
+    words = WordPiece.bert(TOKENIZER.vocabulary, TOKENIZER.lowercase, "jieba")
     folders = []
     for version in ("rjieba 0.2.2", "rjieba 0.2.2", "rjieba 9.9.9"):
         monkeypatch.setattr(examples, "segmenter", lambda version=version: version)

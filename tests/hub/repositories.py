@@ -10,8 +10,9 @@ import torch
 import yaml
 from datasets import ClassLabel, Dataset, Features, Translation, Value
 from omegaconf import OmegaConf
-from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+from transformers import BertConfig, BertForMaskedLM
 
+from roformer.data.tokenizers import WordPiece
 from roformer.data.toy.cases import case_documents
 from tests.conftest import REPOSITORY
 from tests.e2e.wmt_runs import ENGLISH, GERMAN
@@ -151,7 +152,7 @@ def bert():
         BertForMaskedLM(config).save_pretrained(folder)
         vocabulary = folder / "vocab.txt"
         vocabulary.write_text("\n".join(words) + "\n")
-        BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=True).save_pretrained(folder)
+        WordPiece.bert(words, lowercase=True).to_transformers().save_pretrained(folder)
         vocabulary.write_text("\n".join(words) + "\n")
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
     others = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx")

@@ -97,10 +97,16 @@ def broken(hub):
         ),
         (
             text("org/wmt", words="org/nothing"),
-            "vocab.txt of org/nothing .*RepositoryNotFoundError",
+            "tokenizer of org/nothing .*RepositoryNotFoundError",
         ),
-        (text("org/wmt", words="org/gated-model"), "vocab.txt .*GatedRepoError, 401"),
-        (text("org/wmt", words="org/down"), "vocab.txt .*500 Internal Server Error"),
+        (
+            text("org/wmt", words="org/gated-model"),
+            "the tokenizer of org/gated-model .*GatedRepoError, 401",
+        ),
+        (
+            text("org/wmt", words="org/down"),
+            "the tokenizer of org/down .*500 Internal Server Error",
+        ),
         (model("org/nothing"), "init_from=.*the Hub has no such model, or it is not open to you"),
         (model(TINY_BERT, f"init_revision={OTHER}"), "init_from=.*model but not this revision"),
         (model("org/gated-model"), "init_from=.*asks who may read this model"),

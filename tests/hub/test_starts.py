@@ -127,7 +127,8 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
         assert hub.revisions(books, begun) == {"main", newest}
         assert len(hub.asked(f"/api/datasets/{books}$", begun)) == 1
         if streaming == "false":
-            assert hub.fetched(words, begun) == {f"{VOCABULARY}/vocab.txt"}
+            names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+            assert hub.fetched(words, begun) == {f"{VOCABULARY}/{name}" for name in names}
         sources = read(made / "summary.json")["source"]["sources"]
         assert [(s["path"], s["revision"], s["rows_read"]) for s in sources] == [
             ("wikimedia/wikipedia", WIKIPEDIA, 60),

@@ -42,7 +42,7 @@ WORDS = (
 )
 """Words that cut one another, a word of letters, one with a digit, full-width letters, accents."""
 OURS = {
-    lowercase: WordPiece([*TRAINED.vocabulary, *WORDS], lowercase, "jieba")
+    lowercase: WordPiece.bert([*TRAINED.vocabulary, *WORDS], lowercase, "jieba")
     for lowercase in (True, False)
 }
 THEIRS = {
@@ -80,7 +80,7 @@ def test_ids_of_any_text_are_theirs(text, lowercase):
 
 def test_a_word_is_one_token_and_other_words_are_characters():
     """The example of RoFormer_pytorch, with the words of its vocabulary."""
-    tokenizer = WordPiece([*SPECIAL_TOKENS, *"今天气好。常", "非常"], True, "jieba")
+    tokenizer = WordPiece.bert([*SPECIAL_TOKENS, *"今天气好。常", "非常"], True, "jieba")
     pieces = [tokenizer.vocabulary[i] for i in tokenizer.encode("今天天气非常好。")]
     assert pieces == ["今", "天", "天", "气", "非常", "好", "。"]
 
@@ -89,7 +89,7 @@ def test_the_hidden_markov_model_is_off():
     """Switched on it would join names that no dictionary has, and ids would be others."""
     text = "他来到了网易杭研大厦"
     assert "杭研" in rjieba.cut(text, True) and "杭研" not in rjieba.cut(text, False)
-    tokenizer = WordPiece([*SPECIAL_TOKENS, *text, "杭研", "大厦"], True, "jieba")
+    tokenizer = WordPiece.bert([*SPECIAL_TOKENS, *text, "杭研", "大厦"], True, "jieba")
     pieces = [tokenizer.vocabulary[i] for i in tokenizer.encode(text)]
     assert pieces[-3:] == ["杭", "研", "大厦"]
 
@@ -167,7 +167,7 @@ def test_a_vocabulary_of_the_other_level_is_refused(tmp_path, entries, words, me
     """As a bare file by its entries; as a folder by the class that it names."""
     vocabulary, other = [*SPECIAL_TOKENS, *entries], "none" if words == "jieba" else "jieba"
     (file := tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    WordPiece(vocabulary, True, other).save(tmp_path / "folder")
+    WordPiece.bert(vocabulary, True, other).save(tmp_path / "folder")
     for source in (file, tmp_path / "folder"):
         with pytest.raises(InputError, match=message):
             load_wordpiece(TokenizerConfig(source=str(source), words=words))

@@ -35,6 +35,7 @@ from tests.trained import config_of
 HIDDEN, HEADS, LONGEST = 64, 4, 96
 TOLERANCE = 1e-5
 POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
+TOKENIZER_OF_68 = WordPiece.bert([*TOKENIZER.vocabulary, *(f"more{i}" for i in range(9))], True)
 HOMES = {
     BertModel: (Encoder, POOLER),
     BertForMaskedLM: (MaskedLM, set()),
@@ -417,6 +418,10 @@ FOLDERS = {
         lambda f: (f / "vocab.txt").write_text(
             (f / "vocab.txt").read_text() + "".join(f"more{i}\n" for i in range(9))
         ),
+        "vocab.txt and tokenizer.json differ: remove one of them",
+    ),
+    "vocabulary of another model": (
+        lambda f: TOKENIZER_OF_68.save(f),
         "tokenizer has 68 entries, its embeddings 59: they are not of one model",
     ),
 }
@@ -480,16 +485,15 @@ BERT = {"tokenizer_class": "BertTokenizer"}
 OTHER_TOKENIZERS = {
     "words, cut into characters": (
         lambda f: (chinese_words(f), configure(f, **BERT)),
-        "BertTokenizer, which cuts Chinese into characters, but its vocabulary has words",
+        "tokenizer cuts Chinese into characters, but its vocabulary has words",
     ),
     "another class": (
         lambda f: settings(f, tokenizer_class="BertJapaneseTokenizer"),
         "its tokenizer is BertJapaneseTokenizer",
     ),
-    "accents": (lambda f: settings(f, **BERT, strip_accents=False), "with strip_accents=False"),
-    "characters": (
-        lambda f: settings(f, **BERT, tokenize_chinese_chars=False),
-        "tokenize_chinese_chars=false",
+    "another rule in tokenizer.json": (
+        lambda f: configure(f, "tokenizer_config.json", strip_accents=False),
+        "'strip_accents': False.* and tokenizer.json has .*'strip_accents': True",
     ),
     "added": (
         lambda f: (f / "added_tokens.json").write_text(json.dumps({"[NEW]": 59})),
@@ -505,7 +509,7 @@ OTHER_TOKENIZERS = {
     ),
     "none": (
         lambda f: [(f / name).unlink() for name in ("vocab.txt", "tokenizer.json")],
-        "comes without a tokenizer",
+        "has no tokenizer.json and no vocab.txt: only WordPiece is read",
     ),
 }
 

@@ -71,7 +71,7 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(level):
     tokenizer = (
         train_words(documents, 8192, lowercase=True)
         if level == "words"
-        else WordPiece([*SPECIAL_TOKENS, *characters], lowercase=True)
+        else WordPiece.bert([*SPECIAL_TOKENS, *characters], lowercase=True)
     )
     for triplet in case_triplets("validation", 100):
         for text in triplet[:3]:

@@ -156,7 +156,7 @@ def test_pairs_stay_aligned(folder, source, target, split):
 def saved(tmp_path_factory):
     """Return the folder of a tokenizer of each class."""
     made = (
-        WordPiece(VOCABULARY, lowercase=True),
+        WordPiece.bert(VOCABULARY, lowercase=True),
         Bpe([("a", "b"), ("ab", "c")], "moses", "en", "de"),
     )
     folders = {type(one): tmp_path_factory.mktemp(type(one).__name__) for one in made}
@@ -176,8 +176,6 @@ def test_a_tokenizer_folder_is_sound_or_refused(saved, cls, name, data):
     file = saved[cls] / name
     good = file.read_bytes()
     whole = json.loads(good)
-    if name == "tokenizer.json":  # the parts that are read
-        whole = {key: whole[key] for key in ("normalizer", "model")}
     try:
         file.write_bytes(data.draw(mangled(good) | mangled_json(whole)))
         assert isinstance(used(lambda: cls.load(saved[cls]), saved[cls]), cls | None)

@@ -16,7 +16,7 @@ def spread(task, position):
     split = "validation_matched" if task == "mnli" else "validation"
     examples = sorted(builtin_examples(task, split, 20 * GROUP[task]), key=bags)
     words = sorted({w for e in examples for t in e[:2] if t for w in t.split()})
-    tokenizer = WordPiece([*SPECIAL_TOKENS, *words], lowercase=True)
+    tokenizer = WordPiece.bert([*SPECIAL_TOKENS, *words], lowercase=True)
     first, second = ([tokenizer.encode(e[i] or "") for e in examples] for i in (0, 1))
     single = examples[0].text_b is None
     inputs = Inputs([first] if single else [first, second], None, tokenizer, 64)

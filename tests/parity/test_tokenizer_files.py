@@ -1,0 +1,301 @@
+"""Tokenizers of others: the ids are those of `transformers` or `tokenizers` for the same files."""
+
+import json
+import pickle
+import string
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer, BertConfig
+
+from roformer.config.schema import TokenizerConfig
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
+from roformer.errors import InputError
+from tests.hub.server import fake_hub
+
+LETTERS = string.ascii_letters + string.digits + "éüÉßœΣσжЖ"
+WORDS = [
+    *("Paris", "France", "paris", "is", "in", "##ing", "naïve", "naive", "été", "e\u0301", "...", "x.y"),
+    *(".", ",", "!", "-", "'", "’", "[", "]", "#", "##", "中", "文", "##文", "の", "한", "😀", "##😀"),
+    *("\u200d", "\u00ad", "\ufffd", "\t", "a b"),
+]  # fmt: skip
+PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), *WORDS]
+VOCABULARY = [*SPECIAL_TOKENS, *dict.fromkeys(PIECES)]
+TEXTS = [
+    *("Paris is in France .", "PARIS", "Naïve naïve NAÏVE", "é...", "Été ÉTÉ e\u0301te\u0301"),
+    *("x.y x . y", "中文", "x中文y", "中 文", "の한국어 日本語", "𠮷𠀀", "\u3000全角　ＡＢＣ", "ﬁ ﬂ ½ ²"),
+    *("Straße ẞ ŒUVRE œ", "ΣΊΣΥΦΟΣ Σ", "ЖЖ ж", "İstanbul ı I\u0307", "שלום עולם", "مرحبا", "ไทย", "हिन्दी"),
+    *("a\u0323\u0307 ạ̇", "a\tb", "a\nb\r\nc", "a\x0bb\x0cc"),
+    *("a\x00b", "a\x1bb\x7f", "a\x85b", "a\u2028b\u2029c", "a\u00a0b\u2009c", "a\u200bb"),
+    *("a\u200db\u200c", "\ufeffa", "a\u00adb", "a\ufffdb"),
+    *("\ufdd0\U0010ffff", "\ue000 \U000f0000", "😀 is 😀😀", "👩\u200d👩\u200d👧"),
+    *("🇫🇷", "x" * 100, "x" * 101, "中" * 150, "Paris" * 30),
+    *("[MASK] a [SEP]", "[PAD][UNK][CLS]", "[mask] ##ing", "a b", "Paris’s don't e-mail", "#hash ## [x]"),
+    *("", " ", "\t\n", " a  b ", "$5+3=8€ ~`^", "a_b", "1,000.50"),
+]  # fmt: skip
+assert len(TEXTS) >= 50
+
+
+def library(normalizer, pre_tokenizer, **model):
+    ids = {entry: number for number, entry in enumerate([*VOCABULARY, "中文"])}
+    made = Tokenizer(models.WordPiece(ids, **{"unk_token": "[UNK]", **model}))
+    if normalizer is not None:
+        made.normalizer = normalizer
+    if pre_tokenizer is not None:
+        made.pre_tokenizer = pre_tokenizer
+    made.add_special_tokens(list(SPECIAL_TOKENS))
+    return made
+
+
+def bert(**rules):
+    return library(normalizers.BertNormalizer(**rules), pre_tokenizers.BertPreTokenizer())
+
+
+def cut_and_padded():
+    """Return a tokenizer as sentence encoders have it in their files."""
+    made = bert()
+    made.enable_truncation(3)
+    made.enable_padding(length=5)
+    return made
+
+
+def stated(name="BertTokenizer", **rules):
+    return {"tokenizer_class": name, **rules}
+
+
+CASED = {"do_lower_case": False}
+ACCENTS = {"do_lower_case": True, "strip_accents": False}
+STRIPPED = {"do_lower_case": False, "strip_accents": True}
+SIDE_BY_SIDE = {"do_lower_case": True, "tokenize_chinese_chars": False}
+SEQUENCE = normalizers.Sequence(
+    [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+)
+BY_CLASS = {
+    "uncased": (None, {"do_lower_case": True}),
+    "cased": (None, CASED),
+    "accents": (None, ACCENTS),
+    "cased without accents": (None, STRIPPED),
+    "Chinese side by side": (None, SIDE_BY_SIDE),
+    "of a class": (None, stated(**CASED)),
+    "of another name": (None, stated("DistilBertTokenizerFast", **ACCENTS)),
+    "whole": (bert(), stated()),
+    "whole, cased": (bert(lowercase=False), stated(**CASED)),
+    "whole, accents": (bert(strip_accents=False), stated(**ACCENTS)),
+    "whole, side by side": (bert(handle_chinese_chars=False), stated(**SIDE_BY_SIDE)),
+    "cut and padded": (cut_and_padded(), stated()),
+    "as filed": (library(SEQUENCE, pre_tokenizers.Whitespace()), stated("PreTrainedTokenizerFast")),
+    "as filed, only lowercase": (
+        library(normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()),
+        stated("TokenizersBackend"),
+    ),
+}
+"""Files that `AutoTokenizer` reads: tokenizer.json and tokenizer_config.json."""
+BY_FILE = {
+    "Whitespace and Lowercase": library(normalizers.Lowercase(), pre_tokenizers.Whitespace()),
+    "no normalizer": library(None, pre_tokenizers.Whitespace()),
+    "no rule": library(None, None),
+    "no pre-tokenizer": library(normalizers.BertNormalizer(), None),
+    "control characters": bert(clean_text=False),
+    "cased BERT": bert(lowercase=False),
+    "accents": bert(strip_accents=False),
+    "side by side": bert(handle_chinese_chars=False),
+    "sequences": library(
+        SEQUENCE,
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(True)]),
+    ),
+    "punctuation": library(normalizers.NFKC(), pre_tokenizers.Punctuation()),
+    "short words": library(
+        normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), max_input_chars_per_word=4
+    ),
+}
+"""Contents of a tokenizer.json that comes alone."""
+
+
+def write(folder, whole, settings):
+    folder.mkdir(exist_ok=True)
+    if whole is None:
+        (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in VOCABULARY), "utf-8")
+    else:
+        whole.save(str(folder / "tokenizer.json"))
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    BertConfig().save_pretrained(folder)
+    return folder
+
+
+def source(path, **rules):
+    return load_wordpiece(TokenizerConfig(source=str(path), **rules))
+
+
+def ids_of(theirs):
+    return [
+        theirs(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in TEXTS
+    ]
+
+
+def check(folder, expected, tmp_path):
+    """Read a folder in every way; what is read is kept by files, by a pickle and by transformers."""
+    ours = WordPiece.load(folder)
+    assert ours.encode_batch(TEXTS) == expected
+    assert source(folder, lowercase=ours.lowercase).fingerprint == ours.fingerprint
+    ours.save(tmp_path / "again")
+    again = [WordPiece.load(tmp_path / "again"), pickle.loads(pickle.dumps(ours))]
+    for other in again:
+        assert other.encode_batch(TEXTS) == expected and other.fingerprint == ours.fingerprint
+    assert ids_of(ours.to_transformers()) == expected
+    return ours.fingerprint
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_ids_are_those_of_auto_tokenizer(name, tmp_path):
+    folder = write(tmp_path / "it", *BY_CLASS[name])
+    check(folder, ids_of(AutoTokenizer.from_pretrained(folder)), tmp_path)
+
+
+@pytest.mark.parametrize("name", BY_FILE)
+def test_ids_are_those_of_a_tokenizer_json_alone(name, tmp_path):
+    folder = write(tmp_path / "it", BY_FILE[name], None)
+    theirs = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    theirs.encode_special_tokens = True
+    expected = [theirs.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    check(folder, expected, tmp_path)
+    ours = source(folder / "tokenizer.json", lowercase=WordPiece.load(folder).lowercase)
+    assert ours.encode_batch(TEXTS) == expected
+
+
+def test_fingerprints_differ_where_rules_do(tmp_path):
+    """And are as ever for BERT's own rules: records and checkpoints have them."""
+    files = [*BY_FILE.values(), bert(), bert(lowercase=False, strip_accents=True)]
+    found = [
+        WordPiece.load(write(tmp_path / str(number), whole, None)).fingerprint
+        for number, whole in enumerate(files)
+    ]
+    assert len(set(found)) == len(files)
+    explicit = write(tmp_path / "explicit", bert(strip_accents=True), None)
+    usual = WordPiece.bert([*VOCABULARY, "中文"], lowercase=True)
+    assert WordPiece.load(explicit).fingerprint == usual.fingerprint
+    plain = WordPiece.bert([*SPECIAL_TOKENS, "a", "##b", "非常", "Ä"], True)
+    assert plain.fingerprint.startswith("ef38b612886400ea")
+
+
+def test_a_cased_vocabulary_alone_is_read_as_cased(tmp_path):
+    folder = write(tmp_path / "it", None, None)
+    theirs = AutoTokenizer.from_pretrained(write(tmp_path / "stated", None, CASED))
+    assert WordPiece.load(folder).encode_batch(TEXTS) == ids_of(theirs)
+    for path in (folder, folder / "vocab.txt"):
+        with pytest.raises(InputError, match="was made with lowercase=false: set "):
+            source(path)
+        assert source(path, lowercase=False).encode_batch(TEXTS) == ids_of(theirs)
+    cyrillic = [*SPECIAL_TOKENS, "Париж", "Франция", "в", "##а"]
+    (tmp_path / "vocab.txt").write_text("\n".join(cyrillic), "utf-8")
+    assert not WordPiece.load(tmp_path).lowercase
+
+
+NEW = AddedToken("Paris", special=False)
+REFUSED = {
+    "lower case": (bert(), stated(**CASED), "'do_lower_case': False.*has .*'do_lower_case': True"),
+    "the default of a class": (bert(lowercase=False), stated(), "states .*'do_lower_case': True"),
+    "a class": (BY_FILE["Whitespace and Lowercase"], stated(), "has other rules than BERT"),
+    "a rule": (BY_FILE["Whitespace and Lowercase"], CASED, "has other rules than BERT"),
+    "RoFormer's": (BY_FILE["short words"], stated("RoFormerTokenizer"), "has other rules than"),
+    "no tokenizer.json": (None, stated("PreTrainedTokenizerFast"), "has no tokenizer.json"),
+    "pieces": (None, {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not"),
+    "unclear": (None, {"do_lower_case": "yes"}, "'do_lower_case': 'yes'.*write true or false"),
+    "another mask": (bert(), {"mask_token": "<mask>"}, r"added tokens \(<mask>\)"),
+    "another unknown": (library(None, None, unk_token="Paris"), None, "has unk_token=Paris"),
+    "a prefix": (
+        library(None, None, continuing_subword_prefix="@@"),
+        None,
+        "has continuing_subword_prefix=@@",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_files_that_contradict_each_other_are_refused_by_name(name, tmp_path):
+    whole, settings, message = REFUSED[name]
+    for read in (WordPiece.load, source):
+        with pytest.raises(InputError, match=message):
+            read(write(tmp_path / "it", whole, settings))
+
+
+def test_added_tokens_are_refused_by_name(tmp_path):
+    whole = bert()
+    whole.add_tokens([NEW])
+    with pytest.raises(InputError, match=r"added tokens \(Paris\), which are not supported"):
+        source(write(tmp_path / "it", whole, None))
+
+
+def other_models():
+    """Yield models of other kinds as `tokenizers` saves them."""
+    letters = {
+        letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
+    bpe = Tokenizer(models.BPE(letters, []))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel()
+    bpe.post_processor = processors.ByteLevel()
+    yield bpe, "BPE"
+    yield Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0)), "Unigram"
+    yield Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")), "WordLevel"
+
+
+def test_other_kinds_of_tokenizers_are_one_line(tmp_path):
+    """As a folder, a tokenizer.json, or the files of GPT-2 and SentencePiece."""
+    only = ".*only WordPiece is read, from a vocab.txt, a tokenizer.json, or a folder or Hub id"
+    for made, kind in other_models():
+        made.save(str(tmp_path / "tokenizer.json"))
+        for path in (tmp_path, tmp_path / "tokenizer.json"):
+            with pytest.raises(InputError, match=f"its tokenizer is {kind}{only}"):
+                source(path)
+    (tmp_path / "tokenizer.json").unlink()
+    for name, content, message in (
+        ("vocab.json", b'{"a": 0, "b": 1}', "is no tokenizer "),
+        ("merges.txt", "#version: 0.2\nĠ t\n".encode(), r"ends without \[PAD\]"),
+        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\xff", "not UTF-8"),
+        ("vocab.bpe", b"", "empty entry"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(
+            InputError, match=f"{name}.*{message}{'' if name == 'vocab.bpe' else only}"
+        ):
+            source(tmp_path / name)
+    for settings in (None, {"tokenizer_class": "GPT2Tokenizer"}):
+        if settings:
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(InputError, match=f"(has no tokenizer.json|is GPT2Tokenizer){only}"):
+            source(tmp_path)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with fake_hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
+        address = f"{hub.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        yield hub
+
+
+def test_rules_of_the_hub_are_followed_at_the_pinned_revision(hub, tmp_path, monkeypatch):
+    """From the commit that is named, and again without a network."""
+    variants = {name: BY_CLASS[name] for name in ("cased", "accents", "whole, cased", "as filed")}
+    commit = "a" * 40
+    for number, (name, files) in enumerate(variants.items()):
+        folder, repository = write(tmp_path / str(number), *files), f"org/words-{number}"
+        expected = ids_of(AutoTokenizer.from_pretrained(folder))
+        content = {path.name: path.read_bytes() for path in folder.iterdir()}
+        hub.push(repository, content | {"pytorch_model.bin": b"weights"}, commit)
+        hub.push(repository, {"vocab.txt": b"newer"})
+        lowercase = name not in ("cased", "whole, cased")
+        for offline in (False, True):
+            monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+            ours = source(repository, revision=commit, lowercase=lowercase)
+            assert ours.encode_batch(TEXTS) == expected, name
+        assert hub.fetched(repository) == {
+            f"{commit}/{file}" for file in content if Path(file).name != "config.json"
+        }
+        if not lowercase:
+            with pytest.raises(InputError, match="was made with lowercase=false"):
+                source(repository, revision=commit)
