@@ -44,7 +44,7 @@ def report(experiments: Path, runs: Path) -> None:
     write_atomically(folder / "dashboard.html", page)
     write_atomically(folder / "statistics.md", f"{markdown_of(sections.get(HERE, []))}\n")
     shown = [
-        *([screen(rows)] if rows else []),
+        *([screen(rows, found.runs)] if rows else []),
         f"dashboard, opens without a network: {folder / 'dashboard.html'}",
         f"all statistics of these runs: {folder / 'statistics.md'}",
     ]

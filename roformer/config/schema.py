@@ -307,6 +307,10 @@ class IntervalsConfig(PrecisionConfig):
     checkpoint_every: typed.Interval
 
 
+TRIAL = 100
+"""Runs shorter than this many steps are smoke tests: their results say nothing of their settings."""
+
+
 class LoopConfig(IntervalsConfig):
     """The keys that the loop reads."""
 

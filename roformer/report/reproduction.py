@@ -1,8 +1,8 @@
-"""The runs of this machine beside the record and the paper: one row for each comparison of two models.
+"""The runs of this machine, the record and the paper side by side: one row per comparison of two models.
 
-`screen` prints the rows of `read_reproduction`, the dashboard draws the same. No difference from the paper
-is taken, because its scale is another: the verdicts hold the runs here against the record, and the order of
-the two models against the claim. What is compared is data: `experiments/reproduce/expected.yaml`.
+`screen` prints the rows of `read_reproduction`, and the dashboard shows the same rows. The paper's scale
+differs, so no difference from its numbers is taken: the verdicts compare the runs here with the record, and
+the order of the two models with the claim. `experiments/reproduce/expected.yaml` lists the comparisons.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pydantic import BaseModel, TypeAdapter
 
+from roformer.config.schema import TRIAL
 from roformer.report.paper import read_paper
 from roformer.report.runs import (
     ENDED,
@@ -26,6 +27,7 @@ from roformer.report.runs import (
     YOURS,
     RecordError,
     Runs,
+    begun_from,
     read_yaml_file,
     settings_of,
     tokens_before,
@@ -35,9 +37,8 @@ from roformer.report.statistics import signed
 
 OF_THE_MODEL = re.compile(
     r"model\.(name|position|attention)(\..*)?|init_from|init_revision|tokenizer\..*|training\.max_length"
-    r"|optimizer\.learning_rate"
 )
-"""Keys in which the two models of a comparison may differ."""
+"""Keys in which the two models of a comparison may differ. Their pre-trainings may differ in these too."""
 NOT_RUN = "not run"
 LEGEND = "claim: yes if ahead by more than the spread; (…) not claimed by the paper; * copied, another split"
 WIDTHS = (18, 13, 14, 14, 10, 28)
@@ -45,14 +46,14 @@ WIDTHS = (18, 13, 14, 14, 10, 28)
 
 
 class Side(BaseModel):
-    """A model of a comparison: its row in paper.yaml, `RoFormer (rotary)`, and settings of its runs."""
+    """One model of a comparison: its row in paper.yaml, `RoFormer (rotary)`, and settings of its runs."""
 
     paper: str
     config: dict[str, Any]
 
 
 class Comparison(BaseModel, extra="forbid"):
-    """A row of expected.yaml; see there."""
+    """A row of expected.yaml, which describes the fields."""
 
     experiment: str
     label: str
@@ -73,7 +74,7 @@ class Comparison(BaseModel, extra="forbid"):
 
     @property
     def names(self) -> list[str]:
-        """Names of the two: by model, or by position where they share the model."""
+        """Names of the two models, or of their positions where both have one model name."""
         words = [side.paper.removesuffix(")").partition(" (") for side in self.sides]
         return [word[0 if words[0][0] != words[1][0] else 2] for word in words]
 
@@ -101,17 +102,17 @@ class Measured(NamedTuple):
         return self.state in ENDED
 
     def text(self, digits: int) -> str:
-        """Return the value, or why there is none."""
+        """Return the value, or the reason why it is missing."""
         if self.ended:
             return "NaN" if math.isnan(self.value) else f"{self.value:.{digits}f}"
         return "–" if self.state == NOT_RUN else self.state
 
 
 class Row(NamedTuple):
-    """A comparison with its numbers; where there are two, the model's is before the baseline's.
+    """A comparison with its numbers, the model's before the baseline's.
 
-    `where` is a table or figure of the paper, `experiment` its key in paper.yaml; `is_run`: of one of the
-    two models there is a run on this machine; `how`: the source of the spread.
+    `where` is a table or figure of the paper, `experiment` its key in paper.yaml. `is_run` is true if this
+    machine has a run of either model. `how` is the source of the spread.
     """
 
     experiment: str
@@ -125,7 +126,7 @@ class Row(NamedTuple):
     here: str
     spread: str
     holds: str
-    """Verdict on the claim: is the order of the two models here the claimed one?"""
+    """Verdict on the claim: whether the two models are in the claimed order here."""
     verdict: str
     """Verdict on the result here against the record."""
     is_run: bool
@@ -134,14 +135,12 @@ class Row(NamedTuple):
     record_scale: str
     here_scale: str
     how: str
+    folders: frozenset[str] = frozenset()
+    """Folders of the runs of this machine that the row shows."""
 
 
 def read_comparisons(file: Path) -> list[Comparison]:
-    """Return the rows of an expected.yaml, in their order.
-
-    Raises:
-        RecordError: it cannot be read, or a key is missing, unknown or of another type.
-    """
+    """Return the rows of an expected.yaml, in its order."""
     content = read_yaml_file(file, what="what is expected of a reproduction")
     rows = []
     try:
@@ -155,17 +154,14 @@ def read_comparisons(file: Path) -> list[Comparison]:
 
 
 def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
-    """Return a row for each comparison; none where the folder has no paper.yaml or no expected.yaml.
+    """Return one row per comparison; nothing if the folder has no paper.yaml or no expected.yaml.
 
-    Of several configurations of a model on this machine the recorded one counts, else the one that
-    was written last; of several learning rates of a fine-tuning the best, as the paper chooses.
+    The two models of a row differ only in `OF_THE_MODEL`, and smoke tests are excluded (see `_paired`). A
+    fine-tuning uses the best of its learning rates, as in the paper.
 
     Args:
         experiments: the folder of the paper's numbers and of the records.
         runs: of the record and of this machine.
-
-    Raises:
-        RecordError: one of the files is damaged.
     """
     numbers, expected = experiments / "paper.yaml", experiments / "reproduce" / "expected.yaml"
     if not (numbers.is_file() and expected.is_file()):
@@ -174,10 +170,20 @@ def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
     return [_row(found[one.experiment], one, runs.runs) for one in read_comparisons(expected)]
 
 
-def screen(rows: Sequence[Row], width: int = 100) -> str:
+def excluded(rows: Sequence[Row], runs: pd.DataFrame) -> str:
+    """Return how many runs of this machine no row shows, by reason; empty if every run is shown."""
+    shown = {folder for row in rows for folder in row.folders}
+    rest = runs[(runs.study == YOURS) & ~runs.folder.isin(shown)]
+    other = rest.status.where(~rest.status.isin(ENDED), "of other models or settings")
+    reasons = other.mask(_is_trial(rest), f"shorter than {TRIAL} steps")
+    counts = [f"{count} {reason}" for reason, count in reasons.value_counts(sort=False).items()]
+    return f"not in this table: {', '.join(counts)}" if counts else ""
+
+
+def screen(rows: Sequence[Row], runs: pd.DataFrame, width: int = 100) -> str:
     """Return the rows as a table for a terminal, grouped by table and figure.
 
-    Those of which nothing was run are named in the last line.
+    The last lines list the comparisons that were not run, and count the runs that no row shows.
     """
 
     def line(*cells: str) -> str:
@@ -198,15 +204,16 @@ def screen(rows: Sequence[Row], width: int = 100) -> str:
     below = [LEGEND] if len(lines) > 1 else []
     if missing := dict.fromkeys(row.where for row in rows if not row.is_run):
         below.insert(0, f"not run: {', '.join(missing)}")
+    if line_of_excluded := excluded(rows, runs):
+        below.append(line_of_excluded)
     return "\n".join([*lines, *(shorten(text, width, placeholder=" …") for text in below)])
 
 
 def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
-    record = [_measure(one, side, runs[runs.study == one.record]) for side in one.sides]
-    here = [
-        _measure(one, side, runs[runs.study == YOURS], like.config)
-        for side, like in zip(one.sides, record, strict=True)
-    ]
+    recorded, mine = runs[runs.study == one.record], runs[runs.study == YOURS]
+    record = [_measure(one, rows, recorded) for rows in _paired(one, recorded)]
+    pair = _paired(one, mine, [side.config for side in record])
+    here = [_measure(one, rows, mine) for rows in pair]
     numbers, paper = _paper(about, one)
     names = [one.names[0], "others" if one.label != one.metric else one.names[1]]
     settings = about["settings"]
@@ -229,27 +236,53 @@ def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
         record_scale=next((side.scale for side in record if side.scale), ""),
         here_scale=next((side.scale for side in here if side.scale), ""),
         how=one.how,
+        folders=frozenset(folder for rows in pair for folder in rows.folder),
     )
 
 
-def _measure(
-    one: Comparison, side: Side, runs: pd.DataFrame, like: Mapping[str, Any] | None = None
-) -> Measured:
-    """Return what a side came to, in one configuration: that of `like`, else the one written last."""
-    rows = runs[
-        (runs.pipeline == one.pipeline)
-        & (runs.task == one.task)
-        & ~runs.recipe.str.startswith("stages").astype(bool)
-        & runs.config.map(lambda config: side.config.items() <= config.items()).astype(bool)
+def _paired(
+    one: Comparison, runs: pd.DataFrame, like: Sequence[Mapping[str, Any]] = ()
+) -> list[pd.DataFrame]:
+    """Return the runs of each side, one configuration each, that differ only in `OF_THE_MODEL`.
+
+    If there are several pairs of configurations, pairs with a result on both sides come first, then those
+    in `like`, then the pair written last.
+    """
+    runs = runs[~_is_trial(runs) & ~runs.recipe.str.startswith("stages").astype(bool)]
+    rows = runs[(runs.pipeline == one.pipeline) & (runs.task == one.task)]
+    matching = [
+        rows[
+            rows.config.map(lambda config, side=side: side.config.items() <= config.items()).astype(
+                bool
+            )
+        ]
+        for side in one.sides
     ]
+    found = pd.concat([rows.assign(side=number) for number, rows in enumerate(matching)])
+    configs = [_configuration(run) for run in found.to_dict("records")]
+    found = found.assign(
+        kept=configs,
+        key=[json.dumps(config, sort_keys=True) for config in configs],
+        shared=[_shared(run, runs) for run in found.to_dict("records")],
+        ended=found.status.isin(ENDED),
+    )
+    wanted = [json.dumps(config, sort_keys=True) for config in like]
+
+    def rank(group: pd.DataFrame) -> tuple[Any, ...]:
+        return group.side[group.ended].nunique(), group.key.isin(wanted).any(), group.written.max()
+
+    def best(by: str, rows: pd.DataFrame) -> pd.DataFrame:
+        return max((group for _, group in rows.groupby(by, sort=False)), key=rank, default=rows)
+
+    pair = best("shared", found)
+    return [best("key", pair[pair.side == number]) for number in range(len(matching))]
+
+
+def _measure(one: Comparison, rows: pd.DataFrame, runs: pd.DataFrame) -> Measured:
+    """Return the result of runs of one configuration; `runs` has their pre-trainings."""
     if rows.empty:
         return Measured()
-    configs = [_configuration(run) for run in rows.to_dict("records")]
-    rows = rows.assign(kept=configs, key=[json.dumps(one, sort_keys=True) for one in configs])
-    last = rows.key.iloc[rows.written.to_numpy(float).argmax()]
-    same = rows[rows.key == json.dumps(like, sort_keys=True)]
-    rows = rows[rows.key == last] if same.empty else same
-    ended = rows[rows.status.isin(ENDED)]
+    ended = rows[rows.ended]
     first = (rows if ended.empty else ended).iloc[0]
     scale = _scale(first, runs)
     if ended.empty:
@@ -265,7 +298,7 @@ def _measure(
 
 
 def _configuration(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run without what may differ between seeds, or is chosen on validation."""
+    """Return the settings of a run, except those that differ between seeds or are chosen on validation."""
     kept = settings_of(run)
     if run["pipeline"] == "glue":
         kept.pop("optimizer.learning_rate", None)
@@ -274,8 +307,22 @@ def _configuration(run: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _shared(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
+    """Return the settings that both models of a comparison share, including their pre-training's."""
+    kept = {k: v for k, v in _configuration(run).items() if not OF_THE_MODEL.fullmatch(k)}
+    name, step = begun_from(run["config"])
+    for earlier in runs[runs.run == name].to_dict("records"):
+        kept |= {"step": step, "pre-training": _shared(earlier, runs)}
+    return json.dumps(kept, sort_keys=True)
+
+
+def _is_trial(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Return which runs ended after so few steps that they are smoke tests."""
+    return runs.status.isin(ENDED) & (runs.steps.astype(float) < TRIAL)
+
+
 def _scale(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
-    """Return tokens, size and data of a run, and the tokens of its pre-training, which is of `runs`."""
+    """Return tokens, size and data of a run, and the tokens of its pre-training if `runs` has it."""
     config = run["config"]
     read = LOSSES[run["pipeline"]].read if run["pipeline"] in LOSSES else "tokens"
     amount = "" if run["tokens"] is None else f"{run['tokens'] / 1e6:,.1f} M {read}"
@@ -287,7 +334,7 @@ def _scale(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
 
 
 def _paper(about: Mapping[str, Any], one: Comparison) -> tuple[list[float], str]:
-    """Return the paper's numbers of the two, none where it has not both, and their text."""
+    """Return the paper's two numbers and their text; no numbers unless the paper has both."""
     found = [
         next((number for number in about["numbers"] if _is_of(number, side, one)), None)
         for side in one.sides
@@ -312,14 +359,13 @@ def _pair(sides: Sequence[Measured], digits: int) -> str:
 
 
 def _holds(one: Comparison, here: Sequence[Measured], numbers: Sequence[float]) -> str:
-    """Return whether the model is better here, as the paper claims: yes, no or unclear.
+    """Return whether the model is better here, as claimed by the paper: yes, no or unclear.
 
     Unclear is a lead within the larger spread. In brackets where the paper's own numbers have the
     model behind, so that nothing is claimed.
     """
     model, baseline = here
-    differing = _differing(model.config, baseline.config)
-    if not all(map(OF_THE_MODEL.fullmatch, differing)) or not (model.ended and baseline.ended):
+    if not (model.ended and baseline.ended):
         return "–"
     lead = one.lead(model.value, baseline.value)
     if math.isnan(lead):
@@ -329,7 +375,7 @@ def _holds(one: Comparison, here: Sequence[Measured], numbers: Sequence[float]) 
 
 
 def _verdict(one: Comparison, record: Sequence[Measured], here: Sequence[Measured]) -> str:
-    """Return whether the values here are within the spread of the recorded ones, or why that is not said."""
+    """Return whether the values here are within the spread of the recorded ones, or why not compared."""
     if all(side.state == NOT_RUN for side in here):
         return NOT_RUN
     for name, side in zip(one.names, here, strict=True):
@@ -353,6 +399,6 @@ def _verdict(one: Comparison, record: Sequence[Measured], here: Sequence[Measure
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys in which two configs differ; the recipe, which names the others, first."""
+    """Return the keys in which two configs differ, the recipe first because it sets the others."""
     keys = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
     return sorted(keys, key=lambda key: (key != "recipe", not key.startswith("data."), key))

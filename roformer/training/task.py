@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from roformer.config.schema import (
+    TRIAL,
     LoopConfig,
     OptimizerConfig,
     RunConfig,
@@ -23,8 +24,6 @@ from roformer.config.schema import (
 
 Batch = dict[str, Tensor]
 S = TypeVar("S", range, NDArray[Any])
-TRIAL = 100
-"""Steps below which a training says nothing of its settings: it is a trial of the machinery."""
 
 
 class Task(ABC):

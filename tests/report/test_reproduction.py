@@ -50,6 +50,12 @@ def first(*runs):
     return rows(*runs)["masked-LM loss"]
 
 
+def screened(*runs):
+    """Return the lines of the screen."""
+    frame = pd.DataFrame(runs, columns=[*COLUMNS], dtype=object)
+    return screen(read_reproduction(EXPERIMENTS, Runs(frame, frame)), frame).splitlines()
+
+
 def tuned(model, value, *, rate=1, tasks=("mrpc", "sst2", "mnli")):
     base = run(YOURS, loss=0.0, model=model, optimizer__learning_rate=str(rate))
     other = None if value is None else 1 - value
@@ -117,21 +123,56 @@ def test_other_settings_are_named_instead_of_compared():
     assert free.verdict.startswith("within")
 
 
-def test_two_models_of_other_budgets_do_not_decide_a_claim():
-    row = first(
-        *RECORD,
-        RECORD[0] | {"study": YOURS},
-        run(YOURS, loss=4.0, model="bert", training__steps="5"),
-    )
-    assert row.holds == "–" and row.verdict == "other training.steps"
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"training__steps": "5"},
+        {"model__layers": "8"},
+        {"data__path": "other"},
+        {"data__tokenizer__vocab_size": "512"},
+        {"optimizer__learning_rate": "100.0"},
+    ],
+)
+def test_models_that_differ_in_more_than_positions_are_no_pair(other):
+    """Another budget, size, text, vocabulary or rate; the last one written is shown without a partner."""
+    runs = [
+        RECORD[0] | {"study": YOURS, "folder": "r"},
+        run(YOURS, loss=4.0, model="bert", written=1.0, **other) | {"folder": "b"},
+    ]
+    row = first(*RECORD, *runs)
+    assert (row.here, row.holds, row.verdict) == ("3.000 / –", "–", "BERT: not run")
+    assert screened(*RECORD, *runs)[-1] == "not in this table: 1 of other models or settings"
+    later = pair(YOURS, 3.2, 4.2, **other)  # a whole pair is chosen before a half one
+    assert first(*RECORD, *runs, *later).here.startswith("3.200 / ")
 
 
-def test_two_models_of_other_sizes_do_not_decide_a_claim():
-    """Positions and the name, which tell the two apart, may differ."""
-    deeper = RECORD[0] | {"study": YOURS}
-    deeper |= {"config": deeper["config"] | {"model.layers": "8"}}
-    row = first(*RECORD, deeper, RECORD[1] | {"study": YOURS})
-    assert row.holds == "–" and row.verdict == "other model.layers"
+def test_a_smoke_test_and_a_diverged_run_are_no_partners():
+    """Each was once paired with a model of another study."""
+    trial = run(YOURS, loss=96684.62, model="roformer", written=9.0, training__steps="40")
+    failed = run(YOURS, loss=0.0, model="roformer", status="failed", written=8.0, rate="100")
+    runs = [
+        trial | {"steps": 40, "folder": "t"},
+        failed | {"folder": "f"},
+        *(one | {"folder": one["config"]["model.name"]} for one in pair(YOURS, 3.0, 4.0)),
+    ]
+    assert first(*RECORD, *runs).here == "3.000 / 4.000"
+    assert screened(*RECORD, *runs)[-1] == "not in this table: 1 shorter than 100 steps, 1 failed"
+    (bert,) = (one for one in runs if one["folder"] == "bert")
+    assert first(*RECORD, trial | {"steps": 40}, bert).here == "– / 4.000"
+
+
+def test_fine_tunings_are_a_pair_only_if_their_pretrainings_are():
+    def tuned_from(model, **more):
+        own = run(YOURS, loss=3.0, model=model, **more)
+        own |= {"run": f"{model}{len(more)}-s0", "folder": model}
+        (cell,) = tuned(model, 0.8, tasks=("mrpc",))
+        return [own, cell | {"config": cell["config"] | {"init_from": own["run"]}}]
+
+    bert = tuned_from("bert")
+    like = rows(*tuned_from("roformer"), *bert)["MRPC F1"]
+    assert like.here == "80.0 / 80.0"
+    longer = rows(*tuned_from("roformer", training__steps="9999"), *bert)["MRPC F1"]
+    assert "–" in longer.here
 
 
 def test_the_recorded_configuration_counts_else_the_last_written():
@@ -186,10 +227,10 @@ def test_the_records_of_make_reproduce_fill_their_rows_and_one_screen():
     assert all(row.record == row.here and "/" in row.here for row in found)
     (mrpc,) = [row for row in found if row.metric == "MRPC F1"]
     assert mrpc.here_scale == "0.2 M tokens after 1.2 M, 4 × 256, builtin"
-    text = screen(every).splitlines()
+    text = screen(every, both).splitlines()
     assert len(text) <= 22 and max(map(len, text)) <= 100
     assert text[-2] == "not run: Fig. 3 right, Causal language model, Table 5"
-    narrow = screen(every[:1], 80).splitlines()
+    narrow = screen(every[:1], recorded.runs, 80).splitlines()
     assert max(map(len, narrow)) <= 80 and len(narrow) == 4
 
 

@@ -26,7 +26,7 @@ from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
 from roformer.report.pages import HERE
-from roformer.report.reproduction import LEGEND, Row
+from roformer.report.reproduction import LEGEND, Row, excluded
 from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.tables import Table
 
@@ -92,7 +92,7 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
         ],
         "parts": {
             "counts": _counts(frame),
-            "results": _results(rows) if rows else "",
+            "results": _results(rows, runs.runs) if rows else "",
             "links": "".join(link.format(n, h.partition(":")[0]) for n, h in enumerate(headings)),
             "sections": "".join(_section(n, *one) for n, one in enumerate(sections.items())),
         },
@@ -174,8 +174,8 @@ def _counts(frame: pd.DataFrame) -> str:
     return "".join(f"<li><b>{number:,}</b> {words}</li>" for number, words in parts)
 
 
-def _results(rows: Sequence[Row]) -> str:
-    """Return your runs beside the record and the paper, one line a comparison."""
+def _results(rows: Sequence[Row], runs: pd.DataFrame) -> str:
+    """Return your runs, the record and the paper side by side, one line per comparison."""
     header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
     lines, notes = [[*header, "Spread", "Scale"]], dict[str, str]()
     for row in rows:
@@ -188,8 +188,9 @@ def _results(rows: Sequence[Row]) -> str:
         told = f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
         notes.setdefault(row.experiment, f'<p class="note">{_text(told)}</p>')
     title = f"Pairs: the model / its baseline. {LEGEND}"
+    notes_below = [*filter(None, [excluded(rows, runs)])]
     return (
-        f"{_table(Table(title, lines, text_columns=2))}<details data-heading='claims'>"
+        f"{_table(Table(title, lines, text_columns=2, notes=notes_below))}<details data-heading='claims'>"
         "<summary>The claims, the scales, and where the spreads are from</summary>"
         f"{''.join(notes.values())}</details>"
     )
