@@ -28,6 +28,7 @@ from roformer.config import schema
 from roformer.config.attention import SoftmaxAttention
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
+from roformer.models.transformer import compile_blocks
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.nn.linear import linear
 from roformer.training.hardware import auto_precision, default_device
@@ -185,7 +186,7 @@ def our_step(size: str, name: str, *, compiled: bool = False) -> Step:
     torch.manual_seed(0)
     model = MaskedLM(our_config(size, setting), VOCABULARY).to(device).train()
     if compiled:
-        model.compile()
+        compile_blocks(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids, predict, labels = batch_of(size)
 

@@ -37,6 +37,7 @@ from roformer.evaluation.bleu import sacrebleu
 from roformer.inference.translate import Translator, load_translator
 from roformer.interop.equivalents import to_marian
 from roformer.models.seq2seq import Seq2Seq
+from roformer.models.transformer import compile_blocks
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training.hardware import auto_precision, default_device
 from roformer.training.optim import build_optimizer
@@ -202,7 +203,7 @@ def our_step(
     )
     model = Seq2Seq(config, VOCABULARY).to(default_device())
     if compiled:
-        model.compile()
+        compile_blocks(model)
 
     def loss(batch: Batch) -> Tensor:
         predict = batch["predict"]

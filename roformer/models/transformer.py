@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -126,6 +127,17 @@ class Stack(nn.ModuleList):
             else:
                 x = block(x, positions, layer, *inputs, **(each[index] if each else {}))
         return x
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile the blocks one by one: one graph serves all layers, and FSDP's hooks stay outside."""
+    # The cells of a GLUE grid are one process, whose graphs of one function count together.
+    torch._dynamo.config.recompile_limit = 64
+    # DDP would split the graph of a large block; between blocks it reduces gradients anyway.
+    torch._dynamo.config.optimize_ddp = False
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.compile()
 
 
 def final_norm(config: TransformerConfig) -> nn.Module:

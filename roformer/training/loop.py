@@ -33,6 +33,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from roformer.errors import Diverged
+from roformer.models.transformer import compile_blocks
 from roformer.training import checkpoint as checkpoints
 from roformer.training.distributed import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.hardware import peak_flops, peak_memory_bytes, widest_float
@@ -95,9 +96,7 @@ class Loop:
         self.adamw = build_optimizer(settings.optimizer, task.model)
         cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
-            # The cells of a GLUE grid are one process, whose graphs of one function count together.
-            torch._dynamo.config.recompile_limit = 64
-            task.model.compile()
+            compile_blocks(task.model)
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
         # A run killed between its last step and its summary has no moments, and needs none.
         if checkpoint is not None and state.step < training.steps:

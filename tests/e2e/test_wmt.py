@@ -1,5 +1,6 @@
 """Translation from files to scores, in this process, and the scripts beside it."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch._dynamo.utils import counters
 
 import roformer
 from roformer.errors import InputError
@@ -255,3 +257,13 @@ def test_average_script(trained, tmp_path):
         code, _, err = script("average", *words)
         assert code == 2 and f"error: {message}" in err.replace("argument ", "")
     assert script("average", folder, "--last", 3)[0] == 0  # the one that is there
+
+
+@pytest.mark.slow
+def test_only_whole_passes_are_compiled(arguments, monkeypatch):
+    """Encoder and decoder, at one length, at any, and in evaluation; no step of a search."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    small_run(arguments, "runtime.compile=true", "training.steps=12", "training.average=1")
+    assert 2 <= counters["stats"]["unique_graphs"] <= 2 * 6

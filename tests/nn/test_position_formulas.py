@@ -76,7 +76,7 @@ MUTATIONS = [
     ("shaw", "shaw", "by_distance @ self.values", "by_distance @ self.keys"),
     ("nezha", "nezha", "-turn.sin", "turn.sin"),
     ("nezha", "nezha", "return self.rotary(weighted, self._turn(q))", "return weighted"),
-    ("transformer_xl", "transformer_xl", "-found.distances", "found.distances"),
+    ("transformer_xl", "transformer_xl", "-pairs(q, k).distances", "pairs(q, k).distances"),
     ("transformer_xl", "transformer_xl", "k @ (shared.content_bias", "k @ (shared.position_bias"),
     ("transformer_xl", "transformer_xl", " + by_content.mT", ""),
     ("deberta", "deberta", "return q / math.sqrt(TERMS), k", "return q, k"),

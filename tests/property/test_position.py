@@ -304,14 +304,6 @@ def test_recomputed_blocks_give_the_same_gradients(family, name):
     assert all(map(torch.equal, *gradients))
 
 
-@pytest.mark.parametrize("name", ["rotary", "sinusoidal"])
-def test_recomputed_blocks_are_compiled(name):
-    """In one graph with the rest. Catches a table that a block keeps, for which none is compiled."""
-    model, ids = build("encoder", name, recompute=True, hidden_dropout=0.0).train(), tokens()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    close(compiled(ids), model(ids))
-
-
 @of_families
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_model_in_half_precision_reads(family, name, dtype):

@@ -1,12 +1,22 @@
 """The loop on a small model: memory, devices and communication."""
 
+import contextlib
+import functools
+
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch.distributed.tensor import DTensor
 
 from roformer.training import loop as loops
 from tests.property.models import build
 from tests.training.small_loop import SmallTask, one_rank_of, small_loop
+
+OF_EVERY_CLASS = [
+    *("rotary", "learned", "shaw", "t5", "alibi", "transformer_xl", "tupe", "deberta"),
+    *("nezha", "fire", "kerple", "performer"),
+]
+"""Encodings, one of each class, and linear attention."""
 
 
 def test_gradients_of_a_sharded_model_are_sharded_after_every_micro_batch(tmp_path, monkeypatch):
@@ -50,3 +60,19 @@ def test_all_ranks_save_when_the_first_rank_improved(tmp_path, monkeypatch, firs
     with one_rank_of(2, rank=1):
         state, metrics = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True).run()
     assert state.best_step == best_step and metrics == {"valid/loss": first}
+
+
+@pytest.mark.parametrize(
+    ("name", "sharded"),
+    [("rotary", True), *((name, False) for name in OF_EVERY_CLASS)],
+)
+def test_one_graph_serves_all_layers_and_steps(tmp_path, monkeypatch, name, sharded):
+    """With blocks that are recomputed. Catches what only the first layer derives, a key that differs in
+    every pass, and hooks of FSDP in a graph."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    model = build("encoder", name, recompute=True, layers=2)
+    with one_rank_of(2) if sharded else contextlib.nullcontext():
+        small_loop(tmp_path, model, compile=True, fsdp=sharded).advance(2)
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]

@@ -23,12 +23,18 @@ class AlibiPosition(PositionEncoding):
         super().__init__(config, model)
         self.slopes = alibi_slopes(model.heads)
 
-    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        def build() -> Tensor:
-            slopes = torch.tensor(self.slopes, device=q.device)[:, None, None]
-            return -slopes * distances(q_positions, k_positions).abs()[..., None, :, :]
+    def prepare(self, positions: Positions) -> None:
+        self._penalty(positions, positions)
 
-        return q_positions.derive(("alibi", id(k_positions)), build)
+    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        return self._penalty(q_positions, k_positions)
+
+    def _penalty(self, q: Positions, k: Positions) -> Tensor:
+        def build() -> Tensor:
+            slopes = torch.tensor(self.slopes, device=q.ids.device)[:, None, None]
+            return -slopes * distances(q, k).abs()[..., None, :, :]
+
+        return q.derive(("alibi", k is q), build)
 
 
 def alibi_slopes(heads: int) -> list[float]:

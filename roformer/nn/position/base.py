@@ -1,15 +1,16 @@
 """The interface between models and position encodings: its hooks.
 
-An encoding overrides the hooks it needs; each is the identity by default:
+An encoding overrides the hooks it needs; each does nothing by default:
 
+    prepare     derives what all layers share
     embed       adds to the token embeddings
     rotate      rotates or scales queries and keys
     bias        adds to the attention logits
     value_term  adds to the attention output
 
-Models call `embed` once, attention calls the others, and neither knows which encoding is in use; what
-an encoding can do, its config says. A new encoding is a file here with one class (decorated with
-`encodes`), one dataclass in `config/position.py` and one file in `conf/model/position/`.
+Models call `embed` once, which calls `prepare`; attention calls the other hooks. Neither knows which
+encoding is in use; its config says what an encoding can do. A new encoding is a file here with one class
+(decorated with `encodes`), one dataclass in `config/position.py` and one file in `conf/model/position/`.
 
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size, L distances. Position ids
 are (T,) when all rows share them, else (B, T).
@@ -35,8 +36,8 @@ class Positions:
     """Position ids of one forward pass, with the tensors that encodings derive from them.
 
     Tables and distances are shared by all layers through `derive` and die with the pass: no cache
-    outlives its positions, device or type. Layers may be recomputed in the backward pass, so what has
-    a gradient may be derived in `embed` alone, which runs before them.
+    outlives its positions, device or type. In one pass queries meet either their own positions or those
+    of one cache, so the key of a derived tensor has to name no more than `k is q`.
 
     Args:
         ids: (T,) or (B, T).
@@ -62,7 +63,7 @@ class Positions:
 
 def distances(q: Positions, k: Positions) -> Tensor:
     """Return key position minus query position: (T, S), or (B, T, S) for per-row positions."""
-    return q.derive(("distances", id(k)), lambda: k.ids[..., None, :] - q.ids[..., :, None])
+    return q.derive(("distances", k is q), lambda: k.ids[..., None, :] - q.ids[..., :, None])
 
 
 class Pairs(NamedTuple):
@@ -140,7 +141,7 @@ def pairs(q: Positions, k: Positions) -> Pairs:
         found = torch.arange(lowest, highest + 1, device=q.ids.device)
         return Pairs(found, rows, apart - lowest)
 
-    return q.derive(("pairs", id(k)), build)
+    return q.derive(("pairs", k is q), build)
 
 
 class PositionEncoding(nn.Module):
@@ -162,8 +163,16 @@ class PositionEncoding(nn.Module):
         self.absolute: PositionEncoding | None = None
         """Absolute positions in addition to a relative encoding, added to the embeddings."""
 
+    def prepare(self, positions: Positions) -> None:
+        """Derive what all layers share, before the first of them.
+
+        A layer that derived it would need a compiled graph of its own, and lose it when it is recomputed
+        in the backward pass.
+        """
+
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """Return the embeddings (B, T, D) with positions added."""
+        self.prepare(positions)
         return x if self.absolute is None else self.absolute.embed(x, positions)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:

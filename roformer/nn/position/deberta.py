@@ -38,6 +38,9 @@ class DebertaPosition(LayeredEncoding):
             DebertaLayer(config, model, self) for _ in range(model.layers)
         )
 
+    def prepare(self, positions: Positions) -> None:
+        pairs(positions, positions)
+
 
 class DebertaLayer(PositionEncoding):
     """One layer: content to position, and position to content."""

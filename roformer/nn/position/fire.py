@@ -34,6 +34,9 @@ class FirePosition(LayeredEncoding):
         super().__init__(config, model)
         self.per_layer = nn.ModuleList(FireLayer(config, model) for _ in range(model.layers))
 
+    def prepare(self, positions: Positions) -> None:
+        distances(positions, positions)
+
 
 class FireLayer(PositionEncoding):
     """One layer; c starts at 0.1, and L, a trained multiple of `threshold`, at it."""

@@ -33,6 +33,9 @@ class KerplePosition(LayeredEncoding):
         super().__init__(config, model)
         self.per_layer = nn.ModuleList(KerpleLayer(config, model) for _ in range(model.layers))
 
+    def prepare(self, positions: Positions) -> None:
+        pairs(positions, positions)
+
 
 class KerpleLayer(PositionEncoding):
     """One layer; both numbers are the softplus, or twice the sigmoid, of what is trained."""

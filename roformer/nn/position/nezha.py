@@ -29,6 +29,10 @@ class NezhaPosition(PositionEncoding):
         super().__init__(config, model)
         self.rotary = RotaryEmbedding(model.head_dim, base=config.base)
 
+    def prepare(self, positions: Positions) -> None:
+        self._turn(positions)
+        self._vectors(positions)
+
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         turn = self._turn(q_positions)
         back = self.rotary(q, RotaryTable(turn.cos, -turn.sin)) / math.sqrt(q.shape[-1])

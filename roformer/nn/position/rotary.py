@@ -34,10 +34,8 @@ class RotaryPosition(PositionEncoding):
         else:
             self.rotary = ScaledRotaryEmbedding(size, scaling=config.scaling, **options)
 
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        # Here, because no compiler takes a block that is recomputed and keeps something.
+    def prepare(self, positions: Positions) -> None:
         self._table(positions)
-        return super().embed(x, positions)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         table = self._table(positions)

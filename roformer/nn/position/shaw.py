@@ -29,6 +29,9 @@ class ShawPosition(LayeredEncoding):
         super().__init__(config, model)
         self.per_layer = nn.ModuleList(ShawLayer(config, model) for _ in range(model.layers))
 
+    def prepare(self, positions: Positions) -> None:
+        self.per_layer[0].index(positions, positions)  # type: ignore[operator]
+
 
 class ShawLayer(PositionEncoding):
     """One layer: Eq. 4 on the keys and, with `values`, Eq. 3 on the values.
@@ -47,24 +50,24 @@ class ShawLayer(PositionEncoding):
         self.keys = nn.Parameter(torch.empty(shape))
         self.values = nn.Parameter(torch.empty(shape)) if config.values else None
 
-    def _index(self, q: Positions, k: Positions) -> Tensor:
+    def index(self, q: Positions, k: Positions) -> Tensor:
         """Return clip(n - m, -k, k) + k, int64 (1 or B, 1, T, S)."""
 
         def build() -> Tensor:
             index = distances(q, k).clamp(-self.clip, self.clip) + self.clip
             return index[:, None] if index.ndim == 3 else index[None, None]
 
-        return q.derive(("shaw", self.clip, id(k)), build)
+        return q.derive(("shaw", k is q), build)
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         # q·a^K for the 2k+1 distances, then selected per (query, key): never a (T, S, H) tensor.
         by_distance = q @ self.keys.to(q.dtype).mT / math.sqrt(q.shape[-1])  # (B, N, T, 2k+1)
-        index = self._index(q_positions, k_positions)
+        index = self.index(q_positions, k_positions)
         return by_distance.gather(-1, index.expand(*q.shape[:2], -1, -1))
 
     def value_term(self, probabilities: Tensor, q: Positions, k: Positions) -> Tensor:
         assert self.values is not None
-        index = self._index(q, k).expand_as(probabilities)
+        index = self.index(q, k).expand_as(probabilities)
         by_distance = probabilities.new_zeros(*probabilities.shape[:-1], 2 * self.clip + 1)
         by_distance = by_distance.scatter_add(-1, index, probabilities)
         return by_distance @ self.values.to(probabilities.dtype)

@@ -22,13 +22,20 @@ class T5Position(PositionEncoding):
         self.causal = model.causal
         self.biases = nn.Parameter(torch.empty(config.buckets, model.heads))
 
-    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
-        def build() -> Tensor:
-            distance = distances(q_positions, k_positions)
-            return t5_bucket(distance, len(self.biases), self.max_distance, causal=self.causal)
+    def prepare(self, positions: Positions) -> None:
+        self._buckets(positions, positions)
 
-        bucket = q_positions.derive(("t5", id(k_positions)), build)
+    def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
+        bucket = self._buckets(q_positions, k_positions)
         return self.biases[bucket].movedim(-1, -3)  # (N, T, S) or (B, N, T, S)
+
+    def _buckets(self, q: Positions, k: Positions) -> Tensor:
+        def build() -> Tensor:
+            return t5_bucket(
+                distances(q, k), len(self.biases), self.max_distance, causal=self.causal
+            )
+
+        return q.derive(("t5", k is q), build)
 
 
 def t5_bucket(distance: Tensor, buckets: int, max_distance: int, *, causal: bool = False) -> Tensor:

@@ -35,6 +35,9 @@ class TransformerXLPosition(LayeredEncoding):
             TransformerXLLayer(config, model, self) for _ in range(model.layers)
         )
 
+    def prepare(self, positions: Positions) -> None:
+        self.per_layer[0].sines(positions, positions)  # type: ignore[operator]
+
 
 class TransformerXLLayer(PositionEncoding):
     """One layer: terms (b), (c) and (d); (a) is the attention's own."""
@@ -50,14 +53,19 @@ class TransformerXLLayer(PositionEncoding):
         self.projection = nn.Parameter(torch.empty(model.hidden_size, model.hidden_size))  # Wᵀ
         self._shared = (shared,)  # in a tuple, so that its parameters are not this layer's too
 
+    def sines(self, q: Positions, k: Positions) -> Tensor:
+        """Return r of every distance, (L, D)."""
+
+        def build() -> Tensor:
+            return sinusoids(-pairs(q, k).distances, len(self.projection), self.base)
+
+        return q.derive(("transformer_xl", k is q), build)
+
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         (shared,) = self._shared
-        found, size = pairs(q_positions, k_positions), len(self.projection)
+        found = pairs(q_positions, k_positions)
         scale = q.shape[-1] ** -0.5
-        table = q_positions.derive(
-            ("sinusoids", size, self.base, id(k_positions)),
-            lambda: sinusoids(-found.distances, size, self.base),
-        )
+        table = self.sines(q_positions, k_positions)
         queries = (q + shared.position_bias[:, None].to(q.dtype)) * scale
         by_content = k @ (shared.content_bias[..., None].to(k.dtype) * scale)
         return found.projected(queries, table, self.projection) + by_content.mT

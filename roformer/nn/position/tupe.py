@@ -38,9 +38,8 @@ class TupePosition(PositionEncoding):
         if config.untie_cls:
             self.cls = nn.Parameter(torch.empty(2, model.heads))  # θ_1, θ_2
 
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        self._correlation(positions, positions)  # here, because layers may be recomputed
-        return x
+    def prepare(self, positions: Positions) -> None:
+        self._correlation(positions, positions)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         return q / math.sqrt(2), k
@@ -50,7 +49,7 @@ class TupePosition(PositionEncoding):
 
     def _correlation(self, q: Positions, k: Positions) -> Tensor:
         """Return what is added to the logits, (N, T, S) or (B, N, T, S)."""
-        return q.derive(("tupe", id(k)), lambda: self._build(q, k))
+        return q.derive(("tupe", k is q), lambda: self._build(q, k))
 
     def _build(self, q: Positions, k: Positions) -> Tensor:
         found = self._heads(q, self.query) @ self._heads(k, self.key).mT

@@ -27,9 +27,15 @@ class XposPosition(PositionEncoding):
         self.gamma, self.scale_base = config.gamma, config.scale_base
         self.rotary = RotaryEmbedding(model.head_dim, base=config.base)
 
+    def prepare(self, positions: Positions) -> None:
+        self._turns(positions)
+
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
-        grown, faded = positions.derive("xpos", lambda: self._tables(positions.ids))
+        grown, faded = self._turns(positions)
         return self.rotary(q, grown), self.rotary(k, faded)
+
+    def _turns(self, positions: Positions) -> tuple[RotaryTable, RotaryTable]:
+        return positions.derive("xpos", lambda: self._tables(positions.ids))
 
     def _tables(self, ids: Tensor) -> tuple[RotaryTable, RotaryTable]:
         """Return the turns of queries, times ζ^m, and of keys, times ζ^(-m)."""
