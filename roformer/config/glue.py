@@ -24,7 +24,17 @@ from roformer.config.schema import (
     OptimizerConfig,
     RunConfig,
 )
-from roformer.config.typed import Commit, Config, FileName, Label, Name, Repository, Rules, Seed
+from roformer.config.typed import (
+    Commit,
+    Config,
+    FileName,
+    Label,
+    Name,
+    PathName,
+    Repository,
+    Rules,
+    Seed,
+)
 
 T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
@@ -125,6 +135,7 @@ class FilesGlue(GlueData, LocalFiles):
     or a .csv."""
 
     kind: Literal["files"] = "files"
+    path: PathName
 
 
 class HubGlue(GlueData):

@@ -49,7 +49,7 @@ class BuiltinBytes(ByteData):
 
 
 class FileBytes(ByteData, LocalFiles):
-    """Local .txt, .gz, .zip or .jsonl(.gz): a file, a folder or a glob."""
+    """Local .txt, .gz, .zip or .jsonl(.gz)."""
 
     kind: Literal["bytes_files"] = "bytes_files"
     member: FileName | None = None

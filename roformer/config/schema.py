@@ -27,6 +27,8 @@ from roformer.config.typed import (
     later,
 )
 
+Paths = typed.PathName | Annotated[list[typed.PathName], Field(min_length=1)]
+"""A file, a folder or a glob, or a list of these."""
 Words = Literal["none", "jieba"]
 Objective = Literal["mlm", "mlm_nsp", "mlm_sop"]
 
@@ -46,12 +48,12 @@ class TokenizerConfig(Config):
 
 
 class LocalFiles(Config):
-    """A file, a folder or a glob of rows."""
+    """Rows of local files."""
 
-    path: typed.PathName
+    path: Paths
     max_bad_rows: NonNegativeInt = 0
-    """Bad rows of a split, or of each file of bytes, that may be skipped (counted and reported) before the
-    run stops."""
+    """Bad rows of the whole data set, all files and splits, that may be skipped (counted and reported)
+    before the run stops."""
 
 
 class HubSource(Config):
@@ -84,7 +86,7 @@ class BuiltinText(TextData):
 
 
 class FilesText(TextData, LocalFiles):
-    """Local .txt, .jsonl(.gz) or .parquet: a file, a folder or a glob."""
+    """Local .txt, .jsonl(.gz) or .parquet."""
 
     kind: Literal["files"] = "files"
     text_field: str = "text"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from roformer.config.schema import EpochsTraining, FinetuningConfig, LocalFiles, RunConfig
-from roformer.config.typed import Config, Probability, Rules, Seed
+from roformer.config.typed import Config, PathName, Probability, Rules, Seed
 
 Order = Literal["shuffled", "short_first"]
 
@@ -37,6 +37,7 @@ class FilesTriplets(TripletData, LocalFiles):
     """JSON lines with A, B and C, and with or without a label: one file, or a folder of splits."""
 
     kind: Literal["scm_files"] = "scm_files"
+    path: PathName
     split: Literal["shipped", "paper622"] = "shipped"
     """`shipped`: a folder's train, validation and test files; `paper622`: all rows of the file or
     folder, shuffled by `split_seed` and cut 6:2:2, as the paper's text says."""

@@ -15,6 +15,9 @@ from tqdm import tqdm
 EVERY = 10.0
 """Seconds between what a log is told; it hears nothing of a stage that is over before."""
 
+SHOWN = 10
+"""Names of skipped files in one line."""
+
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
@@ -74,7 +77,11 @@ class _Lines(io.TextIOBase):
 
 
 def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
-    """Print that a source skipped bad rows, if it did, also where no progress is shown."""
+    """Print which rows and files a source skipped, also where no progress is shown."""
     if count := account["rows_skipped"]:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
         print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
+    if names := account.get("other_files"):
+        more = f" and {len(names) - SHOWN:,} more" if names[SHOWN:] else ""
+        listed = f"{', '.join(names[:SHOWN])}{more}"
+        print(f"{subject}: {len(names):,} files of other kinds skipped: {listed}", file=sys.stderr)

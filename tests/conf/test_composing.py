@@ -84,6 +84,9 @@ def test_the_command_line_beats_recipe_and_preset(pipeline, first):
 
 def test_keys_with_a_default_need_no_plus():
     assert config("data=files data.path=x data.max_bad_rows=7").data.max_bad_rows == 7
+    several = config("data=files data.path=[x,y/]")
+    assert several.data.path == ["x", "y/"]
+    assert run_id(config("data=files data.path=x")) != run_id(several)
 
 
 def test_a_composed_config_is_not_changed_by_those_composed_after_it():

@@ -2,6 +2,7 @@
 
 import json
 
+from roformer.config.glue import FilesGlue
 from roformer.config.lm import FileBytes
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.config.scm import FilesTriplets
@@ -16,7 +17,7 @@ from tests.data.parallel_texts import write as write_parallel
 
 
 def make_text(source, cache):
-    if not (file := source / "rows.jsonl").exists():  # the cache knows it by its time
+    if not (file := source / "rows.jsonl").exists():
         rows = [json.dumps({"text": f"Document {i} of the few."}) + "\n" for i in range(40)]
         file.write_text("".join(rows))
     config = FilesText(path=str(source), tokenizer=TokenizerConfig(vocab_size=100))
@@ -30,13 +31,15 @@ def make_bytes(source, cache):
 
 
 def make_task(source, cache):
-    return prepare_task("rte", as_files(source), cache)
+    config = FilesGlue(path=str(source)) if (source / "RTE").exists() else as_files(source)
+    return prepare_task("rte", config, cache)
 
 
 def make_triplets(source, cache):
     for name, label in (("train", "C"), ("validation", "B")):
         row = {"A": "a b", "B": "c", "C": "d e f", "label": label}
-        (source / f"{name}.json").write_text(json.dumps(row) + "\n")
+        if not (file := source / f"{name}.json").exists():
+            file.write_text(json.dumps(row) + "\n")
     return triplet_rows(FilesTriplets(path=str(source))).prepare(TOKENIZER, cache, progress=False)
 
 

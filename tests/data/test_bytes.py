@@ -64,17 +64,39 @@ def test_splits_are_consecutive_and_of_the_stated_sizes(tmp_path, count, valid, 
     assert round(10**8 * 0.05) == 5_000_000
 
 
-def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path):
-    """And rows of JSON are their texts; what is no text of ours in a folder is passed over."""
+def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path, capsys):
+    """Rows of JSON are their texts; files of other kinds are skipped and listed."""
     folder = tmp_path / "text"
     folder.mkdir()
     rows = [json.dumps({"text": word}) for word in ("éins", "zwei")]
     (folder / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
     (folder / "a.txt").write_bytes(b"\r\nfirst\x00")
-    (folder / "LICENSE").write_text("passed over")
-    (folder / "c.parquet").write_bytes(b"passed over")
+    (folder / "LICENSE").write_text("skipped")
+    (folder / "c.parquet").write_bytes(b"skipped")
+    (folder / "d.tar.gz").write_bytes(b"skipped")
     text = prepare(folder, tmp_path / "cache", valid_fraction=0.2, test_fraction=0.2)
     assert written(text) == b"\r\nfirst\x00" + "éins\n\nzwei\n\n".encode()
+    listed = "text: 3 files of other kinds skipped: LICENSE, c.parquet, d.tar.gz\n"
+    assert capsys.readouterr().err == listed
+
+
+def test_a_link_to_a_file_of_the_folder_is_not_read(tmp_path):
+    """Otherwise the end of the training part is in the test part."""
+    folder = tmp_path / "text"
+    (folder / "v1").mkdir(parents=True)
+    (folder / "v1" / "A.TXT").write_bytes(TEXT)
+    (folder / "latest").symlink_to("v1")
+    assert written(prepare(folder, tmp_path / "cache")) == TEXT
+
+
+def test_a_list_of_paths_is_read_in_its_order(tmp_path):
+    for name in ("b.gz", "a.zip", "c"):
+        packed(tmp_path / name, name.rpartition(".")[2])
+    (tmp_path / "c").write_bytes(b"c" * 90)
+    paths = [str(tmp_path / name) for name in ("c", "b.gz", "a.zip")]
+    config = FileBytes(path=paths)
+    text = prepare_bytes(config, tmp_path / "cache", progress=False)
+    assert written(text) == b"c" * 90 + TEXT + TEXT
 
 
 def test_skipped_rows_are_told(tmp_path, capsys):
@@ -86,14 +108,16 @@ def test_skipped_rows_are_told(tmp_path, capsys):
     assert text.manifest["source"]["rows_skipped"] == 1
 
 
-def test_skipped_rows_are_told_of_files_of_one_name(tmp_path):
+def test_bad_rows_are_counted_over_all_files(tmp_path):
     row = json.dumps({"text": "word" * 9}) + "\n"
-    for name, content in (("a", row * 30 + "{}\n"), ("b", row * 10)):
+    for name, content in (("a", row * 30 + "{}\n"), ("b", "{}\n" + row * 10)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part.jsonl").write_text(content)
-    text = prepare(tmp_path, tmp_path / "cache", max_bad_rows=1, valid_fraction=0.2)
+    text = prepare(tmp_path, tmp_path / "cache", max_bad_rows=2, valid_fraction=0.2)
     source = text.manifest["source"]
-    assert (source["rows_read"], source["rows_skipped"]) == (41, 1)
+    assert (source["rows_read"], source["rows_skipped"]) == (42, 2)
+    with pytest.raises(InputError, match=r"b/part\.jsonl:1: .*bad rows so far: 2\).*now 1"):
+        prepare(tmp_path, tmp_path / "cache", max_bad_rows=1, valid_fraction=0.2)
 
 
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
@@ -118,7 +142,11 @@ def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("a.parquet", b"PAR1", "gives no file of .txt, .gz, .zip, .jsonl"),
-        ("a.tar.gz", gzip.compress(TEXT, mtime=0), "is an archive"),
+        (
+            "a.tar.gz",
+            gzip.compress(TEXT, mtime=0),
+            r"but a\.tar\.gz: convert or unpack it",
+        ),
         ("torn.gz", gzip.compress(TEXT, mtime=0)[:-20], "torn.gz is not a complete gzip file"),
         ("none.zip", b"no zip at all", "none.zip is not a .zip that can be unpacked"),
         ("empty.txt", b"", "empty.txt is empty"),

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from itertools import islice
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -63,12 +64,57 @@ def test_a_folder_is_read_by_relative_name_without_hidden_and_other_files(tmp_pa
     assert read(tmp_path) == ["one", "two", "three", "four"]
 
 
-def test_linked_folders_are_read(tmp_path):
-    for name in ("corpus", "elsewhere"):
+@pytest.mark.parametrize("pattern", ["", "/**", "/**/*", "/**/*.txt"])
+def test_links_are_followed_and_each_real_file_is_read_once(tmp_path, pattern):
+    """Under its own name, whatever links there are: adding one changes nothing."""
+    for name in ("corpus", "corpus/v1", "elsewhere"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.txt").write_text(name)
+        (tmp_path / name / f"{Path(name).name}.txt").write_text(name)
     (tmp_path / "corpus" / "link").symlink_to(tmp_path / "elsewhere")
-    assert read(tmp_path / "corpus") == ["corpus", "elsewhere"]
+    wanted = {"corpus.txt": "corpus", "link/elsewhere.txt": "elsewhere", "v1/v1.txt": "corpus/v1"}
+    before = open_documents(FilesText(path=f"{tmp_path}/corpus{pattern}"))
+    assert texts(before) == list(wanted.values()) and list(before.names.values()) == list(wanted)
+    for link, target in {
+        "corpus/latest": "v1",
+        "corpus/a.txt": "corpus.txt",
+        "corpus/v1/up": "..",
+        "corpus/v1/same": ".",
+        "elsewhere/back": "../corpus",
+        "corpus/above": "..",
+    }.items():
+        (tmp_path / link).symlink_to(target)
+    os.link(tmp_path / "corpus/v1/v1.txt", tmp_path / "corpus/v1/w.txt")
+    (tmp_path / "other.txt").write_text("outside of the folder")
+    after = open_documents(FilesText(path=f"{tmp_path}/corpus{pattern}"))
+    assert (texts(after), after.key()) == (texts(before), before.key())
+
+
+def test_a_link_without_its_file_and_files_of_other_kinds_are_listed(tmp_path):
+    for name in ("a.txt", "B.TXT", "c.pdf", "README"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "C.JSONL.GZ").write_bytes(gzip.compress(rows("c").encode()))
+    write_parquet(tmp_path / "D.Parquet", text=["d"])
+    (tmp_path / "e.txt").symlink_to("nowhere")
+    source = open_documents(FilesText(path=str(tmp_path)))
+    assert texts(source) == ["B.TXT", "c", "d", "a.txt"]
+    assert source.describe()["other_files"] == ["README", "c.pdf", "e.txt"]
+
+
+def test_a_list_of_paths_is_read_in_its_order_and_no_file_twice(tmp_path):
+    for name in ("b/x.txt", "a/x.txt", "a/y.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    paths = [str(tmp_path / "b"), str(tmp_path / "a/y*"), str(tmp_path), str(tmp_path / "b/x.txt")]
+    source = open_documents(FilesText(path=paths))
+    assert texts(source) == ["b/x.txt", "a/y.txt", "a/x.txt"]
+    names = ["1/x.txt", "2/y.txt", "3/a/x.txt"]
+    assert [file["file"] for file in source.describe()["files"]] == names
+    (tmp_path / "b/y.jsonl").write_text("bad\n" + rows("c"))
+    source = open_documents(FilesText(path=paths, max_bad_rows=1))
+    assert texts(source)[1] == "c"
+    assert source.describe()["first_skipped"].startswith("1/y.jsonl:1: not JSON")
+    with pytest.raises(InputError, match=r"data\.path=.*/no does not exist"):
+        open_documents(FilesText(path=[*paths, str(tmp_path / "no")]))
 
 
 def test_a_glob_picks_files_and_names_them_below_its_fixed_part(tmp_path):
@@ -131,6 +177,9 @@ FLIPPED = PACKED[:-6] + bytes([PACKED[-6] ^ 0xFF]) + PACKED[-5:]
         ("*.txt", None, "data.path={file} gives no file of .txt"),
         ("a.pdf", b"x", "data.path={file} gives no file of .txt"),
         ("a.txt", b"", "{file} is empty: remove it"),
+        ("a.json", b'[{"text": "a"}]', "{file} holds a JSON list: write one JSON object per line"),
+        ("a.JSON", b'\n[\n  {"text": "a"}\n]', "{file} holds a JSON list: write one JSON object"),
+        ("a.json", b'{\n  "text": "a"\n}', "{file}:1: not JSON, Expecting property name"),
         ("a.jsonl", b"\n\n", "{file} is empty: remove it"),
         ("a.txt.gz", PACKED[:-10], "{file} is not a complete gzip file: "),
         ("a.txt.gz", FLIPPED, "{file} is not a complete gzip file: "),

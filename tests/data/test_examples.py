@@ -346,7 +346,7 @@ def test_a_csv_in_latin_1_says_how_to_convert_it(tmp_path):
 def test_two_files_of_one_split_are_a_mistake(tmp_path):
     csv_files(tmp_path, train="sentence,label\na,1\n")
     data = write(tmp_path, "sst2", train="sentence\tlabel\na\t1\n")
-    assert "has train.tsv and train.csv: keep one" in refusal(rows, "sst2", data)
+    assert "has train.csv and train.tsv: keep one" in refusal(rows, "sst2", data)
 
 
 # --- the Hub -------------------------------------------------------------------------------------
@@ -598,13 +598,42 @@ def test_a_bad_triplet_is_one_line_and_skipped_up_to_the_limit(tmp_path, first, 
     assert source.describe()["first_skipped"].startswith(f"train.json:2: {message}")
 
 
+def test_the_files_of_splits_may_have_suffixes_in_any_case_and_several_links(tmp_path):
+    given = triplets(tmp_path, train_json=lines(TRIPLET), valid_json=lines(TRIPLET))
+    (tmp_path / "train.json").rename(tmp_path / "train.JSON")
+    (tmp_path / "dev.jsonl").symlink_to("valid.json")
+    source = FileTriplets(given)
+    assert [len(list(source.rows(split))) for split in ("train", "validation")] == [1, 1]
+    data = write(tmp_path, "sst2", train="sentence\tlabel\na\t1\n")
+    (tmp_path / "SST-2" / "train.tsv").rename(tmp_path / "SST-2" / "train.Tsv")
+    assert rows("sst2", data) == [(0, "a", None, 1)]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_bad_rows_are_counted_over_all_splits(tmp_path, limit):
+    both = dict.fromkeys(("train_json", "dev_json"), lines(TRIPLET, {}))
+    task = dict.fromkeys(("train", "dev"), RTE + GOOD + "a line without tabs\n")
+    sources = [
+        FileTriplets(replace(triplets(tmp_path, **both), max_bad_rows=limit)),
+        task_rows(
+            "rte", TASKS["rte"], replace(write(tmp_path, "rte", **task), max_bad_rows=limit)
+        ).source,
+    ]
+    for source in sources:
+        assert len(list(source.rows("train"))) == 1
+        if limit == 2:
+            assert len(list(source.rows("validation"))) == 1
+        else:
+            assert "bad rows so far: 2" in refusal(list, source.rows("validation"))
+
+
 PLACES = {
     "nothing there": ({}, "missing", "missing is no folder"),
     "one file": ({"all_json": lines(TRIPLET)}, "all.json", "one file: .*data.split=paper622"),
     "no validation": ({"train_json": lines(TRIPLET)}, "", "no validation file .*but train.json"),
     "two": (
         {"train_json": "{}", "valid_json": "{}", "dev_jsonl": "{}"},
-        *("", "has valid.json and dev.jsonl: keep one as validation"),
+        *("", "has dev.jsonl and valid.json: keep one of them"),
     ),
     "empty": ({"train_json": "\n", "dev_json": "{}"}, "", "train.json is empty: remove it"),
 }

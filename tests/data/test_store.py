@@ -159,31 +159,38 @@ def test_what_is_prepared_is_only_read(prepared, monkeypatch):
     assert str(root) not in (folder / "manifest.json").read_text()
 
 
-def test_where_the_files_lie_does_not_matter(prepared, tmp_path):
+def test_neither_place_nor_time_of_the_files_matters(prepared, tmp_path):
     kind, root, folder, _ = prepared
-    shutil.copytree(root / "source", tmp_path / "moved")
-    for copied in (tmp_path / "moved").rglob("*"):
-        original = root / "source" / copied.relative_to(tmp_path / "moved")
-        os.utime(copied, ns=(1, original.stat().st_mtime_ns))
+    shutil.copytree(root / "source", tmp_path / "moved", copy_function=shutil.copyfile)
     assert MAKE[kind](tmp_path / "moved", root / "cache").folder == folder
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "old", "new"),
     [
-        ("text", "rows.jsonl", b"Document 7", b"Document 700"),
+        ("text", "rows.jsonl", b"Document 7", b"Document 8"),
         ("bytes", "a.txt", b"\x00\x01", b"\x00\x02"),
-        ("wmt", "test.de", b"Halt", b"Stopp"),
+        ("wmt", "test.de", b"Halt", b"Hilt"),
+        ("glue", "RTE/train.tsv", b"three", b"seven"),
+        ("scm", "train.json", b"a b", b"a c"),
     ],
 )
 def test_a_changed_source_is_prepared_anew(tmp_path, kind, name, old, new):
-    """Those that tests of their own change are GLUE's and the triplets'."""
+    """Also where its size and its time are the same, as archives that set all times to one leave them."""
     first = make(kind, tmp_path)
     file = tmp_path / "source" / name
+    before = file.stat()
     file.write_bytes(file.read_bytes().replace(old, new))
-    os.utime(file, ns=(1, 1))  # a large file is known by its time and length
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
     other = make(kind, tmp_path)
     assert other.folder != first.folder and other.fingerprint != first.fingerprint
+
+
+def test_a_file_is_hashed_once_per_process(tmp_path, monkeypatch):
+    make("text", tmp_path)
+    monkeypatch.setattr("xxhash.xxh3_128", None)
+    make("text", tmp_path)
 
 
 # --- whole or not at all -------------------------------------------------------------------------

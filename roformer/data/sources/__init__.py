@@ -153,7 +153,8 @@ class Source(ABC, Generic[T]):
         """Yield the rows that have these columns, and count the others.
 
         Raises:
-            InputError: more than `most` do not; names the first and ends with the remedy.
+            InputError: more than `most`, over all splits, do not; names the first of this split and ends
+                with the remedy.
         """
         first = None
         for number, (where, line, row) in enumerate(self.count(rows, split)):
@@ -165,8 +166,9 @@ class Source(ABC, Generic[T]):
                 first = first or f"{where}:{line}: {problem}"
                 self.first_skipped = self.first_skipped or first
                 self.skipped[split] += 1
-                if most is not None and self.skipped[split] > most:
-                    so_far = f" (bad rows so far: {self.skipped[split]})" if most else ""
+                count = sum(self.skipped.values())
+                if most is not None and count > most:
+                    so_far = f" (bad rows so far: {count})" if most else ""
                     raise InputError(f"{first}{so_far}: {remedy}") from None
             else:
                 yield example

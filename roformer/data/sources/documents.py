@@ -13,12 +13,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 from roformer.config.schema import BuiltinText, ChineseBuiltinText, FilesText, HubText, Text
 from roformer.data.sources import Columns, Example, MadeRows, Source
-from roformer.data.sources.files import JSON_LINES, PLAIN, Files, file_rows, find_files
+from roformer.data.sources.files import JSON_LINES, PLAIN, FoundFiles, file_rows, has_suffix
 from roformer.data.sources.hub import HubTable, current_revision
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
@@ -51,25 +50,21 @@ def _documents(texts: Iterable[str]) -> Iterator[Example]:
     return (Example(number, (text,)) for number, text in enumerate(texts))
 
 
-class FileDocuments(Files[Example]):
-    """Local files, in the order of their names relative to the folder, file or glob given."""
+class FileDocuments(FoundFiles[Example]):
+    """Local files, in the order of their names."""
 
     def __init__(self, config: FilesText) -> None:
-        root, self.found = find_files(config.path, (*PLAIN, *JSON_LINES, ".parquet"))
-        super().__init__(root, config.max_bad_rows)
+        super().__init__(config.path, (*PLAIN, *JSON_LINES, ".parquet"), config.max_bad_rows)
         self.config = config
-
-    def files(self, split: str) -> list[Path]:
-        return self.found
 
     def rows(self, split: str = "all") -> Iterator[Example]:
         columns = Columns((self.config.text_field,), set_by="data.text_field")
-        read = (file_rows(file, columns, self.config.document_separator) for file in self.found)
+        read = (file_rows(file, columns, self.config.document_separator) for file in self.names)
         return self.fitting(chain.from_iterable(read), split, columns)
 
     def separation(self) -> str:
         """Return how a .txt is cut into documents, for a message about too few."""
-        plain = any(file.name.endswith(PLAIN) for file in self.found)
+        plain = any(has_suffix(file, PLAIN) for file in self.names)
         if not plain or self.config.document_separator == "line_break":
             return ""
         return (

@@ -20,7 +20,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from roformer.config.glue import BuiltinGlue, FilesGlue, Glue, HubGlue, TaskConf
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
 from roformer.data.random import Purpose, random_stream
 from roformer.data.sources import Column, Columns, Example, MadeRows, Rows, Source
-from roformer.data.sources.files import JSON_LINES, Files, absent, file_rows
+from roformer.data.sources.files import JSON_LINES, Files, absent, file_rows, has_suffix, named_file
 from roformer.data.sources.hub import HubTable
 from roformer.data.toy import cases, glue
 from roformer.errors import InputError
@@ -141,8 +140,6 @@ class BuiltinExamples(Source[Example]):
 class FolderExamples(TaskExamples, Files[Example]):
     """One task below the folder that `data.path` names."""
 
-    by_content = True
-
     def __init__(self, name: str, task: TaskConfig, data: FilesGlue) -> None:
         super().__init__(Path(data.path), data.max_bad_rows)
         self.name, self.task, self.splits = name, task, _splits(task)
@@ -154,13 +151,9 @@ class FolderExamples(TaskExamples, Files[Example]):
             remedy = f"put {self.name} there, or set task.{self.name}.files.folder"
             raise absent(self.root, f"folder {folder.name}", f"give the GLUE folder, and {remedy}")
         stem = split.replace("validation", "dev")
-        names = [f"{stem}{suffix}" for suffix in (".tsv", ".csv")]
-        found = [folder / name for name in names if (folder / name).is_file()]
-        if not found:
-            raise absent(folder, " or ".join(names), "put the file there")
-        if len(found) > 1:
-            raise InputError(f"{folder} has {' and '.join(names)}: keep one")
-        return found
+        if (file := named_file(folder, [stem], (".tsv", ".csv"))) is None:
+            raise absent(folder, f"{stem}.tsv or {stem}.csv", "put the file there")
+        return [file]
 
     def read(self, split: str, columns: Columns) -> Rows:
         (file,) = self.files(split)
@@ -243,7 +236,6 @@ def open_triplets(data: TripletData) -> Source[Example]:
 class FileTriplets(Files[Example]):
     """The file, or the folder of files, that `data.path` names."""
 
-    by_content = True
     columns = Columns(("A", "B", "C"), "label", {"B": 0, "C": 1}, filled=3)
 
     def __init__(self, data: FilesTriplets) -> None:
@@ -300,7 +292,7 @@ class FileTriplets(Files[Example]):
 def _find(path: Path, shipped: bool) -> dict[str, Path]:
     """Return the file of each split; a single file is all of `paper622`."""
     kinds = ", ".join(JSON_LINES)
-    if path.is_file() and not shipped and path.name.endswith(JSON_LINES):
+    if path.is_file() and not shipped and has_suffix(path, JSON_LINES):
         return {"all": path}
     if path.is_file():
         raise InputError(
@@ -309,12 +301,8 @@ def _find(path: Path, shipped: bool) -> dict[str, Path]:
         )
     found = {}
     for split, names in NAMES.items():
-        files = [path / (name + end) for name, end in product(names, JSON_LINES)]
-        there = [file for file in files if file.is_file()]
-        if len(there) > 1:
-            raise InputError(f"{path} has {there[0].name} and {there[1].name}: keep one as {split}")
-        if there:
-            found[split] = there[0]
+        if file := named_file(path, names, JSON_LINES):
+            found[split] = file
         elif shipped and split != "test":
             wanted = f"{split} file ({' or '.join(names)} with {kinds})"
             raise absent(path, wanted, "put it there, or set data.split=paper622")

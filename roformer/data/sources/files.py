@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
-import hashlib
 import json
 import os
+import re
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property, lru_cache
 from itertools import groupby, takewhile
 from pathlib import Path
 from typing import IO, Any, cast
@@ -27,11 +28,13 @@ JSON_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 PLAIN = (".txt", ".txt.gz")
 
 
+def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
+    """Return whether a file's name ends in one of the suffixes, in any case."""
+    return file.name.lower().endswith(suffixes)
+
+
 class Files(Source[T]):
     """Local files, named relative to `root`."""
-
-    by_content = False
-    """Identify files by SHA-256 in the cache key and not by time, for small ones."""
 
     def __init__(self, root: Path, max_bad_rows: int = 0) -> None:
         super().__init__(kind="files")
@@ -41,6 +44,10 @@ class Files(Source[T]):
     def files(self, split: str) -> list[Path]:
         """Return the files of a split; raise InputError where one is missing."""
 
+    def name_of(self, file: Path) -> str:
+        """Return a file's name in the cache key and in the manifest, without the path to the data."""
+        return file.relative_to(self.root).as_posix()
+
     def fitting(self, rows: Rows, split: str, columns: Columns) -> Iterator[Example]:
         """Yield the rows that have these columns; skip others as far as that is allowed."""
         most = self.max_bad_rows
@@ -48,48 +55,180 @@ class Files(Source[T]):
         return self.checked(rows, split, columns, most, remedy)
 
     def describe(self) -> dict[str, Any]:
-        account = super().describe() | {"files": self._identities(by_content=True)}
-        if self.first_skipped:
-            account["first_skipped"] = self.first_skipped.removeprefix(f"{self.root}/")
+        account = super().describe() | self.key()
+        if first := self.first_skipped:
+            path = next(file for file in self._all_files() if first.startswith(str(file)))
+            account["first_skipped"] = self.name_of(path) + first.removeprefix(str(path))
         return account
 
     def key(self) -> dict[str, Any]:
-        return {"files": self._identities(self.by_content)}
+        return {"files": self._identities}
 
-    def _identities(self, by_content: bool) -> list[dict[str, Any]]:
-        told = []
-        for file in dict.fromkeys(file for split in self.splits for file in self.files(split)):
-            with readable(file), open(file, "rb") as stream:
-                stat = os.fstat(stream.fileno())
-                last: dict[str, Any] = {"time": stat.st_mtime_ns}
-                if by_content:
-                    last = {"sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
-            name = file.relative_to(self.root).as_posix()
-            told.append({"file": name, "bytes": stat.st_size, **last})
-        return told
+    def _all_files(self) -> Iterable[Path]:
+        return dict.fromkeys(file for split in self.splits for file in self.files(split))
+
+    @cached_property
+    def _identities(self) -> list[dict[str, Any]]:
+        return [
+            {"file": self.name_of(file), **content_identity(file)} for file in self._all_files()
+        ]
+
+
+class FoundFiles(Files[T]):
+    """The files that `data.path` names: a file, a folder or a glob, or a list of these."""
+
+    def __init__(
+        self,
+        paths: str | Sequence[str],
+        suffixes: tuple[str, ...],
+        max_bad_rows: int,
+        excluded: tuple[str, ...] = (),
+        bare: bool = False,
+    ) -> None:
+        super().__init__(Path(), max_bad_rows)
+        self.names, self.account["other_files"] = find_files(paths, suffixes, excluded, bare)
+
+    def files(self, split: str) -> list[Path]:
+        return list(self.names)
+
+    def name_of(self, file: Path) -> str:
+        return self.names[file]
+
+
+def content_identity(file: Path) -> dict[str, Any]:
+    """Return the size and the hash of a file's content."""
+    with readable(file):
+        stat = file.stat()
+        times = stat.st_mtime_ns, stat.st_ctime_ns
+        return {"bytes": stat.st_size, "xxh3": _content_hash(file.absolute(), stat.st_ino, times)}
+
+
+@lru_cache(2**16)
+def _content_hash(file: Path, *unchanged: Any) -> str:
+    """Hash a file's content; once per process where the arguments after it are equal."""
+    import xxhash  # gigabytes per second; SHA-256 needs a tenth of that
+
+    content = xxhash.xxh3_128()
+    with open(file, "rb") as stream:
+        while piece := stream.read(2**20):
+            content.update(piece)
+    return content.hexdigest()
 
 
 # --- finding files -------------------------------------------------------------------------------
 
 
-def find_files(given: str, suffixes: tuple[str, ...]) -> tuple[Path, list[Path]]:
-    """Return the folder that names are relative to, and the files of a file, folder or glob, sorted."""
+def find_files(
+    paths: str | Sequence[str],
+    suffixes: tuple[str, ...],
+    excluded: tuple[str, ...],
+    bare: bool,
+) -> tuple[dict[Path, str], list[str]]:
+    """Find the files of a file, a folder or a glob, or of a list of these, each real file once.
+
+    Args:
+        paths: as given in `data.path`.
+        suffixes: of the files that are wanted, in any case.
+        excluded: suffixes that these do not have.
+        bare: a file that is named itself needs no suffix.
+
+    Returns:
+        The files in the order of their names, each with its name relative to the folder that was given,
+        after the number of its path in a list of paths; the names of the files that are skipped.
+    """
+    several = not isinstance(paths, str)
+    names, skipped, seen = dict[Path, str](), list[str](), set[tuple[int, int]]()
+    for number, given in enumerate(paths if several else [paths], 1):
+        root, found = _find(cast(str, given))
+        own = {file: file.relative_to(root).as_posix() for file in found}
+        wanted = [
+            file
+            for file in found
+            if file.is_file()
+            and (has_suffix(file, suffixes) or (bare and found == [file] and not file.suffix))
+            and not has_suffix(file, excluded)
+        ]
+        if not wanted:
+            kinds, others = ", ".join(suffixes), ", ".join(sorted(own.values())) or "nothing"
+            raise InputError(
+                f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
+            )
+        home, real = root.resolve(), list[Path]()
+        # The file before the links to it, so that it is read by its own name.
+        for file in sorted(
+            wanted, key=lambda file: (file.resolve() != home / own[file], own[file])
+        ):
+            stat = file.stat()
+            if (place := (stat.st_dev, stat.st_ino)) not in seen:
+                seen.add(place)
+                real.append(file)
+        prefix = f"{number}/" if several else ""
+        names |= {file: prefix + own[file] for file in sorted(real, key=own.__getitem__)}
+        skipped += sorted(prefix + own[file] for file in {*found}.difference(wanted))
+    return names, skipped
+
+
+def _find(given: str) -> tuple[Path, list[Path]]:
+    """Return the folder that names are relative to, and all that a path or a glob matches but folders."""
     path = Path(given)
     if path.is_file():
-        root, found = path.parent, [path]
-    elif path.is_dir():
-        # Not rglob: it follows no linked folder. Neither finds hidden ones this way.
-        inside = glob.glob("**", root_dir=path, recursive=True)
-        root, found = path, [path / name for name in inside]
+        return path.parent, [path]
+    if path.is_dir():
+        root, found = path, _matches(os.path.join(glob.escape(str(path)), "**"))
     elif glob.has_magic(given):
         root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        found = [Path(file) for file in glob.glob(str(path), recursive=True)]
+        found = _matches(str(path))
     else:
         raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
-    files = [file for file in found if file.is_file() and file.name.endswith(suffixes)]
-    if not files:
-        raise InputError(f"data.path={given} gives no file of {', '.join(suffixes)}: convert it")
-    return root, sorted(files, key=lambda file: file.relative_to(root).as_posix())
+    return root, [file for file in dict.fromkeys(found) if not file.is_dir()]
+
+
+def _matches(pattern: str) -> Iterator[Path]:
+    """Yield what a glob matches; `**` goes through linked folders too."""
+    before, *after = re.split(r"(?:^|/)\*\*(?:/|$)", pattern, maxsplit=1)
+    if not after:
+        yield from map(Path, glob.glob(pattern))
+        return
+    for start in glob.glob(before or ("/" if pattern.startswith("/") else ".")):
+        for folder in _folders(Path(start)):
+            yield from _matches(os.path.join(glob.escape(str(folder)), after[0] or "*"))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Yield a folder and all folders in it that are not hidden, each real folder once."""
+    seen = {*root.resolve().parents}
+    folders, links = [root], list[Path]()
+    while folders or links:
+        # A folder before the links to it, so that its files have their own names.
+        folder = folders.pop() if folders else links.pop(0)
+        if (real := folder.resolve()) in seen or not folder.is_dir():
+            continue
+        seen.add(real)
+        yield folder
+        with readable(folder):
+            inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        for path in inside:
+            if path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+
+
+def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
+    """Return the only file of these names, its suffix in any case; None: the folder has none.
+
+    Raises:
+        InputError: the folder has several.
+    """
+    found = dict[Path, Path]()
+    for file in sorted(folder.glob("*")):
+        ends = [
+            file.name.removeprefix(stem).lower() for stem in stems if file.name.startswith(stem)
+        ]
+        if file.is_file() and not set(suffixes).isdisjoint(ends):
+            found.setdefault(file.resolve(), file)
+    if len(found) > 1:
+        names = " and ".join(file.name for file in found.values())
+        raise InputError(f"{folder} has {names}: keep one of them")
+    return next(iter(found.values()), None)
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:
@@ -106,11 +245,11 @@ def absent(folder: Path, wanted: str, remedy: str) -> InputError:
 def file_rows(file: Path, columns: Columns, separator: str = "blank_line") -> Rows:
     """Yield the rows of a .txt, .jsonl, .tsv, .csv or .parquet; it must not be empty."""
     number = 0
-    if file.suffix == ".parquet":
+    if has_suffix(file, ".parquet"):
         rows = _parquet_rows(file, columns)
-    elif file.suffix in (".tsv", ".csv"):
+    elif has_suffix(file, (".tsv", ".csv")):
         rows = _table_rows(file, columns)
-    elif not file.name.endswith(PLAIN):
+    elif not has_suffix(file, PLAIN):
         rows = _json_lines(file)
     else:
         documents = _lines(file) if separator == "line_break" else _paragraphs(file)
@@ -136,18 +275,23 @@ def _paragraphs(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _json_lines(file: Path) -> Numbered:
-    for number, line in _lines(file):
+    for place, (number, line) in enumerate(_lines(file)):
+        if not place and line.lstrip().startswith("["):
+            raise InputError(
+                f"{file} holds a JSON list: write one JSON object per line, e.g. "
+                f"jq -c '.[]' {file.name} > {file.name.partition('.')[0]}.jsonl"
+            )
         try:
             row = json.loads(line)
             kind = type(row).__name__
             yield number, row if isinstance(row, dict) else f"a JSON {kind}, not an object"
         except (ValueError, RecursionError) as error:
-            yield number, f"not JSON, {error}"
+            yield number, f"not JSON, {error}; a line must be one JSON object"
 
 
 def _table_rows(file: Path, columns: Columns) -> Numbered:
     """The first line is a header unless columns are numbers."""
-    lines = _comma_separated(file) if file.suffix == ".csv" else _tab_separated(file)
+    lines = _comma_separated(file) if has_suffix(file, ".csv") else _tab_separated(file)
     names: list[Any] = []
     for number, cells in lines:
         if not names:
@@ -163,7 +307,7 @@ def _table_rows(file: Path, columns: Columns) -> Numbered:
         elif len(cells) == len(names):
             yield number, dict(zip(names, cells, strict=True))
         elif cells not in ([], [""]):  # a blank line, as some editors leave at the end
-            kind = "comma" if file.suffix == ".csv" else "tab"
+            kind = "comma" if has_suffix(file, ".csv") else "tab"
             yield number, f"{len(cells)} {kind}-separated fields, not {len(names)} as in line 1"
 
 
@@ -224,7 +368,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
 @contextmanager
 def opened(file: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, a .gz unpacked; what goes wrong is an InputError that names it."""
-    opener = cast(Callable[..., IO[bytes]], gzip.open if file.suffix == ".gz" else open)
+    opener = cast(Callable[..., IO[bytes]], gzip.open if has_suffix(file, ".gz") else open)
     with readable(file), opener(file, "rb") as stream:
         yield stream
 

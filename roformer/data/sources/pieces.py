@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import zipfile
@@ -19,10 +20,10 @@ from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
 from roformer.data.sources import Columns, MadeRows, Source
 from roformer.data.sources.files import (
     JSON_LINES,
-    Files,
+    FoundFiles,
     file_rows,
-    find_files,
     first_line,
+    has_suffix,
     opened,
     readable,
 )
@@ -33,7 +34,7 @@ from roformer.errors import InputError
 SEPARATOR = b"\n\n"
 """Between the documents of a source that has documents."""
 ARCHIVES = (".tar.gz", ".parquet.gz")
-"""Kinds of .gz that hold no text."""
+"""Suffixes of .gz files that hold no text."""
 PIECE = 2**20
 """Bytes that are read at once."""
 SILENCE = 30.0
@@ -60,30 +61,21 @@ def open_bytes(
     return MadeRows(make, packages, kind="builtin", order=order, files_skipped=skipped)
 
 
-class ByteFiles(Files[bytes]):
-    """Local files, in the order of their names relative to the folder, file or glob given."""
+class ByteFiles(FoundFiles[bytes]):
+    """Local files, in the order of their names."""
 
     def __init__(self, config: FileBytes) -> None:
-        path = Path(config.path)
         # Of a folder, files without a suffix are as likely a licence as a text.
-        bare = path.is_file() and not path.suffix
-        suffixes = ("",) if bare else (".txt", ".gz", ".zip", *JSON_LINES)
-        root, found = find_files(config.path, suffixes)
-        super().__init__(root, config.max_bad_rows)
+        suffixes = (".txt", ".gz", ".zip", *JSON_LINES)
+        super().__init__(config.path, suffixes, config.max_bad_rows, excluded=ARCHIVES, bare=True)
         self.config = config
-        self.found = [file for file in found if not file.name.endswith(ARCHIVES)]
-        if not self.found:
-            raise InputError(f"data.path={path} is an archive: unpack it")
-        # The same text twice would stand in the training and in the test part.
-        texts = Counter(str(file).removesuffix(".gz").removesuffix(".zip") for file in self.found)
+        # The same text twice would be in the training part and in the test part.
+        texts = Counter(re.sub(r"\.(gz|zip)$", "", str(file), flags=re.I) for file in self.names)
         if twice := [name for name, count in texts.items() if count > 1]:
             raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
 
-    def files(self, split: str) -> list[Path]:
-        return self.found
-
     def rows(self, split: str = "all") -> Iterator[bytes]:
-        for file in self.found:
+        for file in self.names:
             piece = None
             for piece in self._pieces(file):
                 yield piece
@@ -91,12 +83,11 @@ class ByteFiles(Files[bytes]):
                 raise InputError(f"{file} is empty: remove it, or take it out of data.path")
 
     def _pieces(self, file: Path) -> Iterator[bytes]:
-        if file.name.endswith(JSON_LINES):
+        if has_suffix(file, JSON_LINES):
             columns = Columns((self.config.text_field,), set_by="data.text_field")
-            name = file.relative_to(self.root).as_posix()
-            for row in self.fitting(file_rows(file, columns), name, columns):
+            for row in self.fitting(file_rows(file, columns), self.name_of(file), columns):
                 yield row.texts[0].encode() + SEPARATOR
-        elif file.suffix == ".zip":
+        elif has_suffix(file, ".zip"):
             yield from unzipped(file, self.config.member)
         else:
             with opened(file) as stream:
