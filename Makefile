@@ -19,6 +19,22 @@ STAMP := $(VENV)/.complete
 given = $(or $($(1)),$(error make $@ needs $(1): add $(1)=$(2)))
 number = $(if $(shell echo '$($(1))' | tr -d 0-9),$(error $(1)=$($(1)) is no number: give one, $(1)=2),$($(1)))
 
+# A variable that no given target reads, such as recipe= or ARG=, is an error that names the right one.
+# READ is found in the lines of the targets.
+LISTED := MODEL PRESET PIPELINE RECIPE GPUS PROCESSES ARGS RUN RUNS STUDY PARTS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+WORDS = $(foreach goal,$(MAKECMDGOALS),$(shell sed -n '\|^$(goal):|,/^$$/p' $(firstword $(MAKEFILE_LIST)) | grep -oE '[A-Z]+'))
+READ = $(sort $(filter $(LISTED),$(WORDS) $(if $(filter LAUNCH,$(WORDS)),GPUS PROCESSES)))
+upper = $(shell echo '$(1)' | tr a-z A-Z)
+close = $(firstword $(foreach name,$(READ),$(if $(filter $(1)%,$(name))$(filter $(name)S,$(1)),$(name))))
+reads = it reads $(or $(READ),no variables)$(if $(filter $(LISTED),$(1)),,; a variable of the environment goes before make)
+option = $(if $(filter $(1),$(2)),,$(filter ARGS,$(READ)))
+instead = $(or $(patsubst %,write %=$(value $(1)),$(call close,$(2))),$(if $(call option,$(1),$(2)),write ARGS="$(1)=$(value $(1))"),$(call reads,$(1)))
+unread = $(error make $(or $(MAKECMDGOALS),help) does not read $(1): $(call instead,$(1),$(call upper,$(1))))
+ifneq ($(GIVEN),)
+$(foreach name,$(filter-out $(READ) PYTHON VENV,$(GIVEN)),$(call unread,$(name)))
+endif
+
 # One process runs the script itself; several go through a launcher.
 ifneq ($(filter-out 0 1,$(GPUS)),)
 GPUS_THERE := gpus-there

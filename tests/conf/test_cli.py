@@ -277,6 +277,16 @@ def test_make_looks_for_gpus_before_it_launches():
         ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
         ("tables", 'make tables needs RUNS: add RUNS="runs/glue/*"'),
         ("wmt-compare", 'make wmt-compare needs RUNS: add RUNS="runs/wmt/BASELINE '),
+        ("pretrain recipe=smoke", "make pretrain does not read recipe: write RECIPE=smoke."),
+        ("pretrain ARG=seed=1", "does not read ARG: write ARGS=seed=1."),
+        ("pretrain gpu=8", "does not read gpu: write GPUS=8."),
+        ("pretrain model/position=none", 'write ARGS="model/position=none".'),
+        ("glue training.epochs=1", 'write ARGS="training.epochs=1".'),
+        ("scm MODEL=bert", "does not read MODEL: it reads ARGS GPUS PRESET PROCESSES RECIPE."),
+        ("compare RUN=x", "does not read RUN: write RUNS=x."),
+        ("predict RUNS=x", "does not read RUNS: write RUN=x."),
+        ("lint ARGS=x", "does not read ARGS: it reads no variables."),
+        ("wmt HF_HOME=/x", "a variable of the environment goes before make."),
     ],
 )
 def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
