@@ -163,7 +163,7 @@ def run(
         elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
             command["overrides"] += ["hydra.mode=MULTIRUN"]
             flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-            hydra.multirun(task_function=lambda job: launch(script, flags), **command)
+            hydra.multirun(task_function=lambda job: launch(script, flags, job), **command)
         else:
             hydra.run(task_function=start, **command)
 
@@ -296,15 +296,16 @@ def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
     raise SystemExit(2)
 
 
-def launch(script: Path, flags: list[str]) -> None:
-    """Run one job of a Hydra multirun in a process of its own, through accelerate on several GPUs.
+def launch(script: Path, flags: list[str], config: DictConfig) -> None:
+    """Run one job of a Hydra multirun in a separate process, through accelerate on several GPUs.
 
-    One that diverged is recorded so and does not end the sweep.
+    A run that diverged has a record and does not end the sweep.
     """
     import torch
 
     command = [sys.executable]
-    if (gpus := torch.cuda.device_count()) > 1:
+    on_gpus = OmegaConf.select(config, "runtime.device") in ("auto", "cuda")
+    if on_gpus and (gpus := torch.cuda.device_count()) > 1:
         command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
         command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
         command += ["--dynamo_backend", "no"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 import yaml
 
 from roformer import cli
-from roformer.cli import CONF
+from roformer.cli import CONF, compose
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.pipelines.registry import pipelines
 from roformer.script import Arguments
@@ -87,9 +88,24 @@ def test_a_multirun_that_is_stopped_waits_for_its_training_to_save(tmp_path, mon
 
     (other := threading.Thread(target=interrupt)).start()
     with pytest.raises(KeyboardInterrupt):
-        cli.launch(script, [])
+        cli.launch(script, [], compose("pretrain", []))
     other.join()
     assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(("device", "processes"), [("cpu", 0), ("auto", 3), ("cuda", 3)])
+def test_a_multirun_has_a_process_per_gpu_on_gpus_only(device, processes, monkeypatch):
+    job = SimpleNamespace(overrides=SimpleNamespace(task=["seed=1"]))
+    monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: job))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    started = []
+    ended = SimpleNamespace(wait=lambda: 0)
+    monkeypatch.setattr(subprocess, "Popen", lambda words: started.append(words) or ended)
+    cli.launch(Path("train.py"), [], compose("pretrain", [f"runtime.device={device}"]))
+    (words,) = started
+    assert words[-2:] == ["train.py", "seed=1"]
+    launched = words.index("--num_processes") if "--num_processes" in words else None
+    assert (int(words[launched + 1]) if launched else 0) == processes
 
 
 def test_a_device_that_is_not_here_is_one_line():
