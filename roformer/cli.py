@@ -20,6 +20,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
@@ -45,25 +46,41 @@ def main(name: str) -> None:
         pipeline = registry.get(name)
 
     def train(config: Any) -> None:
+        before = summaries(Path(config.runtime.runs_dir))
         done = registry.train(pipeline, config)
         if os.environ.get("RANK", "0") == "0":
-            tell(pipeline, config, done)
+            show_outcome(pipeline, config, done, before)
 
     run(name, registry.load(pipeline.config), train)
 
 
-def tell(pipeline: registry.Pipeline, config: Any, done: Any) -> None:
-    """Print the end of a command on one screen: what came out, and where it is.
+def summaries(runs: Path) -> dict[Path, int]:
+    """Return the finished runs' folders below `runs`, and when their summaries were written."""
+    return {file.parent: file.stat().st_mtime_ns for file in runs.glob("*/*/summary.json")}
+
+
+def already_done(folders: list[Path], before: dict[Path, int], after: dict[Path, int]) -> str:
+    """Return the beginning of a line about runs, some of which were finished before the command."""
+    kept = sum(folder in before and before[folder] == after.get(folder) for folder in folders)
+    count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
+    return f"{count}already done: " if kept else ""
+
+
+def show_outcome(
+    pipeline: registry.Pipeline, config: Any, done: Any, before: dict[Path, int]
+) -> None:
+    """Print the end of a command on one screen: the metrics, and where the runs are.
 
     Args:
         pipeline: of the command.
         config: of the command.
         done: what `registry.train` returned.
+        before: the `summaries` at the command's start.
     """
     runs, shown = Path(config.runtime.runs_dir), config.runtime.progress
     folders = done if pipeline.train else [runs / pipeline.name / done["run_id"]]
     if not shown:
-        print(registry.outcome(pipeline, folders))
+        print(already_done(folders, before, summaries(runs)) + registry.outcome(pipeline, folders))
     if pipeline.train:
         from roformer.report.pages import tables_of
         from roformer.report.tables import end_with
@@ -115,9 +132,8 @@ def run(
     script = Path(sys.argv[0]).resolve()
     typed = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
 
-    def start(config: DictConfig) -> None:
+    def start(_: DictConfig) -> None:
         with one_line_errors():
-            built = build(schema, config)
             check_machine(built)
             if built.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:  # type: ignore[attr-defined]
                 # Waiting threads spin for milliseconds: with two runs side by side on the core of the
@@ -151,13 +167,13 @@ def run(
         words = arguments.overrides + quiet
         multirun = arguments.multirun or "hydra.mode=MULTIRUN" in words
         command["overrides"] = [composer.open_key(word, multirun=multirun) for word in words]
-        config = check(composer, schema, command["overrides"], multirun=multirun)
+        config, built = check(composer, schema, command["overrides"], multirun=multirun)
         if arguments.help:
-            print(help_of(composer, schema, build(schema, without_hydra(config)), script, part))
+            print(help_of(composer, schema, built, script, part))
         elif arguments.cfg == "hydra":
             hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
         elif arguments.cfg:
-            show(config, schema, arguments)
+            show(config, built, arguments)
         elif arguments.info:
             hydra.show_info(arguments.info, **command)
         elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
@@ -165,6 +181,13 @@ def run(
             flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
             hydra.multirun(task_function=lambda job: launch(script, flags, job), **command)
         else:
+
+            def composed(**_: Any) -> DictConfig:
+                OmegaConf.set_readonly(config.hydra, None)  # as before `HydraConfig` took it
+                configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+                return config
+
+            hydra.compose_config = composed  # type: ignore[method-assign]
             hydra.run(task_function=start, **command)
 
 
@@ -188,24 +211,24 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
 
 
 def check(
-    composer: Composer, schema: type[Any], overrides: list[str], *, multirun: bool
-) -> DictConfig:
-    """Return the composed and validated config; of a multirun, that of its first job."""
-    configs = []
+    composer: Composer, schema: type[C], overrides: list[str], *, multirun: bool
+) -> tuple[DictConfig, C]:
+    """Return the composed config and the typed one, in a multirun the first job's."""
+    checked = []
     for job in composer.jobs(overrides) if multirun else [overrides]:
-        configs.append(composer.compose(job))
-        HydraConfig.instance().set_config(configs[-1])  # for ${hydra:…}
-        build(schema, without_hydra(configs[-1].copy()))
-    return configs[0]
+        config = composer.compose(job)
+        HydraConfig.instance().set_config(config)  # for ${hydra:…}
+        checked.append((config, build(schema, without_hydra(config.copy()))))
+    return checked[0]
 
 
 # --- what is only shown --------------------------------------------------------------------------
 
 
-def show(config: DictConfig, schema: type[Any], arguments: argparse.Namespace) -> None:
+def show(config: DictConfig, built: Any, arguments: argparse.Namespace) -> None:
     """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does."""
     hydra_part = {"hydra": config.hydra} if arguments.cfg == "all" else {}
-    content: Any = OmegaConf.create(hydra_part | plain(build(schema, without_hydra(config))))
+    content: Any = OmegaConf.create(hydra_part | plain(built))
     package = arguments.package if arguments.package != "_global_" else None
     if package:
         content = OmegaConf.select(content, package)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import sys
 import textwrap
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -71,12 +73,18 @@ def _meanings(cls: type[Any]) -> dict[str, str]:
     """Return field → the docstring below it, those of base classes included."""
     found: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        tree: Any = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        for field, after in pairwise(tree.body[0].body):
+        for field, after in pairwise(_classes(base.__module__)[base.__name__].body):
             match field, after:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     found[name] = text
     return found
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module by name, parsed once for all of them."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
 def _members(hint: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import yaml
 from roformer import cli
 from roformer.cli import CONF, compose
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
-from roformer.pipelines.registry import pipelines
+from roformer.pipelines.registry import get, pipelines
 from roformer.script import Arguments
 from tests.conf.composed import config
 from tests.conftest import REPOSITORY
@@ -139,6 +140,19 @@ MISTAKES = [
 def test_a_mistake_is_one_line_whatever_flag_stands_beside_it(answer, words, message):
     code, output, error = answer("pretrain", *words.split())
     assert (code, output) == (2, "") and error.count("\n") == 1 and message in error
+
+
+def test_a_quiet_command_says_what_was_done_before_it(tmp_path, capsys):
+    """And prints the metrics of a run that is made anew without a note."""
+    (folder := tmp_path / "pretrain" / "x").mkdir(parents=True)
+    summary = {"metrics": {"valid/mlm_loss": 2.5}, "status": "done", "run_id": "x"}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    quiet = config(f"runtime.progress=false runtime.runs_dir={tmp_path}")
+    before, lines = cli.summaries(tmp_path), f"valid/mlm_loss 2.500\nrun: {folder}\n"
+    for known, note in ((before, "already done: "), ({}, ""), ({folder: 0}, "")):
+        cli.show_outcome(get("pretrain"), quiet, summary, known)
+        assert capsys.readouterr().out == note + lines
+    assert cli.already_done([folder, tmp_path], before, before) == "1 of 2 already done: "
 
 
 def test_several_mistakes_are_told_at_once(answer):
