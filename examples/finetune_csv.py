@@ -55,7 +55,7 @@ def main() -> None:
 def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str] | None]:
     """Return the rows of the file, and the names of the classes; None of a regression."""
     file, names = arguments.csv, [*arguments.texts, arguments.label]
-    if file.suffix not in (".csv", ".tsv") or not file.is_file():
+    if file.suffix.lower() not in (".csv", ".tsv") or not file.is_file():
         raise InputError(f"{file} does not exist or is no .csv or .tsv: give one with a header")
     if len(arguments.texts) > 2 or len(set(names)) < len(names):
         raise InputError(f"{', '.join(names)}: give one or two columns of texts, and another label")
