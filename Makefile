@@ -3,7 +3,7 @@
 .PHONY: help setup reproduce reproduce-all report tables dashboard sweep pretrain stages glue glue-submission predict wmt wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
 
 PYTHON ?= python3
-MODEL ?= roformer
+MODEL ?=
 PRESET ?= roformer_1024
 PIPELINE ?= pretrain
 RECIPE ?= mini
@@ -78,33 +78,33 @@ reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causa
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) devices=$(or $(call number,GPUS),1) $(ARGS)
+	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) $(MODEL:%=model=%) recipe=$(RECIPE) devices=$(or $(call number,GPUS),1) $(ARGS)
 
 ##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …")
 
-pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, mini, small, paper, paper_tuned, paper_warmstart]
-	$(LAUNCH) scripts/pretrain.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, mini, small, paper, paper_tuned, paper_warmstart, warmstart]
+	$(LAUNCH) scripts/pretrain.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper, paper_warmstart]
-	$(LAUNCH) scripts/stages.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/stages.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
-	$(LAUNCH) scripts/glue.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/glue.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 wmt: $(STAMP) $(GPUS_THERE)  ## translation: BPE, training, averaging, beam search, BLEU [smoke, mini, multi30k, small, paper, paper_enfr, paper_big]
-	$(LAUNCH) scripts/wmt.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/wmt.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 charlm: $(STAMP) $(GPUS_THERE)  ## byte-level language model: make charlm ARGS="model/position=none" [smoke, mini, paper]
-	$(LAUNCH) scripts/charlm.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/charlm.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 clm: $(STAMP) $(GPUS_THERE)  ## causal language model on the text of pre-training [smoke, mini, small, base]
-	$(LAUNCH) scripts/clm.py model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/clm.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRESET=roformer_512 [smoke, mini, real, paper]
 	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=$(RECIPE) $(ARGS)
 
 prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
-	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) model=$(MODEL) recipe=$(RECIPE) $(ARGS)
+	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/convergence) $(ARGS)

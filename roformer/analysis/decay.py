@@ -36,6 +36,7 @@ from roformer.config.build import configuration, plain
 from roformer.data.mlm import PackedBlocks
 from roformer.data.random import EpochOrder, Purpose
 from roformer.errors import InputError
+from roformer.inference.start import weights_of
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
@@ -282,8 +283,8 @@ def initial_model(run: Pretrained) -> MaskedLM:
         InputError: the run began with another's weights, and those are no longer there.
     """
     # The weights alone.
-    task = MaskedLMTask(dataclasses.replace(run.config, keep_moments=False), run.text)
-    task.start()
+    config = dataclasses.replace(run.config, keep_moments=False)
+    task = MaskedLMTask(config, run.text, weights_of(config))
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 

@@ -119,7 +119,7 @@ def _vocabulary(config: Plan | PretrainConfig) -> int:
     if isinstance(config, WmtPlan):
         return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
     tokenizer = config.data.tokenizer
-    return tokenizer.vocab_size if tokenizer.source == "train" else BERT_VOCABULARY
+    return tokenizer.vocab_size if tokenizer.comes_with_weights else BERT_VOCABULARY
 
 
 def _show(config: Plan, parts: Sequence[Work]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.text import PreparedText, prepare_text
+from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
@@ -79,7 +80,8 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
             "document alone: give a run with cross"
         )
     folder, workers = cache_dir or runtime.cache_dir, runtime.prepare_workers
-    text = prepare_text(config.data, folder, workers=workers, progress=False)
+    tokenizer = WordPiece.load(run / "tokenizer") if config.init_from else None
+    text = prepare_text(config.data, folder, tokenizer=tokenizer, workers=workers, progress=False)
     if text.fingerprint != (begun_on := RunFolder(run).data()):
         raise InputError(
             f"{run} was trained on other text (fingerprint {str(begun_on)[:8]}, now "

@@ -29,10 +29,11 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from roformer.config.build import hints_at, near_first, parts_of
+from roformer.config.build import hints_at, hints_of, near_first, parts_of
+from roformer.config.start import adopt
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
 from roformer.pipelines import registry
@@ -62,11 +63,44 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 
 class Loader(ConfigLoaderImpl):
-    """Hydra's loader; a file that several configs are composed of is read once."""
+    """Hydra's loader; a file that several configs are composed of is read once.
 
-    def __init__(self, search_path: ConfigSearchPath) -> None:
+    A config with `init_from` has the settings of these weights, as far as they exist by now.
+    """
+
+    def __init__(self, search_path: ConfigSearchPath, pipeline: registry.Pipeline) -> None:
         super().__init__(search_path)
-        self.files = CachingConfigRepository(self.repository)
+        self.files, self.pipeline = CachingConfigRepository(self.repository), pipeline
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        *args: Any,
+        **more: Any,
+    ) -> DictConfig:
+        config = super().load_configuration(config_name, overrides, run_mode, *args, **more)
+        if not self.pipeline.weights or OmegaConf.is_missing(config, "init_from"):
+            return config
+        if not config.get("init_from"):
+            return config
+        revision, runs = (
+            OmegaConf.select(config, key) for key in ("init_revision", "runtime.runs_dir")
+        )
+        found = registry.load(self.pipeline.weights)(
+            self.pipeline.kind, config.init_from, revision, runs or "runs"
+        )
+        if found is not None:
+            groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
+            cls = hints_of(registry.load(self.pipeline.config))["model"]
+            plain: Any = OmegaConf.to_container(config)
+            with read_write(config), open_dict(config):
+                for section, content in adopt(
+                    plain, cls, found, overrides, groups.override_choices
+                ).items():
+                    OmegaConf.update(config, section, content, merge=False)
+        return config
 
     def _parse_overrides_and_create_caching_repo(
         self, config_name: str | None, overrides: list[str]
@@ -130,7 +164,7 @@ class Composer:
             path.prepend("command-line", f"file://{Path(config_dir).absolute()}", schema)
         version.setbase("1.3")
         setup_globals()
-        self.loader = Loader(path)
+        self.loader = Loader(path, entry)
 
     def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Return the config with Hydra's own part; raise InputError as the function `compose`."""

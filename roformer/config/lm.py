@@ -10,8 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from roformer.config.schema import BlocksTraining, FixedInitConfig, LocalFiles, RunConfig, Text
-from roformer.config.typed import Config, FileName, Fraction, Rules
+from roformer.config.schema import (
+    BlocksTraining,
+    FixedInitConfig,
+    LocalFiles,
+    RunConfig,
+    Text,
+    start_rules,
+)
+from roformer.config.typed import Config, FileName, Fraction, PathName, Rules, later
 
 
 class CausalConfig(FixedInitConfig):
@@ -113,3 +120,11 @@ class CausalLMConfig(LanguageModelConfig):
     """Language modelling on the text, shards and vocabulary of pre-training."""
 
     data: Text
+    init_from: PathName | None = later(None)
+    """Weights to start from: a run of `make clm` (its folder or id; `@<step>` names a checkpoint) or a
+    checkpoint; null: random weights. `model/position` may choose another encoding, whose parameters are
+    drawn."""
+
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield from start_rules(self)

@@ -37,7 +37,8 @@ class TokenizerConfig(Config):
     """WordPiece, trained on the corpus or read from somewhere."""
 
     source: typed.PathName = "train"
-    """`train`, or WordPiece: a vocab.txt, a tokenizer.json, a folder with one of them, or a Hub id."""
+    """`train`, or WordPiece: a vocab.txt, a tokenizer.json, a folder with one of them, or a Hub id. The
+    tokenizer of the weights with `init_from`: `init_from`, and also `train`."""
     revision: str | None = None
     """Pinned revision of a Hub id."""
     vocab_size: Annotated[int, Field(ge=64, le=2**31)] = 8192
@@ -45,6 +46,11 @@ class TokenizerConfig(Config):
     lowercase: bool = True
     words: Words = "none"
     """Chinese words as one token each, found by `jieba`; `none`: their characters, as BERT."""
+
+    @property
+    def comes_with_weights(self) -> bool:
+        """True if a training with `init_from` has the tokenizer of its weights."""
+        return self.source in ("train", "init_from")
 
 
 class LocalFiles(Config):
@@ -446,8 +452,31 @@ class MaskedLMConfig(RunConfig):
     whether the second follows the first in its document or is of another (BERT); `mlm_sop` whether two
     consecutive segments are in their order (ALBERT)."""
     init_from: typed.PathName | None = None
-    """Start from the weights of this run (its folder or id; `@<step>` names a checkpoint) or checkpoint
-    instead of random ones."""
+    """Weights to start from: a run (its folder or id; `@<step>` names a checkpoint), a checkpoint, or a
+    Hugging Face folder or Hub id of type bert or roformer; null: random weights. The weights bring their
+    model and tokenizer; `model/position` may choose another encoding, whose parameters are drawn."""
+    init_revision: str | None = later(None)
+    """Branch, tag or commit of a Hub id."""
+    init_digest: typed.Digest | None = later(None)
+    """SHA-256 of published weights, filled in when they are found."""
+
+    def rules(self) -> Rules:
+        yield from super().rules()
+        yield from start_rules(self)
+
+
+def start_rules(config: Any) -> Rules:
+    """Yield that keys on the weights to start from have `init_from` to refer to."""
+    missing = config.init_from is None
+    yield (
+        missing and config.data.tokenizer.source == "init_from",
+        "data.tokenizer.source=init_from is the tokenizer of the weights: set init_from",
+    )
+    given = [key for key in ("init_revision", "init_digest") if getattr(config, key, None)]
+    yield (
+        missing and given,
+        f"{', '.join(given)} needs the weights that it belongs to: set init_from",
+    )
 
 
 class FinetuningConfig(CommandConfig):

@@ -94,6 +94,8 @@ class StagesConfig(MaskedLMConfig):
             schedule=schedule,
             training=training,
             init_from=init_from,
+            init_revision=self.init_revision if number == 1 else None,
+            init_digest=self.init_digest if number == 1 else None,
             keep_moments=stage.optimizer == "keep",
             resume="auto" if self.resume is True else self.resume,
             runtime=replace(self.runtime, micro_batch_size=micro),

@@ -42,6 +42,7 @@ Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Length = Annotated[int, Field(ge=8)]
 Interval = Annotated[PositiveInt, NOT_IN_RESULT]

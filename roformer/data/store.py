@@ -83,10 +83,20 @@ class Prepared:
             builder = Builder(folder)
             builder.seal(cls.kind, build(builder))
 
-        key = _hash({"format": FORMAT, "version": 1, **identity})[:16]
-        folder = Path(cache_dir) / cls.kind / key
+        folder = cls._folder(identity, cache_dir)
         publish(folder, make, progress)
         return cls.open(folder)
+
+    @classmethod
+    def find(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Self | None:
+        """Open prepared data if it exists."""
+        folder = cls._folder(identity, cache_dir)
+        return cls.open(folder) if folder.exists() else None
+
+    @classmethod
+    def _folder(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
+        key = _hash({"format": FORMAT, "version": 1, **identity})[:16]
+        return Path(cache_dir) / cls.kind / key
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:

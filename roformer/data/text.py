@@ -71,12 +71,17 @@ class PreparedBytes(Prepared):
 
 
 def prepare_text(
-    config: Text, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
+    config: Text,
+    cache_dir: str | Path,
+    *,
+    tokenizer: WordPiece | None = None,
+    workers: int | None = None,
+    progress: bool = True,
 ) -> PreparedText:
     """Open a corpus's tokens in `<cache_dir>/text/<key>`, making them first where they are missing.
 
-    `workers` are processes that parse the built-in corpus and threads that tokenize (null: one a
-    core); the result is the same.
+    `tokenizer` replaces the tokenizer of the config. `workers` are processes that parse the built-in
+    corpus and threads that tokenize (null: one per core); the result is the same.
 
     Raises:
         InputError: the source, the tokenizer or the split is not usable; says what to change.
@@ -84,10 +89,15 @@ def prepare_text(
     """
     source = open_documents(config, workers=workers)
     use_threads(workers)
+    if tokenizer is not None:
+        # The tokenizer of a run may have been trained on this very text.
+        own = PreparedText.find(text_identity(config, source), cache_dir)
+        if own is not None and own.tokenizer.fingerprint == tokenizer.fingerprint:
+            return own
     return PreparedText.prepare(
-        text_identity(config, source),
+        text_identity(config, source, tokenizer),
         cache_dir,
-        lambda builder: _build_text(config, source, builder, progress),
+        lambda builder: _build_text(config, source, tokenizer, builder, progress),
         progress,
     )
 
@@ -98,24 +108,34 @@ def use_threads(workers: int | None) -> None:
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
 
 
-def text_identity(config: Text, source: Source[Example]) -> dict[str, Any]:
+def text_identity(
+    config: Text, source: Source[Example], tokenizer: WordPiece | None = None
+) -> dict[str, Any]:
     """Return everything that decides the tokens of a corpus."""
     data, wanted = settings(config, "path", "streaming"), config.tokenizer
-    # What is cut into words depends on the dictionary.
-    if wanted.words != "none":
-        data["tokenizer"]["words"] = segmenter()
-    if wanted.source != "train":
+    if tokenizer is None and Path(wanted.source).exists():
+        tokenizer = load_wordpiece(wanted)
+    if tokenizer is not None:
+        rules = {"lowercase": tokenizer.lowercase, "words": tokenizer.words}
+        data["tokenizer"] = {"source": tokenizer.fingerprint, "revision": wanted.revision, **rules}
+    elif wanted.source != "train":
         data["tokenizer"].pop("vocab_size")
-        if Path(wanted.source).exists():
-            data["tokenizer"]["source"] = load_wordpiece(wanted).fingerprint
+    # Cutting a text into words depends on the dictionary.
+    if data["tokenizer"]["words"] != "none":
+        data["tokenizer"]["words"] = segmenter()
     return {"data": data, "source": source.key()}
 
 
 def _build_text(
-    config: Text, source: Source[Example], builder: Builder, progress: bool
+    config: Text,
+    source: Source[Example],
+    tokenizer: WordPiece | None,
+    builder: Builder,
+    progress: bool,
 ) -> dict[str, Any]:
-    given = config.tokenizer.source
-    tokenizer = None if given == "train" else load_wordpiece(config.tokenizer)  # fails early
+    given = config.tokenizer.source if tokenizer is None else "init_from"
+    if tokenizer is None and given != "train":
+        tokenizer = load_wordpiece(config.tokenizer)  # fails early
     facts, spools = _read(config, source, builder.folder, progress)
     if tokenizer is None:
         with stage("training the tokenizer", "entries", None, progress) as bar:

@@ -6,20 +6,25 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from roformer.config import schema
 from roformer.config.build import build, plain
-from roformer.config.position import PositionConfig
-from roformer.data.tokenizers import load_wordpiece, train_tokenizer
+from roformer.config.lm import CausalLMConfig
+from roformer.config.start import Weights, fixed, of_parameters
+from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError
 from roformer.inference.names import AT_STEP, RUNS, find
 from roformer.inference.open import open_model
-from roformer.interop.hugging_face import is_hugging_face
+from roformer.interop.hugging_face import identify, is_hugging_face, read_settings
 from roformer.interop.stored import StoredModel
-from roformer.models.description import Kind
+from roformer.models.description import KINDS, Kind
+from roformer.training import checkpoint
+from roformer.training.averaging import choose
+
+C = TypeVar("C", bound=Any)
 
 SCRATCH = "scratch"
 STARTS: tuple[Kind, ...] = ("mlm", "classifier", "encoder", "scorer")
@@ -85,7 +90,13 @@ def open_start(
         runs_dir: folder of runs.
     """
     path = find(init_from, runs_dir)
-    if not is_hugging_face(path) and not Path(path).expanduser().exists():
+    exists = Path(path).expanduser().exists()
+    if revision is not None and exists:
+        raise InputError(
+            f"init_revision={revision} belongs to a Hub id, and init_from={init_from} is a folder: leave it "
+            "out"
+        )
+    if not exists and not is_hugging_face(path):
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
             "its id, or a Hugging Face model"
@@ -112,6 +123,82 @@ def open_start(
     return replace(start, name=run.name + step) if folder.resolve() == run.resolve() else start
 
 
+def settings_of(kind: Kind, init_from: str, revision: str | None, runs_dir: str) -> Weights | None:
+    """Return the settings of the weights that `init_from` names, for a model of a kind.
+
+    None: the weights do not exist yet, or are of another kind; opening them raises the error.
+    """
+    try:
+        path = find(init_from, runs_dir)
+        if is_hugging_face(path):
+            encoder, vocabulary = read_settings(path, revision)
+            found = Weights(plain(encoder), vocabulary)
+            return found if KINDS[kind] is schema.EncoderConfig else None
+        description = checkpoint.describe(choose(Path(path)))
+        cls = KINDS[description["kind"]]
+        model = plain(build(cls, description["model"]))
+        return Weights(model, None) if cls is KINDS[kind] else None
+    except InputError:
+        return None
+
+
+def pinned(config: C) -> C:
+    """Return a config that names published weights by their commit and SHA-256 as well."""
+    if not getattr(config, "init_from", None) or not hasattr(config, "init_digest"):
+        return config
+    path = find(config.init_from, config.runtime.runs_dir)
+    if not is_hugging_face(path):
+        return config
+    try:
+        commit, digest = identify(path, config.init_revision)
+    except InputError as error:
+        raise InputError(f"init_from={error}") from error
+    if config.init_digest not in (None, digest):
+        raise InputError(
+            f"init_from={config.init_from} has the SHA-256 {digest}, not "
+            f"init_digest={config.init_digest}: give the weights of this digest, or leave it out"
+        )
+    changed: C = replace(config, init_revision=commit or config.init_revision, init_digest=digest)
+    return changed
+
+
+def weights_of(config: schema.MaskedLMConfig | CausalLMConfig) -> StoredModel | None:
+    """Open the weights that a language model starts from, and check that they fit; None: random ones."""
+    if config.init_from is None:
+        return None
+    start = open_start(
+        config.init_from,
+        getattr(config, "init_revision", None),
+        kinds=("causal",) if config.model.causal else STARTS,
+        runs_dir=config.runtime.runs_dir,
+    )
+    if getattr(config, "keep_moments", False) and start.checkpoint is None:
+        raise InputError(
+            f"init_from={config.init_from} has no moments of AdamW: set keep_moments=false"
+        )
+    if not isinstance(start.tokenizer, WordPiece):
+        raise InputError(f"init_from={config.init_from} reads bytes: give a run under runs/clm/")
+    here, there = (fixed(plain(model)) for model in (config.model, start.model))
+    if differing := list(checkpoint.differences(here, there)):
+        raise InputError(
+            f"init_from={config.init_from} is another model: {'; '.join(differing[:4])}: leave this out, "
+            "since sizes come with the weights"
+        )
+    chosen = config.data.tokenizer
+    if chosen.comes_with_weights:
+        return start
+    given = load_wordpiece(chosen)
+    if given.vocabulary != start.tokenizer.vocabulary:
+        own = "init_from"
+        if start.checkpoint is not None:
+            own = str(start.checkpoint.parent.parent / "tokenizer")
+        raise InputError(
+            f"data.tokenizer.source={chosen.source} is another vocabulary ({given.size:,} entries) than that "
+            f"of init_from={config.init_from} ({start.tokenizer.size:,}): set data.tokenizer.source={own}"
+        )
+    return replace(start, tokenizer=given)
+
+
 def load_start(start: StoredModel, model: nn.Module) -> list[str]:
     """Load the weights of a start into `model`; return what was taken, dropped and drawn, a line each.
 
@@ -124,7 +211,7 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
     own = model.state_dict()
     inside = "" if body is model else ENCODER
     before, now = start.model.position, body.config.position
-    swapped = _without_scaling(before) != _without_scaling(now)
+    swapped = of_parameters(plain(before)) != of_parameters(plain(now))
 
     def is_free(name: str) -> bool:
         return not name.startswith(inside) or (swapped and name.startswith(f"{inside}position."))
@@ -141,18 +228,17 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
         raise InputError(f"{start.name} lacks weights of the encoder: {', '.join(lost[:4])}")
     model.load_state_dict(taken, strict=False)
     dropped = [part for name in start.weights if name not in taken for part in start.names_of(name)]
-    positions = f"{before.name} positions" + (f" replaced by {now.name}" if swapped else "")
+    positions = f"{before.name} positions"
+    if swapped:
+        others = now.name if now.name != before.name else "others of this kind"
+        positions += f" replaced by {others}"
+    count = sum(len(start.names_of(name)) for name in taken)
     size = f"{start.model.layers}x{start.model.hidden_size}"
     return [
-        f"taken: {len(taken)} weights of {start.name} ({start.model.name}, {size}, {positions})",
+        f"taken: {count} weights of {start.name} ({start.model.name}, {size}, {positions})",
         f"dropped: {_listed([*dropped, *start.unused])}",
         f"drawn: {_listed(drawn)}",
     ]
-
-
-def _without_scaling(position: PositionConfig) -> dict[str, Any]:
-    """Return the settings that parameters belong to."""
-    return {key: value for key, value in plain(position).items() if key != "scaling"}
 
 
 def _listed(names: list[str]) -> str:

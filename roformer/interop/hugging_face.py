@@ -7,6 +7,7 @@ drawn at random.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from collections.abc import Collection
@@ -87,14 +88,57 @@ def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
         InputError: it cannot be downloaded, is damaged, or has variants that the encoder here does not have;
             every message begins with `source`.
     """
-    folder, commit = Path(source).expanduser(), None
-    if not folder.exists():
-        folder = _download(source, revision)
-        commit = folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
+    folder, commit = _locate(source, revision)
     try:
         return _read(source, folder, commit)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
+
+
+def read_settings(source: str, revision: str | None = None) -> tuple[EncoderConfig, int]:
+    """Return the configuration of a folder or Hub id, and the size of its vocabulary, without its weights."""
+    folder, _ = _locate(source, revision)
+    try:
+        settings = _settings(folder)
+        return encoder_config(settings), settings.vocab_size
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
+def identify(source: str, revision: str | None = None) -> tuple[str | None, str]:
+    """Return the commit of a Hub id, and the SHA-256 of the weights of a Hub id or folder.
+
+    The second is the hash of the one file, as the Hub shows it, or of the hashes of several.
+    """
+    folder, commit = _locate(source, revision)
+    hashes = []
+    for file in _weight_files(folder):
+        with file.open("rb") as stream:
+            hashes.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    one = len(hashes) == 1
+    return commit, hashes[0] if one else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _locate(source: str, revision: str | None) -> tuple[Path, str | None]:
+    """Return the folder of a model, downloaded if need be, and its commit on the Hub."""
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return folder, None
+    folder = _download(source, revision)
+    return folder, folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights that are read."""
+    kinds = [
+        names for names in (SAFETENSORS, PICKLES) if any((folder / n).is_file() for n in names)
+    ]
+    if not kinds:
+        return []
+    whole, index = (folder / name for name in kinds[0])
+    if whole.is_file():
+        return [whole]
+    return sorted({folder / name for name in read_json(index)["weight_map"].values()})
 
 
 def encoder_config(settings: Any) -> EncoderConfig:
@@ -318,13 +362,8 @@ def _names_in_files(folder: Path, known: Collection[str]) -> dict[str, str]:
     """
     from transformers.modeling_utils import load_state_dict
 
-    kind = SAFETENSORS if any((folder / name).is_file() for name in SAFETENSORS) else PICKLES
-    whole, index = (folder / name for name in kind)
-    files = [whole]
-    if not whole.is_file():
-        files = sorted({folder / name for name in read_json(index)["weight_map"].values()})
     names = {}
-    for file in files:
+    for file in _weight_files(folder):
         for stored in load_state_dict(str(file), map_location="meta", weights_only=True):
             today = re.sub("LayerNorm.gamma$", "LayerNorm.weight", stored)
             today = re.sub("LayerNorm.beta$", "LayerNorm.bias", today)

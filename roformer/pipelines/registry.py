@@ -93,6 +93,9 @@ class Pipeline:
     """The metric of its curves; None: it is judged by scores."""
     baselines: str = ""
     """Function of a run's config: name of a trivial baseline → metric → value."""
+    weights: str = ""
+    """Function of the pipeline's kind, `init_from`, `init_revision` and the folder of runs: settings of these
+    weights, see `roformer.config.start`; "": the config does not take them."""
     prepare: str = ""
     """Function of the config that prepares the data alone; "": it needs the weights to start from."""
     train: str = ""
@@ -198,6 +201,7 @@ register(
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
+        weights="roformer.inference.start:settings_of",
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:PretrainPlan", "roformer.analysis.plan:plan_sequences"),
@@ -212,6 +216,7 @@ register(
         train="roformer.pipelines.stages:train_stages",
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
+        weights="roformer.inference.start:settings_of",
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.mlm:open_run",
         plan=Plan("roformer.config.plan:StagesPlan", "roformer.analysis.plan:plan_stages"),
@@ -281,6 +286,7 @@ register(
         kind="causal",
         headline=Metric("valid/loss", higher_is_better=False),
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
+        weights="roformer.inference.start:settings_of",
         prepare="roformer.tasks.mlm:prepare",
         task="roformer.tasks.causal:open_tokens",
         baselines="roformer.tasks.baselines:of_tokens",

@@ -14,6 +14,7 @@ from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
 from roformer.errors import InputError, ProcessLost
+from roformer.inference.start import pinned
 from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.distributed import (
@@ -42,7 +43,7 @@ C = TypeVar("C", bound=Any)
 
 
 def resolve(config: C) -> C:
-    """Return the config with `auto` device and precision replaced by what this machine has.
+    """Return the config with `auto` replaced by the device and precision of this machine, and weights pinned.
 
     Raises:
         InputError: the device is not there, or cannot compute in the precision asked for.
@@ -57,7 +58,7 @@ def resolve(config: C) -> C:
         precision = auto_precision(device)
     content = plain(config)
     content["runtime"]["device"], content["training"]["precision"] = device, precision
-    resolved: C = build(type(config), content)
+    resolved: C = pinned(build(type(config), content))
     return resolved
 
 

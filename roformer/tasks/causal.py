@@ -25,10 +25,11 @@ from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.text import PreparedBytes, PreparedText, prepare_bytes
 from roformer.data.tokens import TokenStream
 from roformer.data.work import stage
+from roformer.interop.stored import StoredModel
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.tasks.mlm import BlockTask, prepare
+from roformer.tasks.mlm import BlockTask, open_blocks
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process, say
 from roformer.training.hardware import widest_float
@@ -48,6 +49,7 @@ class CausalTask(BlockTask):
         config: of the pipeline.
         text: prepared; its training part is learnt from.
         vocabulary: of the text.
+        origin: trained weights to start from.
     """
 
     config: LanguageModelConfig
@@ -55,15 +57,21 @@ class CausalTask(BlockTask):
     """Kind of the ids, `bytes` or `tokens`; a checkpoint says it of its model."""
 
     def __init__(
-        self, config: LanguageModelConfig, text: PreparedText | PreparedBytes, vocabulary: Any
+        self,
+        config: LanguageModelConfig,
+        text: PreparedText | PreparedBytes,
+        vocabulary: Any,
+        origin: StoredModel | None = None,
     ):
         self.config, self.training = config, config.training
         self.valid, self.source = text.valid, text.manifest["source"]
-        training, size, length = config.training, vocabulary.size, config.training.sequence_length
+        training, length = config.training, config.training.sequence_length
+        size = vocabulary.size if origin is None else origin.vocab_size
         torch.manual_seed(config.seed)
         self.model = CausalLM(
             config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
         )
+        self.load_origin(origin)
         self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
         self.validation = CausalBlocks(text.valid, length)
         self.sample = validation_sample(
@@ -136,9 +144,11 @@ class TokenTask(CausalTask):
     monitor, reads = "valid/loss", "tokens"
     told = ("valid/loss", "valid/perplexity")
 
-    def __init__(self, config: CausalLMConfig, text: PreparedText):
+    def __init__(
+        self, config: CausalLMConfig, text: PreparedText, origin: StoredModel | None = None
+    ):
         self.tokenizer = text.tokenizer
-        super().__init__(config, text, text.tokenizer)
+        super().__init__(config, text, text.tokenizer, origin)
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
@@ -329,14 +339,8 @@ def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
 
 
 def open_tokens(config: CausalLMConfig) -> Opened:
-    """Return a run on the text of pre-training.
-
-    Raises:
-        InputError: see `prepare_text`; a step has fewer blocks than there are processes.
-    """
-    _check_share(config)
-    text = prepare(config)
-    return Opened(config, text.fingerprint, text.tokenizer, lambda: TokenTask(config, text))
+    """Return a run on the text of pre-training."""
+    return open_blocks(config, TokenTask)
 
 
 def open_bytes(config: CharLMConfig) -> Opened:
@@ -345,11 +349,7 @@ def open_bytes(config: CharLMConfig) -> Opened:
     Raises:
         InputError: see `prepare_bytes`; a step has fewer blocks than there are processes.
     """
-    _check_share(config)
-    text = prepare_text_of_bytes(config)
-    return Opened(config, text.fingerprint, text.vocabulary, lambda: ByteTask(config, text))
-
-
-def _check_share(config: LanguageModelConfig) -> None:
     batch_size = config.training.batch_size
     check_share(batch_size, f"training.batch_size={batch_size} is")
+    text = prepare_text_of_bytes(config)
+    return Opened(config, text.fingerprint, text.vocabulary, lambda: ByteTask(config, text))

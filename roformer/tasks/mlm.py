@@ -7,8 +7,9 @@ the second follows the first (`roformer.data.segments`).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -22,7 +23,8 @@ from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.segments import SegmentPairs
 from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.start import load_start, weights_of
+from roformer.interop.stored import StoredModel
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.nn.cross_entropy import smoothed_cross_entropy
@@ -30,6 +32,8 @@ from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process
 from roformer.training.hardware import widest_float
 from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
+
+C = TypeVar("C", bound=Any)
 
 
 class BlockTask(Task):
@@ -40,6 +44,10 @@ class BlockTask(Task):
 
     config: PretrainConfig | LanguageModelConfig
     batches: Any
+    loaded: list[str]
+    """Lines on what was taken of the weights that the training starts from."""
+    moments: Path | None
+    """Checkpoint whose moments of AdamW a new run begins with; None: they are new."""
     entropy: float
     """In nats, of the validation sample: what knowing frequencies alone is worth."""
 
@@ -56,12 +64,30 @@ class BlockTask(Task):
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
+    def load_origin(self, origin: StoredModel | None) -> None:
+        """Load the weights that the training starts from; None: it starts from the drawn ones."""
+        self.loaded = [] if origin is None else load_start(origin, self.model)
+        keep = getattr(self.config, "keep_moments", False)
+        self.moments = origin.checkpoint if origin is not None and keep else None
+
+    def start(self) -> Path | None:
+        if self.moments is None:
+            return None
+        if self.loaded[1:] != ["dropped: nothing", "drawn: nothing"]:
+            raise InputError(
+                f"keep_moments=true needs AdamW's moments of every weight, but {self.moments} does not have "
+                f"every one ({'; '.join(self.loaded[1:])}): set keep_moments=false"
+            )
+        checkpoint.check_moments(self.moments)
+        return self.moments
+
     def introduce(self, read: str, validation_blocks: int) -> list[str]:
-        """Return the line on the sizes of the model and of its data."""
+        """Return the line on the sizes of the model and of its data, and those on its first weights."""
         return [
             f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
             f"{len(self.batches.blocks):,} training blocks of "
-            f"{self.config.training.sequence_length} {read}, {validation_blocks} validation blocks"
+            f"{self.config.training.sequence_length} {read}, {validation_blocks} validation blocks",
+            *self.loaded,
         ]
 
     def result(self, summary: dict[str, Any], run: Path) -> list[str]:
@@ -87,9 +113,12 @@ class MaskedLMTask(BlockTask):
     config: PretrainConfig
     monitor = "valid/mlm_loss"
 
-    def __init__(self, config: PretrainConfig, text: PreparedText):
+    def __init__(
+        self, config: PretrainConfig, text: PreparedText, origin: StoredModel | None = None
+    ):
         self.config, self.training, self.source = config, config.training, text.manifest["source"]
-        size, length = text.tokenizer.size, config.training.sequence_length
+        size = text.tokenizer.size if origin is None else origin.vocab_size
+        length = config.training.sequence_length
         self.relation = config.objective.partition("_")[2]
         """`nsp`, `sop` or nothing: name of the metrics of a pair's relation."""
         if self.relation:
@@ -101,6 +130,7 @@ class MaskedLMTask(BlockTask):
             related=bool(self.relation),
             gradient_checkpointing=config.runtime.gradient_checkpointing,
         )
+        self.load_origin(origin)
         settings = text.tokenizer, config.masking, config.training
         self.batches: MaskedBatches = MaskedBatches(
             text.train, *settings, config.seed, config.objective
@@ -124,21 +154,6 @@ class MaskedLMTask(BlockTask):
             self.batches.masker.count / length,
             related=bool(self.relation),
         )
-
-    def start(self) -> Path | None:
-        """See `Task.start`.
-
-        Raises:
-            InputError: nothing complete is there, it is of another model, or without the moments.
-        """
-        if self.config.init_from is None:
-            return None
-        source = first_weights(self.config.init_from, self.config.runtime.runs_dir)
-        checkpoint.load_model(source, self.model, self.description, warm_start=True)
-        if not self.config.keep_moments:
-            return None
-        checkpoint.check_moments(source)
-        return source
 
     def texts(self, batch: Batch) -> list[str]:
         """Return the blocks with the masked tokens in brackets."""
@@ -230,38 +245,36 @@ def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), ignored=IGNORED)
 
 
-def prepare(config: Any) -> PreparedText:
-    """Tokenize the corpus of a config with `data` and `runtime`, unless that is done; return it."""
+def prepare(config: Any, start: StoredModel | None = None) -> PreparedText:
+    """Tokenize the corpus of a config with `data` and `runtime`, unless that is done; return it.
+
+    Args:
+        config: of a language model.
+        start: weights that it starts from, if they are open already.
+    """
+    start = start or weights_of(config)
+    given = start is not None and config.data.tokenizer.comes_with_weights
     return prepare_text(
         config.data,
         config.runtime.cache_dir,
+        tokenizer=start.tokenizer if start is not None and given else None,
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
 
 
-def first_weights(init_from: str, runs_dir: str) -> Path:
-    """Return the checkpoint that `init_from` stands for, or raise InputError."""
-    try:
-        return checkpoint.resolve(find(init_from, runs_dir))
-    except InputError as error:
-        raise InputError(f"init_from={error}") from error
+def open_blocks(config: C, task: Callable[[C, PreparedText, StoredModel | None], Task]) -> Opened:
+    """Return a run of a task on the text of pre-training; its first weights are checked before its text."""
+    batch_size = config.training.batch_size
+    check_share(batch_size, f"training.batch_size={batch_size} is")
+    start = weights_of(config)
+    text = prepare(config, start)
+    weights = None if start is None else start.fingerprint
+    return Opened(
+        config, text.fingerprint, text.tokenizer, lambda: task(config, text, start), weights
+    )
 
 
 def open_run(config: PretrainConfig) -> Opened:
-    """Return a run with its data prepared.
-
-    Raises:
-        InputError: see `prepare_text`; a step has fewer sequences than there are processes; nothing
-            complete is where `init_from` says.
-    """
-    batch_size = config.training.batch_size
-    check_share(batch_size, f"training.batch_size={batch_size} is")
-    text = prepare(config)
-    weights = None
-    if config.init_from is not None:
-        source = first_weights(config.init_from, config.runtime.runs_dir)
-        weights = checkpoint.weights_digest(source)
-    return Opened(
-        config, text.fingerprint, text.tokenizer, lambda: MaskedLMTask(config, text), weights
-    )
+    """Return a run of pre-training."""
+    return open_blocks(config, MaskedLMTask)

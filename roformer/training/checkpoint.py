@@ -36,11 +36,6 @@ from roformer.training.distributed import cut_like, kept_by_first
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
-FREE_IN_WARM_START = (
-    *("model.name ", "model.size ", "model.hidden_dropout ", "model.attention_dropout "),
-    *("model.init_std ", "model.position.scaling"),
-)
-"""Keys that may differ between a model and the weights that it starts from."""
 
 
 # --- the checkpoints of a run --------------------------------------------------------------------
@@ -275,22 +270,16 @@ def load_state(path: Path) -> dict[str, Any]:
     return _read(path / STATE)
 
 
-def load_model(
-    path: Path, model: nn.Module, description: dict[str, Any], *, warm_start: bool = False
-) -> None:
+def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> None:
     """Load the weights of a checkpoint of the described model into `model`.
-
-    In a warm start what `FREE_IN_WARM_START` names may differ.
 
     Raises:
         InputError: the checkpoint is of another model; the first differing keys are named.
     """
-    free = FREE_IN_WARM_START if warm_start else ()
     there, here = describe(path).get("kind"), description.get("kind")
     if there != here:
         raise InputError(f"{path} is a checkpoint of kind {there}, not {here}: give another one")
-    found = differences(description, describe(path))
-    if differing := [line for line in found if not line.startswith(free)]:
+    if differing := list(differences(description, describe(path))):
         raise InputError(
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
             "use the config it was trained with, or start a new run"

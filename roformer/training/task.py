@@ -83,10 +83,7 @@ class Task(ABC):
         """Return whether these final metrics are what a model that learnt nothing would get."""
 
     def start(self) -> Path | None:
-        """Load the weights that a new run begins with, if they are others than the task's own.
-
-        Return the checkpoint whose moments it begins with as well; None: they are new.
-        """
+        """Return the checkpoint whose moments of AdamW a new run begins with; None: they are new."""
         return None
 
     def introduction(self) -> list[str]:

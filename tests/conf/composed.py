@@ -8,7 +8,8 @@ from roformer.pipelines.registry import get, load, pipelines
 
 FILLED = {
     **dict.fromkeys(
-        [("pretrain", "paper_warmstart"), ("stages", "paper_warmstart")], "init_from=x"
+        [("pretrain", "paper_warmstart"), ("stages", "paper_warmstart"), ("pretrain", "warmstart")],
+        "init_from=x",
     ),
     **dict.fromkeys([("glue", "paper"), ("glue", "stable"), ("scm", "paper")], "init_from=x"),
     ("wmt", "multi30k"): "data.path=x",

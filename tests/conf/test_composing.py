@@ -121,7 +121,7 @@ SAME = {
     "scm": [],
     "glue": ["jobs=3", "keep_weights=all"],
 }
-START, STAGE = "init_from=runs/x", "schedule.total_steps=900"
+START, STAGE = "init_from=runs/pretrain/x", "schedule.total_steps=900"
 CHANGES = {
     "pretrain": [
         *("training.steps=599", "masking.whole_word=true", "data.valid_fraction=0.1"),

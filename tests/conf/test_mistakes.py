@@ -17,7 +17,7 @@ MISTAKES = {
         "model/position=rop": "choose one of alibi, deberta, fire",
         "model=gpt": "choose one of bert, roformer",
         "accelerate=fsdp": "has no config group accelerate; it has",
-        "recipe=nano": "choose one of mini, paper, paper_tuned, paper_warmstart, small, smoke$",
+        "recipe=nano": "choose one of mini, paper, paper_tuned, paper_warmstart, small, smoke, warmstart$",
         "data=files": "^data.path has no value: give data.path=",
         "data=files data.path=": "^data.path: ",
         "data=hub data.sources=[{path:glue,revision:null}]": "^data.sources.0.path: .* match pattern",
@@ -118,7 +118,7 @@ MISTAKES = {
             "must be above half of position.buckets=32, where the decoder's"
         ),
         DYNAMIC: "dynamic_ntk rotates all keys anew as a text grows",
-        "masking.probability=0.1": "masking: unknown key; valid keys here: data, model",
+        "masking.probability=0.1": "masking: unknown key; valid keys here: data, init_from, model",
     },
     "charlm": {
         "data.valid_fraction=0.6 data.test_fraction=0.4": "leave nothing to train",

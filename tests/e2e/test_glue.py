@@ -176,8 +176,8 @@ def test_it_starts_from_a_pretraining_run_by_folder_id_or_checkpoint(here, pretr
     local = runs / "pretrain" / pretrained.name
     folders = run(here, f"init_from={local}")
     printed = capsys.readouterr().out
-    assert "new: pooler.weight, pooler.bias, classifier.weight, classifier.bias" in printed
-    unused = printed.partition("not used: ")[2].splitlines()[0].split(", ")
+    assert "drawn: pooler.weight, pooler.bias, classifier.weight, classifier.bias" in printed
+    unused = printed.partition("dropped: ")[2].splitlines()[0].split(", ")
     head = {"bias", "norm.bias", "norm.weight", "transform.bias", "transform.weight"}
     assert set(unused) == head
     assert summary_of(folders[0])["init_from"] == pretrained.name
@@ -242,7 +242,7 @@ def test_auto_makes_the_pretraining_run_once(small, arguments):
 
 def test_a_fine_tuned_model_can_be_the_start_of_another(small, trained, capsys):
     (second,) = run(small, f"init_from={trained['mnli']}", "training.epochs=1")
-    assert "new: classifier.weight, classifier.bias" in capsys.readouterr().out
+    assert "drawn: classifier.weight, classifier.bias" in capsys.readouterr().out
     assert summary_of(second)["init_from"] == str(trained["mnli"])
 
 
@@ -264,6 +264,7 @@ def test_wrong_starts_are_refused(small, pretrained, tmp_path):
     words = (other / "tokenizer" / "vocab.txt").read_text().splitlines()
     words[-2:] = words[:-3:-1]
     (other / "tokenizer" / "vocab.txt").write_text("\n".join(words) + "\n")
+    (other / "tokenizer" / "tokenizer.json").unlink()
     assert "is not the one that step_00000024 was trained with" in refused(f"init_from={other}")
     shutil.rmtree(other / "tokenizer")
     assert "has no tokenizer/" in refused(f"init_from={other}")
@@ -290,7 +291,7 @@ def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
     AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
     glue_tasks.TOKENIZER.save(folder)
     (cell,) = run(small, f"init_from={folder}", "training.epochs=1")
-    assert "new: pooler.weight" in capsys.readouterr().out
+    assert "drawn: pooler.weight" in capsys.readouterr().out
     summary = summary_of(cell)
     assert summary["model"] == kind and summary["init_from"] == str(folder)
 

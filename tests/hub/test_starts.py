@@ -75,7 +75,7 @@ def test_glue_from_hub_data_and_a_hub_model(hub, home, start, tmp_path):
         config = read(folder / "config.yaml")
         assert (config.init_from, config.init_revision) == (TINY_BERT, commit)
         assert (config.data.path, config.data.revision) == ("nyu-mll/glue", GLUE)
-    assert "29 weights from org/tiny-bert" in output
+    assert "taken: 37 weights of org/tiny-bert" in output
     for manifest in manifests(tmp_path):
         assert manifest["source"]["revision"] == GLUE
         assert manifest["source"]["rows"] == {"train": 60, "validation": 20}

@@ -80,12 +80,10 @@ def composed(command):
         assert target in TARGETS
         given = dict(word.split("=", 1) for word in words[1:] if "=" in word)
         name = given.get("PIPELINE", "pretrain") if target in ("plan", "prepare") else target
-        model = (
-            ("preset", "PRESET", "roformer_1024")
-            if name == "scm"
-            else ("model", "MODEL", "roformer")
-        )
-        overrides = [f"{model[0]}={given.get(*model[1:])}", f"recipe={given.get('RECIPE', 'mini')}"]
+        model = ("preset", "PRESET", "roformer_1024") if name == "scm" else ("model", "MODEL", None)
+        chosen = given.get(*model[1:])
+        overrides = [f"{model[0]}={chosen}"] if chosen else []
+        overrides.append(f"recipe={given.get('RECIPE', 'mini')}")
         overrides += [w for w in shlex.split(given.get("ARGS", "")) if w != "--quiet"]
     else:
         assert (REPOSITORY / words[1]).is_file()
