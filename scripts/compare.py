@@ -1,8 +1,8 @@
 """Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`.
 
-Runs whose losses cannot be compared stand in separate tables, and a run that failed is listed with the
-reason. With `--seeds` runs that differ only in the seed are one configuration: means, paired differences
-from a baseline, and the steps to equal losses, with intervals.
+Runs whose losses cannot be compared are in separate tables, whose titles say what differs. A run that
+failed is listed with the reason. With `--seeds`, runs that differ only in the seed are one configuration:
+means, paired differences from a baseline, and the steps to equal losses, with intervals.
 """
 
 from pathlib import Path

@@ -21,11 +21,12 @@ from roformer.report.scores import paired_table, pipeline_of
 from roformer.report.statistics import Interval, interval_text, mean_text, paired
 from roformer.report.tables import (
     Table,
-    check_seeds,
     differing_keys,
     find_baseline,
+    first_of_each_seed,
     mean_lines,
     named,
+    telling_apart,
     unique_ids,
 )
 
@@ -90,36 +91,35 @@ def read_curves(runs: Runs, metric: str) -> pd.DataFrame:
 def curve_tables(
     runs: Runs, metric: str, baseline: str | None = None, *, each_run: bool = False
 ) -> list[Table]:
-    """Return values at equal steps and steps to equal losses, of comparable runs in tables of their own.
+    """Return values at equal steps and steps to equal losses, with a separate table per comparable group.
 
-    A loss depends on the vocabulary and on the validation text, so runs share a table only where the
-    unigram entropy of the targets and the settings of validation are the same.
+    A loss depends on the vocabulary, the validation text and the length of the schedule. So the runs of a
+    table have the same unigram entropy of the targets, settings of validation and number of steps.
 
     Args:
-        runs: finished or not; what did not end is told of.
-        metric: of others than the losses of pipelines there is no table of steps.
+        runs: finished or not; notes name the runs that did not end.
+        metric: only the losses of pipelines have a table of steps.
         baseline: the configuration compared with the others, or a part of its name; None: the first.
-        each_run: each run stands alone; else runs that differ in the seed are one configuration, and
+        each_run: each run has a column; else runs that differ in the seed are one configuration, and
             differences from the baseline are tested.
-
-    Raises:
-        RecordError: two runs of one configuration and seed; no run that ended, or no step at which all
-            were evaluated.
     """
     rows = runs.runs
     told = _told(rows)
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
-    groups = [group for _, group in rows.groupby(_validated_on(rows), sort=False)]
+    if not each_run:
+        rows, copies = first_of_each_seed(rows)
+        told += [f"Left out: {folder}: {reason}." for folder, reason in copies]
+    logged = runs.metrics[runs.metrics.metric == metric].set_index(["study", "run"]).index
+    if (has := rows.index.isin(logged)).any():
+        told += [f"Left out: {run}: it has no {metric}." for run in rows.run[~has]]
+        rows = rows[has]
+    keys = [_validated_on(rows), rows.steps.tolist()]
+    groups = [group for _, group in rows.groupby(keys, sort=False)]
     tables = []
-    validation = [_validation(group.iloc[0]) for group in groups]
-    keys = differing_keys(validation)
-    for number, (group, settings) in enumerate(zip(groups, validation, strict=True), 1):
-        about = ""
-        if len(groups) > 1:
-            apart = "".join(f", {key}={settings[key]}" for key in keys if key in settings)
-            about = f" (validation set {number} of {len(groups)}{apart})"
+    names = telling_apart([_validation(group.iloc[0]) for group in groups])
+    for group, about in zip(groups, names, strict=True):
         if each_run:
             ids = unique_ids(group)
             labels = group.label + ", seed " + group.seed.astype(str)
@@ -136,15 +136,14 @@ def _tables(
     frame = read_curves(runs, metric)
     base = find_baseline(frame.name, baseline)
     frame = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-    check_seeds(frame, "name", "step")
     steps = frame.groupby("step").run.count()
-    common = [int(step) for step in steps.index[steps == len(runs.runs)]]
-    if not common:
-        raise RecordError("there is no step at which all these runs were evaluated")
+    common = [int(step) for step in steps.index[steps == len(runs.runs)]] or [
+        *map(int, steps.index)
+    ]
     at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
     loss = LOSSES.get(runs.runs.pipeline.iloc[0])
     read = loss.read if loss else "tokens"
-    header, *lines = mean_lines(at, "step", "name", 3)
+    header, *lines = mean_lines(at, "step", "name", 3, "–")
     if each_run:
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
     values = [["steps", "sequences", read, *header[1:]]]
@@ -213,9 +212,10 @@ def _validated_on(runs: pd.DataFrame) -> list[str]:
 
 
 def _validation(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what may tell a run's validation set from others, in words."""
+    """Return what distinguishes runs that share no table: settings of validation, and steps."""
     fingerprint = str(run["environment"].get("data"))[:8]
-    return _settings(run, (*TEXT, *VALIDATION)) | {"fingerprint": fingerprint}
+    settings = {"training.steps": run["steps"], **_settings(run, (*TEXT, *VALIDATION))}
+    return settings | {"fingerprint": fingerprint}
 
 
 def _settings(run: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def read_rates(runs: Runs) -> pd.DataFrame:
         (whether the rate's mean is the lowest of its configuration, of those where no run diverged).
 
     Raises:
-        RecordError: two runs of one configuration, rate and seed; runs of several pipelines.
+        RecordError: runs of several pipelines.
     """
     metric = CHOSEN_BY[pipeline_of(runs.runs)]
     rows = []
@@ -393,7 +393,6 @@ def read_rates(runs: Runs) -> pd.DataFrame:
     frame = named(pd.DataFrame(rows, columns=columns)).astype({"diverged": bool, "value": float})
     ended = frame[~frame.diverged].groupby("configuration").rate.nunique()
     frame = frame[frame.configuration.isin(set(ended.index[ended > 1]))]
-    check_seeds(frame, "name", "rate")
     means = frame.groupby(["name", "rate"]).value.agg(lambda values: values.mean(skipna=False))
     best = set(means.dropna().groupby("name").idxmin())
     chosen = [key in best for key in zip(frame.name, frame.rate, strict=True)]
@@ -408,10 +407,11 @@ def _spikes(text: str) -> int:
 def rate_tables(runs: Runs) -> list[Table]:
     """Return what each learning rate came to, where a configuration has several; see `read_rates`."""
     tables = []
-    for _, group in runs.runs.groupby(_validated_on(runs.runs), sort=False):
-        frame = read_rates(runs._replace(runs=group))
-        if frame.empty:
-            continue
+    groups = [group for _, group in runs.runs.groupby(_validated_on(runs.runs), sort=False)]
+    frames = [read_rates(runs._replace(runs=group)) for group in groups]
+    frames = [frame for frame in frames if not frame.empty]
+    names = telling_apart([_validation(frame.iloc[0]) for frame in frames])
+    for frame, about in zip(frames, names, strict=True):
         numbers = ["runs", "diverged", "degenerate", "spikes", "final loss"]
         lines = [["configuration", "learning rate", *numbers]]
         for (name, rate), part in frame.groupby(["name", "rate"], sort=False):
@@ -435,22 +435,17 @@ def rate_tables(runs: Runs) -> list[Table]:
             "before by more than the greatest of 6 s, m / 5 and 0.1 nat, where s is the noise of about "
             "50; of several between two log lines one counts. –: recorded before spikes were.",
         ]
-        metric = CHOSEN_BY[group.pipeline.iloc[0]]
-        tables.append(Table(f"{metric} by learning rate", lines, 2, notes))
+        metric = CHOSEN_BY[frame.pipeline.iloc[0]]
+        tables.append(Table(f"{metric} by learning rate{about}", lines, 2, notes))
     return tables
 
 
 def final_tables(runs: Runs) -> list[Table]:
-    """Return the last validation loss of each configuration, those of a model together, lowest first.
-
-    Raises:
-        RecordError: two runs of one configuration and seed; runs of several pipelines.
-    """
+    """Return the last validation loss of each configuration, grouped by model, lowest first."""
     pipeline = pipeline_of(runs.runs)
     metric = CHOSEN_BY[pipeline]
     entropy = LOSSES[pipeline].entropy if pipeline in LOSSES else None
     frame = named(runs.runs[runs.runs.status.isin(ENDED)])
-    check_seeds(frame, "name")
     frame = frame.assign(
         value=[summary["metrics"][metric] for summary in frame.summary],
         entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],

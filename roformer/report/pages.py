@@ -17,9 +17,9 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -50,7 +50,16 @@ from roformer.report.results import (
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
 from roformer.report.scores import result_texts, score_tables, scores
 from roformer.report.studies import Study, read_studies, read_study
-from roformer.report.tables import Table, code, escaped, markdown, markdown_of
+from roformer.report.tables import (
+    Table,
+    code,
+    escaped,
+    first_of_each_seed,
+    markdown,
+    markdown_of,
+    telling_apart,
+    with_titles,
+)
 
 T = TypeVar("T")
 Sections = dict[str, list[Table]]
@@ -67,48 +76,51 @@ _MARK = re.compile(r"^<!-- (report: |/report -->)", re.MULTILINE)
 
 
 def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
-    """Return the tables of finished runs of any pipelines.
+    """Return the tables of finished runs of any pipelines, and a table of the excluded ones.
 
     Args:
-        runs: those that did not end are told of.
+        runs: finished or not.
         baseline: the configuration from which differences are taken, or a part of its name; None: the
             first.
-
-    Raises:
-        RecordError: a record is damaged, or runs cannot be told apart.
     """
-    rows = runs.runs[runs.runs.status != "running"]
+    rows, lost = first_of_each_seed(runs.runs[runs.runs.status != "running"])
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
     tables = control_tables(rows[staged])
     if staged.any() and not tables:  # a training alone stands beside the paper's
         tables = [stages_table(read_paper(), rows[staged])]
-    rows, lost = rows[~staged], []
+    rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
         if pipeline in CHOSEN_BY and not own.empty:
             tables += rate_tables(runs._replace(runs=own))
-        for group in comparable(own) if pipeline in LOSSES else [own]:
+        groups = comparable(own) if pipeline in LOSSES else [own]
+        ended = [group for group in groups if group.status.isin(ENDED).any()]
+        without = [group for group in groups if not group.status.isin(ENDED).any()]
+        lost += [row for group in without for row in group[["run", "reason"]].values.tolist()]
+        if pipeline not in LOSSES:
+            tables += [table for group in ended for table in score_tables(group, baseline)]
+            continue
+        names = telling_apart([shared_settings(group.iloc[0]) for group in ended])
+        for group, name in zip(ended, names, strict=True):
             part = runs._replace(runs=group)
-            if not group.status.isin(ENDED).any():
-                lost += group[["run", "reason"]].values.tolist()
-            elif pipeline in LOSSES:
-                tables += curve_tables(part, LOSSES[pipeline].metric, baseline)
-                tables += position_tables(part, baseline)
-            else:
-                tables += score_tables(group, baseline)
+            found = curve_tables(part, LOSSES[pipeline].metric, baseline)
+            tables += with_titles([*found, *position_tables(part, baseline)], name)
     if lost:
-        lines = [["run", "why it has no scores"], *lost]
-        tables.append(Table("Of these settings no run ended", lines, text_columns=2))
+        tables.append(Table("Excluded runs", [["run", "reason"], *lost], text_columns=2))
     return tables
 
 
 def comparable(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return groups of runs on the same text that differ in model and seed alone."""
-    keys = []
-    for text, run in zip(texts_of(runs), runs.to_dict("records"), strict=True):
-        settings = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
-        keys.append(str([text, *sorted(settings.items())]))
+    """Return groups of runs on the same text that differ only in model and seed."""
+    texts, every = texts_of(runs), runs.to_dict("records")
+    keys = [str((text, shared_settings(run))) for text, run in zip(texts, every, strict=True)]
     return [group for _, group in runs.groupby(keys, sort=False)]
+
+
+def shared_settings(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a run, except the model's; first the recipe and kinds, which imply others."""
+    kept = {k: str(v) for k, v in settings_of(run).items() if not k.startswith("model.")}
+    return {k: kept[k] for k in sorted(kept, key=lambda k: (k != "recipe", ".kind" not in k, k))}
 
 
 def sections_of(experiments: Path, runs: Path) -> Sections:
@@ -169,7 +181,7 @@ def tables_of(places: Iterable[Path]) -> list[Table]:
     """
     runs = read_runs(places)
     for folder in runs.runs.folder[runs.runs.status == "running"]:
-        print(f"left out: {folder} has no summary.json", file=sys.stderr)
+        print(f"excluded: {folder} has no summary.json", file=sys.stderr)
     if not (tables := run_tables(runs)):
         raise RecordError("none of these runs is finished: give folders like runs/glue/*")
     return tables
@@ -241,15 +253,11 @@ def refresh(page: Path) -> bool:
 
 
 def matching(folder: Path, patterns: Iterable[str]) -> Runs:
-    """Return the recorded runs that patterns such as `runs/*-s0` or `../STUDY/runs/*` name.
-
-    Raises:
-        RecordError: a pattern matches nothing.
-    """
+    """Return the recorded runs that patterns such as `runs/*-s0` or `../STUDY/runs/*` name, each once."""
     runs = read_runs(folder / pattern for pattern in patterns)
     for missing in runs.runs.folder[runs.runs.status == "running"]:
         raise RecordError(f"no run is {missing}")
-    return runs
+    return runs._replace(runs=first_of_each_seed(runs.runs)[0])
 
 
 def compare_block(folder: Path, words: list[str]) -> list[Table]:

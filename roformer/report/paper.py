@@ -29,7 +29,7 @@ from roformer.report.runs import (
 from roformer.report.scores import baseline_texts, left_out, paired_table, scores
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study
-from roformer.report.tables import Table, check_seeds, different_names, mean_lines
+from roformer.report.tables import Table, different_names, mean_lines
 
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
 SPLITS = ("validation", "test", "training", "not said", "no data")
@@ -390,7 +390,6 @@ def control_tables(runs: pd.DataFrame) -> list[Table]:
         single = part[part.stages == 1].name.unique()
         if len(single) != 1 or part.name.nunique() == 1:
             continue
-        check_seeds(part, "name", "metric")
         part = part.sort_values("stages", kind="stable")
         title = (
             f"Stages and one stage of as many tokens ({tokens:,}), validated on {length:,} tokens"

@@ -25,7 +25,7 @@ import pandas as pd
 
 from roformer.pipelines import registry
 from roformer.report.resampling import bleu_table, over_triplets, scored_on
-from roformer.report.runs import ENDED, LOSSES, RecordError, settings_of
+from roformer.report.runs import ENDED, LOSSES, RecordError, flattened, settings_of
 from roformer.report.statistics import (
     Paired,
     difference_text,
@@ -40,10 +40,11 @@ from roformer.report.statistics import (
 from roformer.report.studies import Result
 from roformer.report.tables import (
     Table,
-    check_seeds,
     find_baseline,
     mean_lines,
     named,
+    telling_apart,
+    with_titles,
 )
 
 GLUE_ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
@@ -180,7 +181,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 
     Raises:
         RecordError: runs of several pipelines, a run that did not end, or is not what its pipeline
-            writes; two of the same seed and settings.
+            writes.
     """
     rows = _rows(runs)
     about = scored(pipeline_of(runs))
@@ -196,7 +197,6 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     kinds = {"number": int, "headline": bool, "shown": bool}
     long = pd.DataFrame(found, columns=columns).astype(kinds)
     frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
-    check_seeds(frame, "group", "name", "task", "rate", "metric")
     tried = ["group", "name", "task", "rate"]
     by_rate = frame[frame.headline].groupby(tried)
     means = by_rate.value.agg(fmean).fillna(-math.inf)
@@ -270,9 +270,9 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
         run |= {"config": config, "label": about.label.format_map(facts)}
         if prefixes:
             run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
-        same = [run["summary"].get(key) for key in about.same]
-        same += [run["config"].get(key) for key in about.held_out]
-        run["group"] = json.dumps(same, sort_keys=True)
+        same = flattened({key: run["summary"].get(key) for key in about.same})
+        same |= {key: run["config"].get(key) for key in about.held_out}
+        run["group"] = json.dumps(same)
         run["rate"] = run["summary"].get("learning_rate", 0.0) if prefixes else 0.0
         found.append(run)
     return named(pd.DataFrame(found))
@@ -311,15 +311,12 @@ def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
 
 
 def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]:
-    """Return the tables of finished runs of one pipeline; of each test set by itself.
+    """Return the tables of finished runs of one pipeline, with separate tables for each test set.
 
     Args:
         runs: rows of the frame of runs.
-        baseline: the configuration from which differences are taken, or a part of its name; None, or of
-            test sets on which it has no run: the first.
-
-    Raises:
-        RecordError: see `scores`; or none of the runs has scores.
+        baseline: the configuration from which differences are taken, or a part of its name. The first one
+            if it is None, and for test sets on which it has no run.
     """
     every = scores(runs)
     told = left_out(runs, every)
@@ -328,11 +325,13 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
     if baseline is not None and not every.name.str.contains(baseline, regex=False).any():
         find_baseline(every.name, baseline)  # says which there are
     tables, rows = [], _rows(runs)
-    for _, frame in every.groupby("group", sort=False):
+    groups = every.groupby("group", sort=False)
+    names = telling_apart([json.loads(group) for group, _ in groups])
+    for name, (_, frame) in zip(names, groups, strict=True):
         here = baseline is None or frame.name.str.contains(baseline, regex=False).any()
         base = find_baseline(frame.name, baseline if here else None)
         first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-        tables += _tables(first, base, told, rows)
+        tables += with_titles(_tables(first, base, told, rows), name)
     return tables
 
 

@@ -119,18 +119,46 @@ def differing_keys(several: Iterable[Mapping[str, Any]]) -> list[str]:
     return [key for key in every if len({one.get(key) for one in settings}) > 1]
 
 
-def check_seeds(runs: pd.DataFrame, *by: str) -> None:
-    """Check that no two runs are the same seed of a configuration.
+def telling_apart(several: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return for each of several settings, in brackets, the values of the first keys that distinguish it.
 
-    Raises:
-        RecordError: names two that are.
+    Settings that no key distinguishes are numbered; a single one needs no words.
     """
-    for _, several in runs.groupby([*by, "seed"], sort=False):
-        if len(several) > 1:
-            raise RecordError(
-                f"{several.folder.iloc[0]} and {several.folder.iloc[1]} have the same settings and "
-                f"seed {several.seed.iloc[0]}: leave one of them out, or it counts as another seed"
-            )
+    keys, kinds = list[str](), 1
+    for key in dict.fromkeys(key for settings in several for key in settings):
+        found = {tuple(str(one.get(name)) for name in (*keys, key)) for one in several}
+        if len(found) > kinds:
+            kinds = len(found)
+            keys.append(key)
+    texts = [[f"{key}={one[key]}" for key in keys if key in one] for one in several]
+    if kinds < len(several):
+        texts = [[f"{n} of {len(several)}", *text] for n, text in enumerate(texts, 1)]
+    return [f" ({', '.join(text)})" if text else "" for text in texts]
+
+
+def with_titles(tables: Iterable[Table], words: str) -> list[Table]:
+    """Return the tables with words after their titles."""
+    return [table._replace(title=f"{table.title}{words}") for table in tables]
+
+
+def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]]]:
+    """Return the runs without copies, and for each copy its folder and what it is a copy of.
+
+    A copy has the settings and the seed of another run: counting both would count one seed twice. Of a run
+    and its copies that `resume=false` set aside (`ID.before-N`) the run is kept, else the first.
+    """
+    aside = runs.folder.str.contains(".before-", regex=False).astype(bool)
+    first: dict[tuple[str, Any], str] = {}
+    for run in pd.concat([runs[~aside], runs[aside]]).to_dict("records"):
+        first.setdefault((run["configuration"], run["seed"]), run["folder"])
+    originals = pd.Series(
+        [first[key] for key in zip(runs.configuration, runs.seed, strict=True)],
+        runs.index,
+        dtype=object,
+    )
+    copies = runs.folder != originals
+    pairs = zip(runs.folder[copies], originals[copies], strict=True)
+    return runs[~copies], [[run, f"same settings and seed as {of}"] for run, of in pairs]
 
 
 def find_baseline(names: Iterable[str], wanted: str | None) -> str:

@@ -4,6 +4,7 @@ import json
 import runpy
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,7 +65,23 @@ def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
     runs = read_runs([tmp_path])
     assert sorted(len(group) for group in comparable(runs.runs)) == [2, 3]
     titles = [table.title for table in run_tables(runs)]
-    assert titles.count("valid/mlm_loss at equal steps") == 2
+    assert sorted(title for title in titles if " at equal steps" in title) == [
+        f"valid/mlm_loss at equal steps (data.kind={kind})" for kind in ("builtin", "files")
+    ]
+
+
+def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
+    """Such as the one that `resume=false` sets aside: each pipeline's tables count the run once."""
+    runs = [
+        glue_run(tmp_path, 0, 2e-5, 0.9),
+        translation_run(tmp_path / "w", 0, 27.0),
+        record(tmp_path / "p", rows=curve((5.0, 4.0))),
+    ]
+    copies = [shutil.copytree(run, f"{run}.before-1") for run in runs]
+    *same, excluded = run_tables(read_runs(map(Path, (*copies, *runs))))
+    assert same == run_tables(read_runs(runs))
+    assert [row[0] for row in excluded.lines[1:]] == copies
+    assert excluded.lines[1][1] == f"same settings and seed as {runs[0]}"
 
 
 def test_runs_on_other_text_are_not_compared(tmp_path):
@@ -172,7 +189,7 @@ def test_scripts_print_tables_or_one_line(tmp_path):
     (begun / "summary.json").unlink()
     printed = run_script("tables", run, begun)
     assert "| roformer (rotary) | 90.0 (1) |" in printed.stdout
-    assert printed.stderr == f"left out: {begun} has no summary.json\n"
+    assert printed.stderr == f"excluded: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
     refused = run_script("tables", run)
     assert refused.returncode == 2 and "metrics.jsonl:1 is not what a run wrote" in refused.stderr
