@@ -20,7 +20,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import (
-    DistributedDataParallelKwargs,
     DistributedType,
     FullyShardedDataParallelPlugin,
 )
@@ -115,11 +114,8 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):
         # fp16's loss scaler is accelerate's; bf16 is `cast_like_autocast`'s.
-        # Every rank draws the same buffers. Sent before a forward pass, a rank that has no batch of a
-        # validation would not take them, and all would wait.
-        alike = DistributedDataParallelKwargs(broadcast_buffers=False)
         half = "fp16" if precision == "fp16" else "no"
-        return Accelerator(cpu=cpu, mixed_precision=half, kwargs_handlers=[alike])
+        return Accelerator(cpu=cpu, mixed_precision=half)
     if precision == "fp16":
         raise InputError("runtime.fsdp cannot train in fp16: choose training.precision=bf16")
     if process_count() < 2:

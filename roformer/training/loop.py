@@ -31,6 +31,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from roformer.errors import Diverged
 from roformer.models.transformer import compile_blocks
@@ -98,6 +99,10 @@ class Loop:
         if runtime.compile:
             compile_blocks(task.model)
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)
+        if isinstance(self.model, DistributedDataParallel):
+            # All ranks draw the same buffers. A forward pass that sends them would wait for a rank that
+            # has no batch of a validation. accelerate's own argument for it is deprecated in torch.
+            self.model.broadcast_buffers = False
         # A run killed between its last step and its summary has no moments, and needs none.
         if checkpoint is not None and state.step < training.steps:
             checkpoints.load_optimizer(checkpoint, task.model, self.adamw)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import warnings
 
 import pytest
 import torch
@@ -76,3 +77,9 @@ def test_one_graph_serves_all_layers_and_steps(tmp_path, monkeypatch, name, shar
     with one_rank_of(2) if sharded else contextlib.nullcontext():
         small_loop(tmp_path, model, compile=True, fsdp=sharded).advance(2)
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+
+
+def test_several_processes_send_no_buffers_and_warn_of_nothing(tmp_path):
+    with one_rank_of(2), warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        assert not small_loop(tmp_path, build("encoder", "rotary")).model.broadcast_buffers
