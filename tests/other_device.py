@@ -25,13 +25,26 @@ AT_ONCE = {
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
 }
 """What torch only notes on a tensor, where a subclass loses it, and how to compute it."""
+OF_THE_HOST = {
+    torch.ops.aten._local_scalar_dense.default,  # item, bool, float and int
+    torch.ops.aten.equal.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+}
+"""Operations whose result, or its shape, is of the host."""
+READ = []
+"""Operations that brought values of the other device to the host, for which a GPU makes it wait."""
 FROM_VALUES = {torch.tensor, torch.Tensor.new_tensor}
 """Functions that leave the values out where the device is `meta`."""
 
 
 @contextlib.contextmanager
 def another_device():
-    """Meanwhile `device=OTHER` makes a tensor of the other device, and `.to(OTHER)` moves one there."""
+    """Meanwhile `device=OTHER` makes a tensor of the other device, and `.to(OTHER)` moves one there.
+
+    The context is the list of the operations that brought values to the host.
+    """
+    READ.clear()
     autocast = torch.autocast
 
     def known_devices(device, *settings, **named):  # torch has no autocast for `meta`
@@ -47,7 +60,7 @@ def another_device():
     ):
         # Weights are loaded into them, whatever torch thinks of `meta`.
         warnings.filterwarnings("ignore", message=".*to a meta parameter")
-        yield
+        yield READ
 
 
 class There(torch.Tensor):
@@ -68,6 +81,7 @@ class There(torch.Tensor):
         self.values = values
 
     def tolist(self):  # torch refuses it of subclasses
+        READ.append("tolist")
         return self.values.tolist()
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -108,6 +122,8 @@ def _call(function, args, kwargs):
     goes_there = stays if moved is None else torch.device(moved) == OTHER
     values, named = tree_map_only(There, lambda tensor: tensor.values, (args, kwargs))
     found = function(*values, **(named if moved is None else {**named, "device": "cpu"}))
+    if there and (not goes_there or function in OF_THE_HOST):
+        READ.append(str(function))
     if not goes_there:
         return found
     found = tree_map_only(torch.Tensor, There, found)

@@ -101,7 +101,8 @@ def replay(folder: Path, step: int) -> Replayed:
         finally:
             loop.progress.close()
     samples.sort(key=lambda sample: -sample.loss if sample.loss == sample.loss else float("-inf"))
-    return Replayed(step, began, float(loop.last_loss), float(loop.norm), samples)
+    last = loop.unread[-1]
+    return Replayed(step, began, float(last.loss), float(last.norm), samples)
 
 
 def advance(loop: Loop, step: int) -> None:
@@ -110,7 +111,7 @@ def advance(loop: Loop, step: int) -> None:
     for reached in range(start + every, step + 1, every):
         loop.advance(reached)
         seconds_a_step = (time.perf_counter() - began) / (reached - start)
-        row = {"step": reached, "train/loss": float(loop.last_loss)}
+        row = {"step": reached, "train/loss": float(loop.unread[-1].loss)}
         loop.progress.report(row, seconds_a_step * (step - reached))
     loop.advance(step)
 

@@ -91,7 +91,7 @@ def leave_process_group() -> None:
 def lost_process(error: RuntimeError) -> bool:
     """Return whether an exchange between processes failed because one of them is gone.
 
-    NCCL and the store raise types of their own; gloo's errors are known by their text only.
+    NCCL and the store raise their own types; gloo's errors are known only by their text.
     """
     known = isinstance(error, torch.distributed.DistError)
     return known or any(words in str(error) for words in ("gloo", "by peer", "Broken pipe"))

@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -48,13 +48,28 @@ from roformer.training.task import Batch, Settings, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
 
 MOST_SKIPPED = 40
-"""Steps in a row that fp16's loss scaler may skip: after so many halvings the scale is not at fault."""
+"""Give up after this many consecutive fp16 overflows: after so many halvings the scale is not at fault."""
 LOOK_EVERY = 10
-"""Steps between two looks of all ranks whether one was asked to stop, where looking synchronises them."""
+"""Steps between two readings of what the device has counted, where reading it makes the host wait."""
 
 
 class Stopped(SystemExit):
     """A signal stopped the run after a checkpoint; the exit code is 128 + signal."""
+
+
+class UnreadStep(NamedTuple):
+    """A step that the host has not read yet: reading it makes the host wait for the device."""
+
+    before: Tensor
+    """The loss of the log interval before this step."""
+    after: Tensor
+    targets: int
+    norm: Tensor
+
+    @property
+    def loss(self) -> Tensor:
+        """The mean over the targets of this process."""
+        return ((self.after - self.before) / max(1, self.targets)).sum()
 
 
 class Loop:
@@ -117,9 +132,10 @@ class Loop:
         self.window_loss = torch.zeros(parts, dtype=wide, device=self.device)
         if self.rank == 0:
             self.window_loss += torch.tensor(state.window_loss, dtype=wide, device=self.device)
-        self.last_loss = torch.zeros((), dtype=wide, device=self.device)
-        self.norm = torch.zeros((), device=self.device)
-        self.spikes = SpikeWatch(self.device, wide, state.usual_loss)
+        self.unread: list[UnreadStep] = []
+        """The steps since the last look."""
+        self.norm = 0.0
+        self.spikes = [SpikeWatch(state.usual_loss) for _ in range(self.world_size)]
         # Targets, tokens, samples, and whether to stop, summed over the ranks since the last look.
         self.counts = torch.zeros(4, dtype=torch.int64, device=self.device)
         self.skipped_in_a_row = 0
@@ -208,7 +224,7 @@ class Loop:
         self.counts += counts
         # Processes average their gradients; the sum over the targets of all of them is wanted.
         scale = self.world_size / counts[0].clamp(min=1)
-        before = self.window_loss.clone()
+        before = self.window_loss
         self.model.train()
         passes = len(window)
         if self.sharded:
@@ -223,24 +239,14 @@ class Loop:
             with nullcontext() if reduces else self.accelerator.no_sync(self.model):
                 loss = task.loss(self.model, batch) * (index < len(window))
                 self.accelerator.backward(loss.sum() * scale)
-            self.window_loss += loss.detach().to(self.window_loss)
-        self.last_loss = ((self.window_loss - before) / max(1, targets)).sum()
-        self.spikes.see(step, self.last_loss)
+            self.window_loss = self.window_loss + loss.detach().to(self.window_loss)
 
         clip = self.settings.optimizer.clip_norm or math.inf
-        self.norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
+        norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
+        self.unread.append(UnreadStep(before, self.window_loss, targets, norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
-        # A loss scaler expects infinite gradients and skips them; then only the loss shows divergence.
-        watched = self.norm if self.scaler is None else self.window_loss.sum()
-        self.spikes.see_bad(step, ~torch.isfinite(watched))
-        scale_before = self.scaler.get_scale() if self.scaler is not None else 0.0
         self.optimizer.step()
-        if self.scaler is not None:  # it lowers the scale where it skipped a step
-            skipped = self.scaler.get_scale() < scale_before
-            self.state.skipped += int(skipped)
-            self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
-            self.spikes.see_bad(step, self.skipped_in_a_row == MOST_SKIPPED)
         self.optimizer.zero_grad()
         self.state.step = step
         self.state.window_steps += 1
@@ -273,13 +279,34 @@ class Loop:
         state.window_targets += targets
         state.tokens += tokens
         state.samples += samples
-        for spike in self.spikes.take(self.accelerator):
+        for spike in self._read_steps():
             self._report(spike)
         now = time.perf_counter()
         state.seconds += now - self.lap_began
         state.wall_seconds += now - self.began
         self.began = now
         return stop > 0
+
+    def _read_steps(self) -> Iterator[Spike]:
+        """Read the steps since the last look; yield the spikes of all ranks, and a step that diverged."""
+        steps, self.unread = self.unread, []
+        rows = torch.stack([torch.stack([step.loss, step.norm.to(step.loss)]) for step in steps])
+        by_step = self.accelerator.gather(rows[None]).transpose(0, 1).tolist()
+        for step, ranks in enumerate(by_step, self.state.step - len(steps) + 1):
+            losses, self.norm = [loss for loss, _ in ranks], ranks[0][1]
+            infinite = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
+            diverged = overflowed = not math.isfinite(self.norm)
+            if self.scaler is not None:  # it expects infinite gradients and skips their steps
+                self.state.skipped += overflowed
+                self.skipped_in_a_row = self.skipped_in_a_row + 1 if overflowed else 0
+                diverged = bool(infinite) or self.skipped_in_a_row == MOST_SKIPPED
+            if diverged:
+                rank = infinite[0] if infinite else 0
+                yield Spike(step, rank, math.nan, self.spikes[rank].known[1])
+            for rank, (watch, loss) in enumerate(zip(self.spikes, losses, strict=True)):
+                usual = watch.known[1]
+                if watch.see(loss):
+                    yield Spike(step, rank, loss, usual)
 
     def _report(self, spike: Spike) -> None:
         """Record a spike with the samples of its batch.
@@ -314,7 +341,7 @@ class Loop:
             **{f"train/{k}": float(losses[i]) for i, k in enumerate(self.task.losses)},
             "train/targets_per_update": state.window_targets / max(1, state.window_steps),
             "train/learning_rate": self.rate(state.step),
-            "train/grad_norm": float(self.norm),
+            "train/grad_norm": self.norm,
             "train/weight_norm": weight_norm(self.task.model),
             "perf/tokens_per_second": speed,
             "perf/tokens_per_second_per_device": speed / self.world_size,
@@ -326,7 +353,7 @@ class Loop:
         peak = peak_flops(device) if self.task.training.precision != "fp32" else None
         if peak is not None:
             row["perf/mfu"] = speed * self.task.flops_per_token / (self.world_size * peak)
-        self.window_loss.zero_()
+        self.window_loss = torch.zeros_like(self.window_loss)
         state.window_targets = state.window_steps = 0
         self._logged = state.tokens, state.seconds
         return row
@@ -370,7 +397,8 @@ class Loop:
         state = self.state
         state.window_loss = self._over_ranks(self.window_loss).tolist()
         # Ranks know their own losses; the next start gets the mean.
-        state.usual_loss = (self._over_ranks(self.spikes.known) / self.world_size).tolist()
+        known = zip(*(watch.known for watch in self.spikes), strict=True)
+        state.usual_loss = [sum(values) / self.world_size for values in known]
         state.scaler = self.scaler.state_dict() if self.scaler else None
         state.tracker_id = self.tracker.run_id
         weights = checkpoints.model_tensors(self.task.model)

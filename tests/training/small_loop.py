@@ -58,8 +58,8 @@ class SmallTask(Task):
         return False
 
 
-def small_loop(folder, model, *, steps=4, precision="fp32", **runtime):
-    """Return a loop in `folder`; `runtime` are keys of the config's part of that name."""
+def small_loop(folder, model, *, steps=4, precision="fp32", scaler=None, **runtime):
+    """Return a loop in `folder`; `scaler` is of fp16, `runtime` are keys of the config's part."""
     runtime = build(RuntimeConfig, {"device": "cpu", "tune_process": False, **runtime})
     training = build(LoopConfig, {**EVERY, "steps": steps, "precision": precision})
     task = SmallTask(model, training, runtime.micro_batch_size)
@@ -68,6 +68,7 @@ def small_loop(folder, model, *, steps=4, precision="fp32", **runtime):
     run = RunFolder(folder / "runs" / "small" / "run")
     run.path.mkdir(parents=True, exist_ok=True)
     accelerator = open_accelerator(runtime, precision, model)
+    accelerator.scaler = scaler
     return Loop(task, settings, accelerator, run, NoTracker(), State(), None)
 
 

@@ -2,14 +2,17 @@
 
 import contextlib
 import functools
+import math
 import warnings
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch._dynamo.utils import counters
 from torch.distributed.tensor import DTensor
 
 from roformer.training import loop as loops
+from tests.other_device import OTHER, another_device
 from tests.property.models import build
 from tests.training.small_loop import SmallTask, one_rank_of, small_loop
 
@@ -83,3 +86,62 @@ def test_several_processes_send_no_buffers_and_warn_of_nothing(tmp_path):
     with one_rank_of(2), warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         assert not small_loop(tmp_path, build("encoder", "rotary")).model.broadcast_buffers
+
+
+@pytest.mark.parametrize("name", OF_EVERY_CLASS)
+def test_a_step_never_waits_for_the_device(tmp_path, monkeypatch, name):
+    """Every value that a step reads on the host makes the host wait until the device has computed it."""
+    monkeypatch.setattr(Accelerator, "device", OTHER)
+    with another_device() as read:
+        loop = small_loop(tmp_path, build("encoder", name), micro_batch_size=4)
+        read.clear()
+        loop.advance(1)
+        assert read == []
+        loop._look()
+        assert read
+
+
+def test_a_loss_scaler_is_read_only_where_it_is_logged(tmp_path, monkeypatch):
+    loop = small_loop(tmp_path, build("encoder", "rotary"), scaler=torch.amp.GradScaler("cpu"))
+    read, get_scale = [], torch.amp.GradScaler.get_scale
+    monkeypatch.setattr(
+        torch.amp.GradScaler, "get_scale", lambda s: [read.append(s), get_scale(s)][1]
+    )
+    loop.advance(3)
+    assert not read
+    loop._look()
+    assert loop._training_row()["train/loss_scale"] == 2**16 and len(read) == 1
+
+
+SPIKE_OF_SECOND, CALM, DIVERGED = [[2.0, 1.0], [9.0, 1.0]], [[2.0, 1.0]] * 2, [[math.nan] * 2] * 2
+ONE_DIVERGED = [[2.0, math.nan], [math.inf, math.nan]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "spikes"),
+    [
+        ([CALM, CALM], []),
+        ([SPIKE_OF_SECOND, CALM], [(1, 1, 9.0)]),
+        ([SPIKE_OF_SECOND, SPIKE_OF_SECOND], [(1, 1, 9.0), (2, 1, 9.0)]),
+        ([SPIKE_OF_SECOND, ONE_DIVERGED, SPIKE_OF_SECOND], [(1, 1, 9.0), (2, 1, math.nan)]),
+        ([DIVERGED, CALM], [(1, 0, math.nan)]),
+    ],
+)
+def test_spikes_of_all_ranks_are_reported_up_to_the_first_step_that_diverged(
+    tmp_path, monkeypatch, steps, spikes
+):
+    """Spikes after it are of weights that are lost."""
+    with one_rank_of(2):
+        loop = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True)
+        loop.advance(len(steps))
+    for watch in loop.spikes:
+        watch.known = [100, 2.0, 0.0, 2.0]
+    gathered = torch.tensor(steps, dtype=torch.float64).transpose(0, 1)
+    monkeypatch.setattr(loop.accelerator, "gather", lambda _: gathered)
+    reported = []
+    for spike in loop._read_steps():
+        assert spike.usual == pytest.approx(2.0, abs=0.1)
+        reported.append((spike.step, spike.rank, spike.loss))
+        if math.isnan(spike.loss):  # the loop ends here
+            break
+    assert str(reported) == str(spikes)
