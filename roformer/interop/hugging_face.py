@@ -97,7 +97,7 @@ def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
 
 def read_settings(source: str, revision: str | None = None) -> tuple[EncoderConfig, int]:
     """Return the configuration of a folder or Hub id, and the size of its vocabulary, without its weights."""
-    folder, _ = _locate(source, revision)
+    folder, _ = _locate(source, revision, [CONFIG])
     try:
         settings = _settings(folder)
         return encoder_config(settings), settings.vocab_size
@@ -119,12 +119,14 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     return commit, hashes[0] if one else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def _locate(source: str, revision: str | None) -> tuple[Path, str | None]:
-    """Return the folder of a model, downloaded if need be, and its commit on the Hub."""
+def _locate(
+    source: str, revision: str | None, files: list[str] = FILES
+) -> tuple[Path, str | None]:
+    """Return the folder of a model, its files downloaded if need be, and its commit on the Hub."""
     folder = Path(source).expanduser()
     if folder.exists():
         return folder, None
-    folder = _download(source, revision)
+    folder = _download(source, revision, files)
     return folder, folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
 
 
@@ -179,13 +181,13 @@ def encoder_config(settings: Any) -> EncoderConfig:
         raise InputError(f"{CONFIG}: {error}") from error
 
 
-def _download(source: str, revision: str | None) -> Path:
-    """Return the folder of a Hub model in the cache, downloaded if need be, or raise InputError."""
+def _download(source: str, revision: str | None, files: list[str]) -> Path:
+    """Return the folder of a Hub model in the cache, its files downloaded if need be."""
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(source, revision=revision, allow_patterns=FILES))
-        if not any((folder / name).is_file() for name in SAFETENSORS):
+        folder = Path(snapshot_download(source, revision=revision, allow_patterns=files))
+        if files is FILES and not any((folder / name).is_file() for name in SAFETENSORS):
             patterns = [*PICKLES, "pytorch_model-*.bin"]
             snapshot_download(source, revision=folder.name, allow_patterns=patterns)
         return folder

@@ -39,7 +39,8 @@ STAGES_END = ("valid/mlm_loss", "valid/mlm_accuracy")
 """What trainings in stages are compared by."""
 BLOCKS = ("batch_size", "sequence_length")
 OF_A_STAGE = (
-    *("recipe", "init_from", "keep_moments", "schedule.first_update", "training.first_epoch"),
+    *("recipe", "init_from", "init_revision", "init_digest", "keep_moments"),
+    *("schedule.first_update", "training.first_epoch"),
     *("training.steps", "training.batch_size", "training.sequence_length"),
 )
 """Settings in which the stages of a training differ."""

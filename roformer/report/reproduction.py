@@ -36,7 +36,7 @@ from roformer.report.scores import scores
 from roformer.report.statistics import signed
 
 OF_THE_MODEL = re.compile(
-    r"model\.(name|position|attention)(\..*)?|init_from|init_revision|tokenizer\..*|training\.max_length"
+    r"model\.(name|position|attention)(\..*)?|init_from|init_revision|init_digest|tokenizer\..*|training\.max_length"
 )
 """Keys in which the two models of a comparison may differ. Their pre-trainings may differ in these too."""
 NOT_RUN = "not run"

@@ -113,6 +113,11 @@ def broken(hub):
         (model("org/damaged"), "init_from=.*model.safetensors is damaged or incomplete"),
         (model("org/bare"), "init_from=.*there is no model.safetensors"),
         (model("org/down"), "init_from=.*500 Internal Server Error"),
+        (["pretrain", "init_from=org/nothing"], "init_from=.*the Hub has no such model"),
+        (
+            ["pretrain", f"init_from={TINY_BERT}", f"init_revision={OTHER}"],
+            "init_from=.*the Hub has the model but not this revision",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_says_why(broken, start, tmp_path, command, told):

@@ -146,6 +146,18 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
     assert len([*(tmp_path / "false" / "cache" / "text").glob("[!.]*")]) == 1
 
 
+def test_pretraining_from_a_hub_model(hub, start, tmp_path):
+    """With its vocabulary in place of the data's, and with other positions."""
+    (commit,) = hub.repositories[TINY_BERT]
+    output, (made,) = run(
+        start, tmp_path, "pretrain", f"init_from={TINY_BERT}", "model/position=rotary"
+    )
+    assert "org/tiny-bert (bert, 2x32, learned positions replaced by rotary)" in output
+    config = read(made / "config.yaml")
+    assert (config.init_revision, len(config.init_digest)) == (commit, 64)
+    assert config.data.tokenizer.source == "init_from"
+
+
 def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):
     """The Chinese Wikipedia alone, at the pinned commit; the vocabulary is learnt from it."""
     begun = len(hub.log)
