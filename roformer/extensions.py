@@ -12,11 +12,15 @@ VARIABLE = "ROFORMER_EXTENSIONS"
 """Environment variable with the names of such modules, separated by commas."""
 
 
-@cache
 def import_extensions() -> None:
-    """Import the modules that ROFORMER_EXTENSIONS names, once per process."""
+    """Import the modules that ROFORMER_EXTENSIONS names, each once per process."""
     for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
-        try:
-            importlib.import_module(module.strip())
-        except ImportError as error:
-            raise InputError(f"{VARIABLE}: cannot import {module.strip()} ({error})") from error
+        _import(module.strip())
+
+
+@cache
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"{VARIABLE}: cannot import {module} ({error})") from error

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.build import build
-from roformer.errors import InputError
 from roformer.pipelines import registry
 from roformer.report.runs import write_recorded
-from roformer.report.studies import Study, read_study
+from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import Arguments, script
 from roformer.training.records import finite
 
@@ -59,9 +58,7 @@ def main() -> None:
     parser.add_argument("study", type=Path, help="folder under experiments/ that has a PLAN.md")
     parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
     arguments = parser.parse_args()
-    plan = arguments.study / "PLAN.md"
-    if not plan.is_file():
-        raise InputError(f"{plan} is missing: plan first, and record finished runs")
+    require_plan(arguments.study)
     complete = Completed(read_study(arguments.study))
     for name in write_recorded(arguments.study, arguments.runs, complete):
         print(f"{arguments.study}: {name}")

@@ -1,8 +1,8 @@
 """Make tables, figures and the dashboard from run records: `python scripts/report.py`.
 
-Writes the generated parts of README.md, docs/, experiments/README.md and every study's REPORT.md anew, with
-its figures, where their records changed. Below runs/report/ it writes the dashboard of all records, the
-statistics of this machine's runs, and these runs beside the record and the paper, which it prints.
+Writes the generated parts of README.md, docs/, experiments/README.md and every study's REPORT.md, and the
+figures, where their records changed. Below runs/report/ it writes the dashboard of all records, the
+statistics of this machine's runs, and a table of these runs, the record and the paper, which it prints.
 """
 
 from pathlib import Path
@@ -22,19 +22,17 @@ from roformer.training.records import write_atomically
 def report(experiments: Path, runs: Path) -> None:
     """Write pages, figures, dashboard and statistics; print what changed, and the results on one screen.
 
-    Raises:
-        InputError: there is no such folder.
-        RecordError: a study's record is damaged; pages before it are written.
+    If a record or a page has an error, nothing is written.
     """
     if not (experiments / "paper.yaml").is_file():
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.parent.glob("docs/*.md"))
     pages += sorted(experiments.glob("*/REPORT.md"))
-    there = [page for page in pages if page.is_file()]
-    with tqdm(there, desc="pages", unit="page", leave=False, disable=None) as bar:
-        changed = [str(page) for page in bar if refresh(page)]
-    print(f"written anew: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
+    pages = [page for page in pages if page.is_file()]
+    with tqdm(pages, desc="pages", unit="page", leave=False, disable=None) as bar:
+        changed = [str(page) for page in refresh(bar)]
+    print(f"pages changed: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
     found = read_runs([experiments, runs], strict=False)
     rows = read_reproduction(experiments, found)
     folder = runs / "report"

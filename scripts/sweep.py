@@ -1,7 +1,7 @@
-"""Start the runs of a study, as its study.yaml names them: `python scripts/sweep.py experiments/convergence`.
+"""Start the runs that a study's study.yaml lists: `python scripts/sweep.py experiments/convergence`.
 
-Finished runs are kept and stopped ones go on, so the same command ends what was begun. What a run prints
-goes to a file. Overrides after the study go to every run: `tracker=none runtime.threads=1`.
+Finished runs are kept and stopped ones resume, so the same command completes an interrupted sweep. The
+output of a run goes to a file. Overrides after the study are for every run: `tracker=none runtime.threads=1`.
 """
 
 import os
@@ -15,12 +15,12 @@ from pathlib import Path
 from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.schema import RuntimeConfig
-from roformer.errors import DIVERGED
+from roformer.errors import DIVERGED, InputError
 from roformer.extensions import VARIABLE
 from roformer.pipelines import registry
 from roformer.pipelines.grid import command
 from roformer.report.runs import RecordError
-from roformer.report.studies import Study, read_study
+from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import QUIET, Arguments, at_least, script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,11 +29,7 @@ Command = tuple[str, list[str]]
 
 
 def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> list[Command]:
-    """Return the commands of a study's configurations and seeds, all of them if none is named.
-
-    Raises:
-        RecordError: the study has no runs, or no such configuration, or no run with these seeds.
-    """
+    """Return the commands of a study's configurations and seeds, all of them if none is named."""
     known = list(study.configurations)
     if not known:
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
@@ -48,12 +44,29 @@ def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> li
     return found
 
 
-def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False) -> int:
-    """Run the commands, `jobs` at a time, with what they print in files of `logs`; return how many
-    diverged, which is recorded.
+def check(study: Study, commands: list[Command]) -> None:
+    """Compose the config of every configuration: a mistake in one stops the sweep before the first run."""
+    for name, words in dict(commands).items():
+        pipeline = pipeline_of(words)
+        try:
+            build(registry.load(pipeline.config), compose(pipeline.name, words[2:]))
+        except InputError as error:
+            raise InputError(f"{study.folder}, configuration {name}: {error}") from error
 
-    Raises:
-        SystemExit: some ended otherwise, with the code of the first; the others are done.
+
+def shown(commands: list[Command], variables: Sequence[str]) -> str:
+    """Return the commands as lines for a shell, with the environment variables that they need."""
+    here = "" if Path.cwd() == ROOT else f"cd {shlex.quote(str(ROOT))}\n"
+    start = ["env", *(f"{name}={os.environ[name]}" for name in variables)] if variables else []
+    lines = (shlex.join([*start, sys.executable, *words[1:]]) for _, words in commands)
+    return here + "\n".join(lines)
+
+
+def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False) -> int:
+    """Run the commands, `jobs` at a time, with their output in files of `logs`; return how many diverged.
+
+    A diverged run is a result and is recorded. After another failure the remaining commands still run,
+    and the exit code is the first failure's.
     """
     from roformer.pipelines.reproduce import run_stages  # loads torch
 
@@ -76,9 +89,15 @@ def outcome(words: list[str]) -> str:
     """Return the headline metrics of the runs of a command."""
     from roformer.pipelines.reproduce import folders_of
 
-    (pipeline,) = (one for one in registry.pipelines().values() if one.command == words[1])
+    pipeline = pipeline_of(words)
     folders = [ROOT / folder for folder in folders_of(pipeline, words[2:])]
     return registry.outcome(pipeline, folders)
+
+
+def pipeline_of(words: list[str]) -> registry.Pipeline:
+    """Return the pipeline of a command."""
+    (pipeline,) = (one for one in registry.pipelines().values() if one.command == words[1])
+    return pipeline
 
 
 @script()
@@ -89,10 +108,10 @@ def main() -> None:
         "--configuration",
         action="append",
         default=[],
-        help="this one alone; may be repeated",
+        help="only this one; may be repeated",
     )
     parser.add_argument(
-        "--seed", type=int, action="append", default=[], help="this one alone; may be repeated"
+        "--seed", type=int, action="append", default=[], help="only this one; may be repeated"
     )
     parser.add_argument("--jobs", type=at_least(1), default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
@@ -100,18 +119,21 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="Hydra overrides for every run")
     arguments = parser.parse_intermixed_args()
     study = read_study(arguments.study)
+    require_plan(study.folder)
     found = commands_of(study, arguments.configuration, arguments.seed)
     commands = [(name, [*words, *arguments.overrides]) for name, words in found]
+    if study.extensions:
+        sys.path.insert(0, str(ROOT))
+        paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        os.environ[VARIABLE] = ",".join(study.extensions)
+    check(study, commands)
     if arguments.dry_run:
-        print("\n".join(shlex.join(words) for _, words in commands))
+        print(shown(commands, (VARIABLE, "PYTHONPATH") if study.extensions else ()))
         return
     given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
     runtime = build(RuntimeConfig, compose("pretrain", given).runtime)
     logs = Path(runtime.runs_dir) / "sweep" / study.folder.resolve().name
-    if study.extensions:
-        paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        os.environ[VARIABLE] = ",".join(study.extensions)
     diverged = sweep(commands, arguments.jobs, ROOT / logs, quiet=arguments.quiet)
     print(f"{len(commands)} commands ended, {diverged} of them diverged; their output: {logs}")
     print(f"record them with: python scripts/record.py {arguments.study} RUN …")

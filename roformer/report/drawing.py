@@ -7,7 +7,8 @@ import io
 import json
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +82,10 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "text.usetex": False,
 }
+
+
+_HELD: list[dict[Path, bytes]] = []
+"""Figures that the blocks of `held` will write: path → content."""
 
 
 class Look(NamedTuple):
@@ -268,12 +273,12 @@ def draw_scores(
 
 
 def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figure], None]) -> bool:
-    """Write a PNG file, unless it is there and shows the same data; return whether it was written.
+    """Write a PNG file, unless it exists and shows the same data; return whether it was drawn.
 
     Args:
         path: of the file; its folder is made.
-        data: all that is drawn, names included, as plain data; its fingerprint is kept in the file.
-        size: width and height in inches, at 150 dots an inch.
+        data: everything that is drawn, names included, as plain data; the file keeps its fingerprint.
+        size: width and height in inches, at 150 dots per inch.
         paint: draws on the empty figure.
     """
     digest = hashlib.sha256(json.dumps([DRAWN, data], default=str).encode()).hexdigest()
@@ -287,11 +292,31 @@ def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figu
         FigureCanvasAgg(figure)
         paint(figure)
         figure.savefig(content, format="png", metadata={DIGEST: digest, "Software": None})
+    if _HELD:
+        _HELD[-1][path] = content.getvalue()
+    else:
+        _write(path, content.getvalue())
+    return True
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Write the figures that are drawn inside the block at its end; if it raises, write none."""
+    _HELD.append({})
+    try:
+        yield
+    except BaseException:
+        _HELD.pop()
+        raise
+    for path, content in _HELD.pop().items():
+        _write(path, content)
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content.getvalue())
+    partial.write_bytes(content)
     partial.replace(path)
-    return True
 
 
 def recorded(path: Path) -> str | None:

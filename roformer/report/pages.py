@@ -239,17 +239,22 @@ def refreshed(text: str, page: Path) -> str:
     return _BLOCK.sub(made, text)
 
 
-def refresh(page: Path) -> bool:
-    """Write a page's blocks anew; return whether that changed it.
+def refresh(pages: Iterable[Path]) -> list[Path]:
+    """Write the blocks of pages, and their figures; return the pages that changed.
 
-    Raises:
-        RecordError: see `refreshed`; the page stays as it was.
+    If a page has an error, no page and no figure is written.
     """
-    before = page.read_text(encoding="utf-8")
-    after = refreshed(before, page)
-    if after != before:
+    from roformer.report.drawing import held
+
+    with held():
+        texts = [
+            (page, text := page.read_text(encoding="utf-8"), refreshed(text, page))
+            for page in pages
+        ]
+    changed = [(page, after) for page, before, after in texts if after != before]
+    for page, after in changed:
         page.write_text(after, encoding="utf-8")
-    return after != before
+    return [page for page, _ in changed]
 
 
 def matching(folder: Path, patterns: Iterable[str]) -> Runs:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from roformer.config.build import near_first
+from roformer.errors import InputError
 from roformer.pipelines import registry
 from roformer.report.runs import RUNS, RecordError, read_yaml_file
 
@@ -117,6 +118,12 @@ class Study(BaseModel, extra="forbid"):
             if given.issuperset([*self.common, *one.overrides])
         ]
         return max(fitting, default=(0, ""))[1]
+
+
+def require_plan(folder: Path) -> None:
+    """Check that a study has its PLAN.md, without which its runs are not recorded."""
+    if not (folder / "PLAN.md").is_file():
+        raise InputError(f"{folder / 'PLAN.md'} is missing: write the plan before the runs")
 
 
 def read_study(folder: Path) -> Study:

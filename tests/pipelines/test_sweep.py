@@ -1,6 +1,9 @@
 """The driver of studies: which commands, and what becomes of runs that fail."""
 
+import json
 import re
+import shlex
+import sys
 
 import pytest
 
@@ -93,18 +96,46 @@ def test_a_run_and_its_log_are_called_after_configuration_and_seeds(tmp_path, ca
     assert {file.name for file in tmp_path.iterdir()} == {"1-rotary-s7.log", "1-grid-s0,1.log"}
 
 
-@pytest.mark.slow
-def test_a_dry_run_prints_what_can_be_run():
-    words = [
-        "sweep",
-        str(CONVERGENCE),
-        "--dry-run",
-        "--configuration",
-        "rotary",
-        "seed=9",
-    ]
-    shown = run_script(*words).stdout
-    assert shown.count("\n") == 6 and all(line.endswith("seed=9") for line in shown.splitlines())
+def dry_run(study, *words, cwd=REPOSITORY):
+    return run_script("sweep", study, "--dry-run", *words, cwd=cwd)
+
+
+def test_a_dry_run_prints_commands_that_can_be_run(tmp_path):
+    """From any folder: with this interpreter, where the scripts are; overrides come last."""
+    done = dry_run(CONVERGENCE, "--configuration", "rotary", "seed=9", "tracker=none", cwd=tmp_path)
+    place, *lines = done.stdout.splitlines()
+    assert place == f"cd {REPOSITORY}" and len(lines) == 6
+    for line in lines:
+        python, script, *overrides = shlex.split(line)
+        assert python == sys.executable and (REPOSITORY / script).is_file()
+        assert overrides[-2:] == ["seed=9", "tracker=none"]
+
+
+def test_a_dry_run_has_the_modules_of_the_study():
+    """A shell takes the quoted variables, too."""
+    done = dry_run(CONVERGENCE.with_name("rotary_start"), "--configuration", "rotary_centred")
+    start = shlex.split(done.stdout.splitlines()[0])[:3]
+    assert start[:2] == ["env", "ROFORMER_EXTENSIONS=experiments.rotary_start.encodings"]
+    assert start[2].startswith(f"PYTHONPATH={REPOSITORY}")
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, more):
+    (study := tmp_path / "mine").mkdir()
+    overrides = {"a": [], "b": ["training.stepz=5"]}
+    plan = {"title": "t", "claim": "none", "scale": "", "outcome": "", "pipeline": "pretrain"}
+    plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
+    (study / "study.yaml").write_text(json.dumps(plan))
+    without_plan = run_script("sweep", study, *more)
+    assert without_plan.returncode == 2
+    assert (
+        without_plan.stderr
+        == f"error: {study}/PLAN.md is missing: write the plan before the runs\n"
+    )
+    (study / "PLAN.md").write_text("A plan.\n")
+    done = run_script("sweep", study, *more)
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"{study}, configuration b: training.stepz: unknown key" in done.stderr
 
 
 def test_a_run_whose_id_is_known_only_when_its_weights_are_opened_has_ended(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roformer.report.pages import HERE, comparable, run_tables, sections_of
-from roformer.report.runs import read_runs
+from roformer.report.runs import RecordError, read_runs
 from scripts.report import report
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
@@ -109,7 +109,7 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
     capsys.readouterr()
     report(experiments, tmp_path / "runs")
     assert {path: path.stat().st_mtime_ns for path in experiments.rglob("*")} == before
-    assert "written anew" not in capsys.readouterr().out
+    assert "pages changed" not in capsys.readouterr().out
     change_recorded(
         experiments / "wmt_builtin",
         "sinusoidal",
@@ -120,6 +120,25 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
     )
     report(experiments, tmp_path / "runs")
     assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
+
+
+def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_path):
+    """An unrecorded study with a page is the last to be made; the figure and the page before it wait."""
+    (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
+    page = experiments / "pretraining_builtin" / "REPORT.md"
+    page.write_text(page.read_text().replace("| 600 |", "| 601 |"))
+    (study := experiments / "zebra").mkdir()
+    shutil.copy(experiments / "wmt_builtin" / "study.yaml", study)
+    (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
+    before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
+    with pytest.raises(RecordError, match="zebra/REPORT.md: facts: .* has no recorded runs"):
+        report(experiments, tmp_path / "runs")
+    assert {p: p.read_bytes() for p in experiments.rglob("*") if p.is_file()} == before
+    (study / "REPORT.md").unlink()  # a study that is only planned is no error
+    report(experiments, tmp_path / "runs")
+    changed = {p for p in before if p.is_file() and p.read_bytes() != before[p]}
+    assert changed == {page, experiments / "README.md"}
+    assert (experiments / "wmt_builtin" / "plots" / "bleu.png").is_file()
 
 
 def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
