@@ -187,7 +187,7 @@ def run(
                 configure_log(config.hydra.hydra_logging, config.hydra.verbose)
                 return config
 
-            hydra.compose_config = composed  # type: ignore[method-assign]
+            hydra.compose_config = composed  # type: ignore[assignment]
             hydra.run(task_function=start, **command)
 
 

@@ -165,13 +165,18 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
         f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
         f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
     )
+    asked = "fp16" if config.training.precision == "fp16" else "bf16"
+    slower = "" if half else "; training.precision=fp32 takes several times as long"
     print(
-        f"time on {devices} device(s), in bf16 at {config.utilisation:.0%} of the peak (assumed):"
+        f"time on {devices} device(s), in {asked} at {config.utilisation:.0%} of the peak (assumed"
+        f"{slower}):"
     )
     for name, gpu in GPUS.items():
         seconds = total / (devices * gpu.flops * config.utilisation)
         fits = fixed + activations < gpu.memory
         advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
+        if half and (asked, gpu.half) == ("bf16", "fp16"):
+            advice = f"  in fp16: it has no bf16, set training.precision=fp16{advice}"
         print(f"  {name:<9} {duration(seconds):>10}{advice}")
     print(
         f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  two cores with bf16, at {CPU_RATE:.2g} "

@@ -16,11 +16,13 @@ class Gpu(NamedTuple):
 
     flops: float
     memory: float
+    half: Literal["bf16", "fp16"] = "bf16"
+    """The type that the peak is of; without bf16 it is fp16."""
 
 
 GPUS = {
-    "V100": Gpu(125e12, 32e9),
-    "T4": Gpu(65e12, 16e9),
+    "V100": Gpu(125e12, 32e9, "fp16"),
+    "T4": Gpu(65e12, 16e9, "fp16"),
     "A10": Gpu(125e12, 24e9),
     "L4": Gpu(121e12, 24e9),
     "RTX 3090": Gpu(71e12, 24e9),
@@ -29,7 +31,7 @@ GPUS = {
     "H100": Gpu(989e12, 80e9),
     "H200": Gpu(989e12, 141e9),
 }
-"""By the name that the driver gives; the peak is fp16's for V100 and T4, else bf16's."""
+"""By the name that the driver gives."""
 
 
 def peak_flops(device: torch.device) -> float | None:

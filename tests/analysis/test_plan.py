@@ -162,6 +162,22 @@ def test_a_pretraining_is_added_up(told):
 
 
 @pytest.mark.parametrize(
+    ("precision", "header", "noted"),
+    [
+        ("auto", "in bf16 at 40% of the peak (assumed):", ["V100", "T4"]),
+        ("bf16", "in bf16 at 40% of the peak (assumed):", ["V100", "T4"]),
+        ("fp16", "in fp16 at 40% of the peak (assumed):", []),
+        ("fp32", "(assumed; training.precision=fp32 takes several times as long):", []),
+    ],
+)
+def test_a_gpu_without_bf16_is_planned_in_fp16(told, precision, header, noted):
+    lines, _ = told("pretrain", "recipe=paper", f"training.precision={precision}")
+    assert any(line.startswith("time on 1 device(s), ") and line.endswith(header) for line in lines)
+    note = "in fp16: it has no bf16, set training.precision=fp16"
+    assert [line.split()[0] for line in lines if note in line] == noted
+
+
+@pytest.mark.parametrize(
     ("pipeline", "data", "text"),
     [
         ("pretrain", "hub", "25.1 GB, 4.6 h of one core"),
