@@ -14,7 +14,7 @@ ALLOWED = {
     "nn": {"config"},
     "models": {"config", "nn"},
     "data": {"config"},
-    "training": {"config"},
+    "training": {"config", "models"},
     "evaluation": {"config"},
     "interop": {"config", "nn", "models", "data", "training"},
     "inference": {"config", "models", "data", "training", "evaluation", "interop"},

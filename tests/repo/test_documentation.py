@@ -410,7 +410,7 @@ def test_memory_is_told_as_recorded():
 
 def test_the_guide_names_hooks_with_their_parameters():
     hooks = re.findall(r"^\| `(\w+)\((.*?)\)`", GUIDE, re.MULTILINE)
-    assert [name for name, _ in hooks] == ["embed", "rotate", "bias", "value_term"]
+    assert [name for name, _ in hooks] == ["prepare", "embed", "rotate", "bias", "value_term"]
     for name, parameters in hooks:
         signature = inspect.signature(getattr(PositionEncoding, name))
         assert parameters.split(", ") == list(signature.parameters)[1:], name
