@@ -119,9 +119,7 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     return commit, hashes[0] if one else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def _locate(
-    source: str, revision: str | None, files: list[str] = FILES
-) -> tuple[Path, str | None]:
+def _locate(source: str, revision: str | None, files: list[str] = FILES) -> tuple[Path, str | None]:
     """Return the folder of a model, its files downloaded if need be, and its commit on the Hub."""
     folder = Path(source).expanduser()
     if folder.exists():

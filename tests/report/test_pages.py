@@ -131,7 +131,7 @@ def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_pat
     shutil.copy(experiments / "wmt_builtin" / "study.yaml", study)
     (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
     before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
-    with pytest.raises(RecordError, match="zebra/REPORT.md: facts: .* has no recorded runs"):
+    with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
         report(experiments, tmp_path / "runs")
     assert {p: p.read_bytes() for p in experiments.rglob("*") if p.is_file()} == before
     (study / "REPORT.md").unlink()  # a study that is only planned is no error
