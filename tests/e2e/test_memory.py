@@ -157,7 +157,7 @@ def write_shards(folder, size):
 def over_corpus(folder):
     """Train a few steps on prepared tokens; return the peak and the number of blocks."""
 
-    def opened(config=None):
+    def opened(config=None, start=None):
         return text.PreparedText.open(folder)
 
     mlm.prepare = opened

@@ -58,7 +58,8 @@ def refused(starter, folder, pipeline, *overrides, patience=WAITS):
 def broken(hub):
     """Repositories that cannot be read, each for another reason."""
     glue, bert = repositories.glue_set(), repositories.bert()
-    bare = {name: content for name, content in bert.items() if name != "model.safetensors"}
+    weights = ("model.safetensors", "pytorch_model.bin")
+    bare = {name: content for name, content in bert.items() if name not in weights}
     half = glue[MRPC][: len(glue[MRPC]) // 2]
     for name, files in {
         "org/gated": glue,
