@@ -5,25 +5,23 @@
 The model may be a run of this repository, a Hugging Face folder or a Hub id.
 """
 
-import argparse
-
 import roformer
-from roformer.cli import one_line_errors
+from roformer.script import Arguments, script
 
 
+@script(prints=True)
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("model", help="a run, a folder or a Hub id")
     parser.add_argument("texts", nargs="+", help="texts with one or more [MASK]")
     parser.add_argument("--top", type=int, default=5, help="words to show for each [MASK]")
     arguments = parser.parse_args()
-    with one_line_errors():
-        model = roformer.load_model(arguments.model)
-        for text in arguments.texts:
-            print(text)
-            for place, candidates in enumerate(model.fill_mask(text, top=arguments.top), start=1):
-                shown = "  ".join(f"{word} {share:.1%}" for word, share in candidates)
-                print(f"  [MASK] {place}: {shown}")
+    model = roformer.load_model(arguments.model)
+    for text in arguments.texts:
+        print(text)
+        for place, candidates in enumerate(model.fill_mask(text, top=arguments.top), start=1):
+            shown = "  ".join(f"{word} {share:.1%}" for word, share in candidates)
+            print(f"  [MASK] {place}: {shown}")
 
 
 if __name__ == "__main__":

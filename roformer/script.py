@@ -82,12 +82,12 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def usable_device(name: str) -> str:
     """The type of an argument that is a device of this machine, as torch names it."""
-    import torch
+    from roformer.training.hardware import check_device
 
     try:
-        torch.empty(0, device=name)
-    except (AssertionError, RuntimeError):
-        raise argparse.ArgumentTypeError(f"{name} is no device of this machine") from None
+        check_device(name)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return name
 
 
@@ -99,18 +99,26 @@ def leave_on_signal(number: int, frame: object) -> None:
 
 def end_with_reader() -> None:
     """Let a command that only prints end in silence with its reader, as those of the system do."""
+    _print_any_text()
     if sys.stdout is sys.__stdout__ and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def outlive_reader() -> None:
     """Let long work go on when its reader has ended; its records tell what it would have."""
+    _print_any_text()
     output = sys.stdout
     if output is sys.__stdout__ and output is not None:
         pipe = output.fileno()
         if stat.S_ISFIFO(os.fstat(pipe).st_mode):
             buffer = io.BufferedWriter(_Outliving(pipe, "wb", closefd=False))
             sys.stdout = io.TextIOWrapper(buffer, output.encoding, output.errors)
+
+
+def _print_any_text() -> None:
+    """Print "?" for a character that the encoding of stdout does not have."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 class _Outliving(io.FileIO):

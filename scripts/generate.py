@@ -9,10 +9,17 @@ import sys
 from roformer.data.sources.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
-from roformer.inference.generate import load_generator
+from roformer.inference.generate import ByteCodec, Generator, load_generator
 from roformer.inference.names import named
 from roformer.script import Arguments, script
 from roformer.training.process import tune_process
+
+
+def read_prompt(generator: Generator) -> str:
+    """Return stdin: its bytes as they are for a model of bytes, else its lines."""
+    if isinstance(generator.codec, ByteCodec):
+        return sys.stdin.buffer.read().decode(errors="surrogateescape")
+    return "\n".join(line for _, line in decoded(sys.stdin.buffer, "stdin"))
 
 
 @script(prints=True)
@@ -36,13 +43,12 @@ def main() -> None:
     generator = load_generator(run, device=arguments.device)
     prompt = arguments.prompt
     if prompt is None:
-        lines = [] if sys.stdin.isatty() else decoded(sys.stdin.buffer, "stdin")
-        prompt = "\n".join(line for _, line in lines)
+        prompt = "" if sys.stdin.isatty() else read_prompt(generator)
     most, seed = arguments.max_tokens, arguments.seed
     pieces = generator.generate(prompt, sampling, max_tokens=most, seed=seed)
     if not generator.trained_on(prompt, most):
         print(f"beyond the {generator.length} tokens of the training's texts", file=sys.stderr)
-    print(prompt, end="", flush=True)
+    print(generator.codec.show(prompt), end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()

@@ -1,11 +1,13 @@
 """A run as a folder that `transformers` opens, or, where it has no such model, that `roformer` opens.
 
 <output>/   config.json model.safetensors tokenizer.json tokenizer_config.json README.md …
+            roformer.json of types that only `transformers` reads, to open it here again
 <output>/   checkpoints/ tokenizer/ config.yaml env.json … README.md     a run with one checkpoint
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
 from roformer.inference.names import EXPORT, RUNS, find
-from roformer.inference.open import open_model
+from roformer.inference.open import DESCRIPTION, open_model
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.hugging_face import is_hugging_face
@@ -114,7 +116,11 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     if length is None:
         config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
         length = config["training"]["sequence_length"]
-    model, limit, notes = equivalent(stored, length)
+    model, limit, notes, own = equivalent(stored, length)
+    if own is not None:
+        (folder / DESCRIPTION).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+    if isinstance(tokenizer, Bpe):
+        tokenizer.save(folder)  # its tokenizer.json is replaced below
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode

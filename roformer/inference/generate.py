@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,39 @@ from roformer.evaluation.sampling import Sampling, draw
 from roformer.inference.open import open_model
 from roformer.inference.texts import answer, check_text
 from roformer.models.causal import CausalDecoding, CausalLM
+from roformer.training.hardware import check_device
 
 
 class ByteCodec:
-    """Text as UTF-8 bytes, at least one; what is no UTF-8 is shown as U+FFFD."""
+    """Text as UTF-8 bytes, at least one; in a continuation, bytes that are not UTF-8 are U+FFFD.
+
+    A prompt of any bytes is `prompt.decode(errors="surrogateescape")`.
+    """
 
     end_id: int | None = None
 
-    def encode(self, prompt: str) -> list[int]:
-        return list(prompt.encode() or b"\n")
+    def check(self, prompt: object) -> str:
+        whole = re.sub("[\udc80-\udcff]", "", prompt) if isinstance(prompt, str) else prompt
+        check_text(whole)
+        return str(prompt)
 
-    def decode(self, ids: Iterator[int]) -> Iterator[str]:
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    def encode(self, prompt: str) -> list[int]:
+        return list(prompt.encode(errors="surrogateescape") or b"\n")
+
+    def show(self, prompt: str) -> str:
+        """Return a prompt as it is printed; a character that it does not end is left to `decode`."""
+        return _utf8().decode(prompt.encode(errors="surrogateescape"))
+
+    def decode(self, ids: Iterator[int], prompt: str = "") -> Iterator[str]:
+        decoder = _utf8()
+        decoder.decode(prompt.encode(errors="surrogateescape"))
         for byte in ids:
             yield decoder.decode(bytes([byte]))
         yield decoder.decode(b"", final=True)
+
+
+def _utf8() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")(errors="replace")
 
 
 class WordPieceCodec:
@@ -38,10 +57,16 @@ class WordPieceCodec:
     def __init__(self, tokenizer: WordPiece):
         self.tokenizer, self.end_id = tokenizer, tokenizer.sep_id
 
+    def check(self, prompt: object) -> str:
+        return check_text(prompt)
+
     def encode(self, prompt: str) -> list[int]:
         return [self.tokenizer.sep_id, *self.tokenizer.encode(prompt)]
 
-    def decode(self, ids: Iterator[int]) -> Iterator[str]:
+    def show(self, prompt: str) -> str:
+        return prompt
+
+    def decode(self, ids: Iterator[int], prompt: str = "") -> Iterator[str]:
         for number in ids:
             piece = self.tokenizer.vocabulary[number]
             continues = piece.startswith(CONTINUATION)
@@ -91,9 +116,9 @@ class Generator:
                     f"a prompt of {len(ids)} and {max_tokens} more are beyond the learned table of "
                     f"{longest} positions: shorten the prompt, or lower max_tokens"
                 )
-            return self.codec.decode(self.draw(ids, sampling, max_tokens, seed))
+            return self.codec.decode(self.draw(ids, sampling, max_tokens, seed), prompt)
 
-        return answer(prompts, check_text, lambda each: map(continued, each))
+        return answer(prompts, self.codec.check, lambda each: map(continued, each))
 
     @torch.no_grad()
     def draw(self, ids: list[int], sampling: Sampling, max_tokens: int, seed: int) -> Iterator[int]:
@@ -115,12 +140,13 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
     """Open a language model: a run under runs/charlm/ or runs/clm/, at its last checkpoint.
 
     Args:
-        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
+        path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
         device: where the model goes.
 
     Raises:
         InputError: see `roformer.inference.open.open_model`.
     """
+    check_device(device)
     opened = open_model(path, ["causal"])
     model, words = opened.build(), opened.tokenizer
     assert isinstance(model, CausalLM)

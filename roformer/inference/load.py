@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,8 +20,9 @@ from roformer.inference.folders import new_folder, write_run
 from roformer.inference.open import TEXT_MODEL, open_model
 from roformer.inference.texts import answer, as_list, check_text, shown
 from roformer.models.classifier import Classifier
-from roformer.models.encoder import MaskedLM
+from roformer.models.encoder import Encoder, MaskedLM
 from roformer.training import checkpoint
+from roformer.training.hardware import check_device
 
 Text = str | tuple[str, str]
 BATCH = 32
@@ -84,6 +86,59 @@ class TrainedModel:
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
 
+    @property
+    def encoder(self) -> Encoder:
+        """The model without its head."""
+        model: Any = self.model
+        encoder: Encoder = getattr(model, "encoder", model)
+        return encoder
+
+    def __repr__(self) -> str:
+        config, task = self.encoder.config, f" of {self.task}" if self.task else ""
+        return (
+            f"TrainedModel({type(self.model).__name__}{task}, {config.layers} layers of "
+            f"{config.hidden_size}, {config.position.kind} positions, "
+            f"{sum(p.numel() for p in self.model.parameters()):,} parameters)"
+        )
+
+    # --- embeddings --------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def embed(self, texts: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> Tensor:
+        """Return a vector for each text, (N, D), or for one text, (D,); fp32, on the CPU.
+
+        Args:
+            texts: one text or many; a text beyond the model's length is cut, with a warning.
+            pooling: `mean` of the last hidden states of all tokens, [CLS] and [SEP] included, or the
+                state of [CLS].
+        """
+        if pooling not in ("mean", "cls"):
+            raise InputError(f"pooling={pooling}: choose mean or cls")
+        checked: Any = answer(texts, check_text, lambda each: each)
+        alone = isinstance(checked, str)
+        rows = [checked] if alone else list(checked)
+        encoder, ids = self.encoder, self.tokenizer.encode_batch(rows)
+        longest = self.max_length or encoder.config.position.longest
+        inputs = Inputs([ids], None, self.tokenizer, longest or 2 + max(map(len, ids), default=0))
+        if cut := int(inputs.too_long.sum()):
+            warnings.warn(
+                f"{cut} of {len(rows)} texts exceed {longest} tokens and were cut", stacklevel=2
+            )
+        vectors = torch.empty(len(rows), encoder.config.hidden_size)
+        device = encoder.tokens.weight.device
+        order = np.argsort(-inputs.lengths, kind="stable")
+        for first in range(0, len(order), BATCH):
+            numbers = order[first : first + BATCH]
+            batch = {name: tensor.to(device) for name, tensor in inputs[numbers].items()}
+            states = encoder(**batch).float()
+            if pooling == "mean":
+                mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+                pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            else:
+                pooled = states[:, 0]
+            vectors[torch.from_numpy(numbers)] = pooled.cpu()
+        return vectors[0] if alone else vectors
+
     # --- classification ----------------------------------------------------------------------
 
     def predict(self, texts: Text | Iterable[Text]) -> Any:
@@ -123,6 +178,11 @@ class TrainedModel:
         """Return a text, or a pair, as the task has it; raise InputError for anything else."""
         if isinstance(given, str) and self.texts != 2:
             return check_text(given)
+        if isinstance(given, tuple) and self.texts != 1 and self.encoder.config.token_types < 2:
+            raise InputError(
+                "a pair of texts needs two token types, and this model has token_types=1: give a "
+                "model with two"
+            )
         if isinstance(given, tuple) and len(given) == 2 and self.texts != 1:
             return check_text(given[0]), check_text(given[1])
         wanted = {1: "single texts", 2: "pairs, each a tuple of two texts", None: "texts or pairs"}
@@ -231,14 +291,14 @@ def load_model(
 
     Args:
         path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
-            Hugging Face folder, or a Hub id. (A rotary classifier is exported as another type, which is
-            not read back: open its run.)
+            Hugging Face folder, or a Hub id.
         device: where the model goes.
         revision: of a Hub id: branch, tag or commit.
 
     Raises:
         InputError: see `roformer.inference.open.open_model`.
     """
+    check_device(device)
     opened = open_model(path, TEXT_MODEL, revision=revision)
     model, unused = opened.build(), set(opened.unused)
     prefix = "encoder." if opened.kind == "encoder" else ""

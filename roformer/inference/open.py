@@ -10,19 +10,25 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from roformer.config.build import build
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.inference.names import RUNS, find
+from roformer.interop.equivalents import read_equivalent
 from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
 from roformer.interop.stored import StoredModel
+from roformer.json_files import read_object
 from roformer.models.description import KINDS, Kind
 from roformer.pipelines import registry
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
 
 TEXT_MODEL: tuple[Kind, ...] = ("mlm", "classifier", "encoder")
+DESCRIPTION = "roformer.json"
+"""File of an exported folder with the description of its model."""
 WHAT = {
     "mlm": "a masked language model, which roformer.load_model opens",
     "classifier": "a classifier, which roformer.load_model opens",
@@ -60,7 +66,10 @@ def open_model(
     path, of_hub = Path(source).expanduser(), is_hugging_face(source)
     if revision is not None and (path.exists() or not of_hub):
         raise InputError(f"revision={revision} is of a Hub id, not of a folder: leave it out")
-    stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
+    if (path / DESCRIPTION).is_file():
+        stored = _read_export(source, path)
+    else:
+        stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
     if stored.kind not in kinds:
         # Of pipelines with one task the first has the runs.
         able = [one for one in registry.pipelines().values() if one.kind in kinds]
@@ -68,6 +77,16 @@ def open_model(
         places = " or ".join(f"{runs_dir}/{name}/" for name in sorted(names))
         raise InputError(f"{source} is {WHAT[stored.kind]}: give a run under {places}")
     return stored
+
+
+def _read_export(source: str, folder: Path) -> StoredModel:
+    try:
+        description = read_object(folder / DESCRIPTION)
+        kind, weights = description["kind"], read_equivalent(folder, description)
+        model = build(KINDS[kind], description["model"])
+    except (KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
+        raise InputError(f"{source} is damaged or incomplete ({error}): export it again") from error
+    return StoredModel(source, kind, model, description, weights, _tokenizer(folder, description))
 
 
 def _read_checkpoint(source: str, path: Path) -> StoredModel:
@@ -90,17 +109,16 @@ def _read_checkpoint(source: str, path: Path) -> StoredModel:
         build(KINDS[kind], description["model"]),
         description,
         checkpoint.load_tensors(folder / checkpoint.MODEL),
-        _tokenizer(folder, description),
+        _tokenizer(folder.parent.parent / "tokenizer", description),
         digest=checkpoint.weights_digest(folder),
         checkpoint=folder,
     )
 
 
-def _tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece | Bpe | ByteVocabulary:
-    """Return the tokenizer of a checkpoint's run, or raise InputError: it is missing or another one."""
+def _tokenizer(source: Path, description: dict[str, Any]) -> WordPiece | Bpe | ByteVocabulary:
+    """Return the tokenizer of a model's folder, or raise InputError: it is missing or another one."""
     if description.get("reads") == "bytes":
         return ByteVocabulary()
-    source = folder.parent.parent / "tokenizer"
     if not source.is_dir():
         raise InputError(
             f"{source.parent} has no tokenizer/: give a whole run, not a checkpoint moved out of it"
@@ -108,7 +126,7 @@ def _tokenizer(folder: Path, description: dict[str, Any]) -> WordPiece | Bpe | B
     found = (Bpe if description["kind"] == "translation" else WordPiece).load(source)
     if found.fingerprint != description["tokenizer"]:
         raise InputError(
-            f"{source} is not the one that {folder.name} was trained with (vocabulary "
+            f"{source} is not the tokenizer that the model was trained with (vocabulary "
             f"{found.size:,} there, {description['vocab_size']:,} in the model): restore it, or "
             "choose another run"
         )

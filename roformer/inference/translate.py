@@ -22,6 +22,7 @@ from roformer.evaluation.beam import beam_search, length_limits
 from roformer.inference.open import open_model
 from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
+from roformer.training.hardware import check_device
 
 CHUNK = 2000
 """Lines that are read before the first is written: similar lengths are searched together."""
@@ -106,15 +107,17 @@ class Translator:
         left = wanted[np.argsort(-lengths[wanted], kind="stable")]
         training = self.model.training
         self.model.eval()
-        with stage("translating", "lines", len(left), progress) as bar:
-            while len(left):
-                count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
-                numbers, left = left[:count], left[count:]
-                found = self._search([sources[number] for number in numbers])
-                for number, hypotheses in zip(numbers, found, strict=True):
-                    results[number] = hypotheses
-                bar.update(len(numbers))
-        self.model.train(training)
+        try:
+            with stage("translating", "lines", len(left), progress) as bar:
+                while len(left):
+                    count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
+                    numbers, left = left[:count], left[count:]
+                    found = self._search([sources[number] for number in numbers])
+                    for number, hypotheses in zip(numbers, found, strict=True):
+                        results[number] = hypotheses
+                    bar.update(len(numbers))
+        finally:
+            self.model.train(training)
         return results
 
     @torch.no_grad()
@@ -158,7 +161,7 @@ def load_translator(
     """Open a translation run: its averaged checkpoint if there is one, else its last.
 
     Args:
-        path: a run's folder, its id (of a run below runs/), or a checkpoint's folder in it.
+        path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
         changes: keys of `SearchConfig` that differ from the run's.
         n_best, precision: see `Translator`.
         device: where the model goes.
@@ -166,6 +169,7 @@ def load_translator(
     Raises:
         InputError: see `roformer.inference.open.open_model`.
     """
+    check_device(device)
     opened = open_model(path, ["translation"])
     model = opened.build()
     assert isinstance(model, Seq2Seq)

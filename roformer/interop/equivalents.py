@@ -19,17 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from roformer.config.build import build
+from roformer.config.build import build, plain
 from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.interop.layout import convert_state_layout, half_order
-from roformer.interop.mapping import settings_of, to_transformers
+from roformer.interop.mapping import from_transformers, settings_of, to_transformers
 from roformer.interop.stored import StoredModel
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout
@@ -71,6 +72,8 @@ class ExportedModel(NamedTuple):
     """Tokens that it can read."""
     notes: tuple[str, ...]
     """Sentences on the conversion for the user."""
+    description: dict[str, Any] | None
+    """See `roformer.models.description`; None of a type that `roformer.interop.hugging_face` reads."""
 
 
 def equivalent(stored: StoredModel, length: int) -> ExportedModel:
@@ -126,7 +129,41 @@ def equivalent(stored: StoredModel, length: int) -> ExportedModel:
     _, unexpected = model.load_state_dict(weights, strict=False)  # absent ones are tied or computed
     assert not unexpected, unexpected
     reads = length + 1 if stored.kind == "translation" else table
-    return ExportedModel(model.eval(), reads, tuple(notes))
+    own = None if kind in ("bert", "roformer") else _description(stored, kind, table)
+    return ExportedModel(model.eval(), reads, tuple(notes), own)
+
+
+def read_equivalent(folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of an exported model under their names here, fp32."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    theirs = getattr(transformers, AUTO[description["kind"]]).from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, local_files_only=True
+    )
+    kind, model = theirs.config.model_type, description["model"]
+    weights = from_transformers(theirs.state_dict(), "marian" if kind == "pegasus" else kind)
+    if description["kind"] == "translation":
+        return _permuted(weights, half_order(model["hidden_size"]).argsort())
+    for name, tensor in weights.items():
+        if kind == "gpt_neox" and ".attention.projection." in name:
+            by_head = tensor.unflatten(0, (model["heads"], 3, -1))
+            weights[name] = by_head.transpose(0, 1).flatten(0, 2)
+        elif kind == "gpt2" and name.startswith("blocks.") and tensor.ndim == 2:
+            weights[name] = tensor.T.contiguous()
+    return weights
+
+
+def _description(stored: StoredModel, kind: str, table: int) -> dict[str, Any]:
+    """Return the description of a model as its export stores it, layout and table included."""
+    model = plain(stored.model)
+    if kind in LAYOUTS:
+        model["position"]["layout"] = LAYOUTS[kind]
+    elif kind == "gpt2":
+        model["position"] = {"kind": "learned", "max_positions": table}
+    description = {**stored.description, "model": model}
+    description.pop("objective", None)  # only bert has its head
+    return description
 
 
 def _model_type(stored: StoredModel) -> str:
@@ -296,10 +333,15 @@ def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     shared = state["tokens.weight"]
     order = half_order(shared.shape[1]).to(shared.device)
+    return to_transformers(_permuted(state, order), "marian")
+
+
+def _permuted(state: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+    """Return the weights of a `Seq2Seq` with its hidden dimensions in another order."""
     permuted = dict(state)
     for name, tensor in state.items():
         if name.rpartition(".")[0].endswith(("output", "outer", "norm")):  # writes them
             permuted[name] = tensor[order]
         elif tensor.ndim == 2:
             permuted[name] = tensor[:, order]
-    return to_transformers(permuted, "marian")
+    return permuted

@@ -240,15 +240,14 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
     flaw = f"lacks weights of its head: {', '.join(lost)}" if lost else None
     if kind == "classifier" and not model.affine:
         flaw = "its head is not read: of RoFormerV2 this package has the encoder and the masked LM"
-    for copy, original in TIED.items():
-        original = original.format(model.name)
-        stored = state.get(copy)
-        tied = stored is None or torch.equal(stored, state.get(original, stored))
-        if kind == "mlm" and not tied:
-            flaw = (
-                f"{copy} is not tied to {original}: choose a model whose output matrix is that of the "
-                "embeddings"
-            )
+    pairs = [(copy, original.format(model.name)) for copy, original in TIED.items()]
+    untied = [
+        f"{copy} is not tied to {original}"
+        for copy, original in pairs
+        if copy in state and not torch.equal(state[copy], state.get(original, state[copy]))
+    ]
+    if kind == "mlm" and untied:
+        flaw = f"{', and '.join(untied)}: choose a model whose output matrix is its embeddings"
     if TABLE in state:
         made = rotary_table(torch.arange(state[TABLE].shape[0]), state[TABLE].shape[1])
         table = torch.cat((made.sin, made.cos), dim=1)
@@ -288,7 +287,10 @@ def _settings(folder: Path) -> Any:
     kind = content.pop("model_type", None)
     if kind not in ("bert", "roformer"):
         stated = f"of type {kind}" if kind else f"whose {CONFIG} names no model_type"
-        raise InputError(f"a model {stated} cannot be read: choose one of type bert or roformer")
+        raise InputError(
+            f"a model {stated} cannot be read: choose one of type bert or roformer, a run, or an "
+            "export of a run"
+        )
     try:
         return AutoConfig.for_model(kind, **content)
     except Exception as error:  # the library checks types, with errors of its own

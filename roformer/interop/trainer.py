@@ -54,20 +54,28 @@ class WithLoss(nn.Module):
             input_ids: (B, T).
             attention_mask: (B, T), 1 or true for real tokens.
             token_type_ids: (B, T).
-            labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; (B,) classes, int64, or
-                scores, floating, of a classifier with one output.
+            labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; integer classes, (B,) or
+                (B, 1); scores of any type of a classifier with one output, (B,) or (B, 1).
             num_items_in_batch: targets of the whole step; None divides by those of this batch.
         """
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.model(input_ids, attention_mask=mask, token_type_ids=token_type_ids).float()
         if labels is None:
             return LossOutput(logits=logits)
-        if labels.is_floating_point():
-            loss = functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
-            count = labels.numel()
-        else:
-            loss = functional.cross_entropy(
-                logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        labels = labels.flatten()
+        regression = logits.ndim == 2 and logits.shape[-1] == 1
+        classes = not labels.is_floating_point()
+        if len(labels) != logits[..., 0].numel() or not (regression or classes):
+            raise ValueError(
+                f"{len(labels)} labels of type {labels.dtype} do not fit logits of shape "
+                f"{tuple(logits.shape)}: give one integer per row of logits, or one score per row "
+                "if the model has one output"
             )
+        if regression:
+            loss = functional.mse_loss(logits.flatten(), labels.float(), reduction="sum")
+            count = len(labels)
+        else:
+            rows, labels = logits.flatten(0, -2), labels.long()
+            loss = functional.cross_entropy(rows, labels, ignore_index=IGNORED, reduction="sum")
             count = int((labels != IGNORED).sum())
         return LossOutput(loss=loss / (num_items_in_batch or max(1, count)), logits=logits)

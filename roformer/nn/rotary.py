@@ -67,6 +67,7 @@ def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Te
         head_dim: see `rotary_frequencies`, also for what is raised.
         base: see `rotary_frequencies`.
     """
+    _check_tensor("positions", positions)
     frequencies = rotary_frequencies(head_dim, base, positions.device)
     return positions.to(torch.float32)[..., None] * frequencies
 
@@ -93,6 +94,7 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
     Returns:
         (..., T, R) of the type of `x`.
     """
+    _check_floats(x)
     cos, sin = table.cos.to(x.dtype), table.sin.to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, dim=-1)
@@ -159,8 +161,11 @@ def apply_rotary(
         A tensor of the shape and type of `x`; norms along the last dimension are unchanged.
 
     Raises:
+        TypeError: x or positions are no tensor, or x has no real floats.
         ValueError: an odd d, an unknown layout, or positions that do not fit x.
     """
+    _check_floats(x)
+    _check_tensor("positions", positions)
     embedding = RotaryEmbedding(x.shape[-1] if x.ndim else 0, base=base, layout=layout)
     if x.ndim < 2 or positions.ndim not in (1, 2) or positions.shape[-1] != x.shape[-2]:
         raise ValueError(
@@ -223,6 +228,7 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, table: RotaryTable) -> Tensor:
         """Return queries or keys (B, N, T, H) rotated by `table`."""
+        _check_floats(x)
         if self.rotary_dim == self.head_dim:
             return self._rotate(x, table)
         rotated, rest = x.split((self.rotary_dim, self.head_dim - self.rotary_dim), dim=-1)
@@ -234,6 +240,17 @@ class RotaryEmbedding(nn.Module):
         if plain or x.dtype == torch.float64 or x.device.type == "mps":
             return rotate(x, table, self.layout)
         return cast(Tensor, _FastRotation.apply(x, torch.complex(*table)))
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(value).__name__}: use torch.as_tensor")
+
+
+def _check_floats(x: Tensor) -> None:
+    _check_tensor("x", x)
+    if not x.is_floating_point():
+        raise TypeError(f"x must have real floats, not {x.dtype}: rotate x.float()")
 
 
 def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:

@@ -148,10 +148,14 @@ class TranslationTask(Task):
         return not metrics["valid/loss"] < self.entropy
 
     def introduction(self) -> list[str]:
+        tokenizer, (_, reference) = self.text.tokenizer, self.text.texts("test")
+        ids = tokenizer.encode_batch(reference, tokenizer.target_language)
+        ceiling = sacrebleu(tokenizer.decode_batch(ids, tokenizer.target_language), reference)
         return [
             f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
-            f"{len(self.text.train.source):,} training pairs, vocabulary "
-            f"{self.text.tokenizer.size:,}"
+            f"{len(self.text.train.source):,} training pairs, vocabulary {tokenizer.size:,}",
+            f"sacreBLEU {ceiling.value:.2f} is the ceiling of the test set: its references, tokenized "
+            "and detokenized",
         ]
 
     def conclude(self, run: Path) -> dict[str, Any]:

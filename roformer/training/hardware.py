@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from roformer.errors import InputError
+
 
 class Gpu(NamedTuple):
     """Figures of the vendor's data sheet: dense tensor-core peak in FLOP/s, memory in bytes."""
@@ -87,6 +89,16 @@ def default_device() -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def check_device(name: str) -> None:
+    """Raise InputError for a device that this machine does not have."""
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:
+        raise InputError(
+            f"{name} is no device of this machine: choose {default_device()}"
+        ) from error
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
+import roformer
+from roformer.config.position import Learned
 from roformer.config.wmt import SearchConfig
 from roformer.data.tokenizers import ByteVocabulary
 from roformer.errors import InputError
@@ -130,6 +133,78 @@ def test_a_wrong_model_says_so_before_any_text_is_looked_at(ask):
         masked.predict(iter([3]))
     with pytest.raises(InputError, match="predicts no tokens"):
         single.fill_mask("[MASK]")
+
+
+def test_a_search_that_fails_leaves_the_model_in_training(ask, monkeypatch):
+    translator = ask["translator"].__self__
+    translator.model.train()
+    monkeypatch.setattr(translator, "_search", lambda sources: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        translator.translate("No.")
+    assert translator.model.training
+    translator.model.eval()
+
+
+@pytest.mark.parametrize("load", ["load_model", "load_generator", "load_translator"])
+@pytest.mark.parametrize("device", ["cuda:77", "gpu"])
+def test_a_device_that_is_not_here_is_refused_first(load, device):
+    with pytest.raises(InputError, match=f"{device} is no device of this machine: choose "):
+        getattr(roformer, load)("no/run", device=device)
+
+
+# --- embeddings ----------------------------------------------------------------------------------
+
+
+def embedder(kind="mlm", position=None, **described):
+    model = stored(kind, position, described=described)
+    return TrainedModel(model.build(), model.tokenizer, model.description)
+
+
+@pytest.mark.parametrize("kind", ["mlm", "classifier", "encoder"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_an_embedding_is_the_pooled_last_state_of_the_text_alone(kind, pooling):
+    """In the order of the texts, whatever batch a text is padded in; an iterator has the same."""
+    trained = embedder(kind if kind != "encoder" else "mlm")
+    if kind == "encoder":
+        trained.model = trained.model.encoder
+    texts = ["the cat", "sat", "", *("a " * n for n in range(20)), *["the mat on the cat"] * 20]
+    vectors = trained.embed(texts, pooling)
+    assert vectors.shape == (len(texts), 32) and vectors.dtype == torch.float32
+    for number, text in enumerate(texts[:25]):
+        ids = [trained.tokenizer.cls_id, *trained.tokenizer.encode(text), trained.tokenizer.sep_id]
+        with torch.no_grad():
+            states = trained.encoder(torch.tensor([ids]))[0]
+        expected = states.mean(0) if pooling == "mean" else states[0]
+        torch.testing.assert_close(vectors[number], expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(trained.embed(iter(texts), pooling), vectors)
+    one = trained.embed("the cat", pooling)
+    torch.testing.assert_close(one, vectors[0], atol=1e-5, rtol=1e-5)
+    assert trained.embed([]).shape == (0, 32)
+
+
+def test_a_text_beyond_the_model_is_cut_with_a_warning():
+    trained = embedder(position=Learned(max_positions=8))
+    with pytest.warns(UserWarning, match="1 of 2 texts exceed 8 tokens and were cut"):
+        vectors = trained.embed(["the cat " * 20, "the cat"])
+    torch.testing.assert_close(vectors[0], trained.embed("the cat the cat the cat"))
+
+
+def test_what_cannot_be_embedded_is_one_line():
+    trained = embedder()
+    for given in (3, b"the cat", ("the", "cat"), ["the", 3], ["\ud800"], {"the"}):
+        with pytest.raises(InputError):
+            trained.embed(given)
+    with pytest.raises(InputError, match="pooling=max: choose mean or cls"):
+        trained.embed("the cat", "max")
+    with pytest.raises(InputError, match="cannot read texts, only token ids: it has none"):
+        TrainedModel(trained.model, "it has none", {}).embed("the cat")
+
+
+def test_a_trained_model_says_what_it_is():
+    assert repr(embedder()).startswith("TrainedModel(MaskedLM, 2 layers of 32, rotary positions, ")
+    assert repr(embedder("classifier")).startswith(
+        "TrainedModel(Classifier of mrpc, 2 layers of 32"
+    )
 
 
 def test_a_precision_that_is_not_there_is_refused():

@@ -60,14 +60,34 @@ def test_masked_lm_has_their_loss_and_logits():
     assert ours(**inputs, labels=torch.full((4, 9), IGNORED)).loss == 0
 
 
-@pytest.mark.parametrize("labels", [torch.tensor([0, 2, 1, 1]), torch.tensor([0.5, 5.0, 2.0, 0.0])])
-def test_classifier_has_their_loss(labels):
-    outputs = 1 if labels.is_floating_point() else 3
+SCORES, CLASSES = torch.tensor([0.5, 5.0, 2.0, 0.0]), torch.tensor([0, 2, 1, 1])
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [(3, CLASSES), (1, SCORES), (1, SCORES.double()), (1, SCORES.half()), (1, CLASSES)],
+)
+def test_classifier_has_their_loss(outputs, labels, shape):
+    """Labels (B, 1) are (B,): they must not spread over all pairs of rows."""
     ours, theirs = pair(BertForSequenceClassification, num_labels=outputs)
-    inputs = batch()
+    inputs, labels = batch(), labels.view(shape)
     torch.testing.assert_close(
-        ours(**inputs, labels=labels).loss, theirs(**inputs, labels=labels).loss
+        ours(**inputs, labels=labels).loss, theirs(**inputs, labels=labels).loss.float()
     )
+    if outputs > 1:
+        small = ours(**inputs, labels=labels.int()).loss
+        torch.testing.assert_close(small, ours(**inputs, labels=labels).loss)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [(1, SCORES[:1]), (1, torch.ones(4, 2)), (3, CLASSES[:2]), (3, SCORES), (3, torch.ones(4, 3))],
+)
+def test_labels_that_do_not_fit_are_an_error(outputs, labels):
+    ours, _ = pair(BertForSequenceClassification, num_labels=outputs)
+    with pytest.raises(ValueError, match=r"\d+ labels of type .* do not fit logits of shape \(4, "):
+        ours(**batch(), labels=labels)
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])

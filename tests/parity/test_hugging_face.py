@@ -390,6 +390,16 @@ WEIGHTS = {
         lambda s: s | {"roformer.encoder.embed_positions.weight": torch.randn(LONGEST, 16)},
         "embed_positions.weight is not RoFormer's table",
     ),
+    "neither matrix nor bias tied": (
+        lambda s: (
+            s
+            | {
+                "cls.predictions.decoder.weight": torch.ones(TOKENIZER.size, HIDDEN),
+                "cls.predictions.decoder.bias": torch.ones(TOKENIZER.size),
+            }
+        ),
+        "decoder.weight is not tied to .*, and cls.predictions.decoder.bias is not tied to cls.p",
+    ),
     "not tied": (
         lambda s: s | {"cls.predictions.decoder.weight": torch.ones(TOKENIZER.size, HIDDEN)},
         "decoder.weight is not tied to roformer.embeddings.word_embeddings.weight",
@@ -440,7 +450,7 @@ def test_what_cannot_be_read_is_told_in_one_line(name, tmp_path):
     saved(RoFormerForMaskedLM, folder := tmp_path / "model")
     change(folder)
     assert re.search(message, refusal(folder))
-    if name in ("missing in the head", "not tied"):
+    if name in ("missing in the head", "not tied", "neither matrix nor bias tied"):
         assert start(folder).weights
     else:
         with pytest.raises(InputError, match=r"^init_from="):

@@ -224,6 +224,30 @@ def test_bad_input_is_refused_with_the_fix(message):
         REFUSED[message]()
 
 
+X, POSITIONS = torch.ones(3, 8), torch.arange(3)
+WRONG_TYPES = {
+    "positions must be a tensor, not int": lambda: roformer.apply_rotary(X, 5),
+    "positions must be a tensor, not list": lambda: roformer.apply_rotary(X, [0, 1, 2]),
+    "positions must be a tensor, not ndarray": lambda: rotary.rotary_angles(POSITIONS.numpy(), 8),
+    "positions must be a tensor, not float": lambda: embedding().table(2.0),
+    "x must be a tensor, not list": lambda: roformer.apply_rotary(X.tolist(), POSITIONS),
+    "x must be a tensor, not ndarray": lambda: roformer.apply_rotary(X.numpy(), POSITIONS),
+    "x must have real floats, not torch.int64": lambda: roformer.apply_rotary(X.long(), POSITIONS),
+    "x must have real floats, not torch.int32": lambda: embedding(dim=8)(
+        X.int(), embedding(dim=8).table(POSITIONS)
+    ),
+    "x must have real floats, not torch.complex64": lambda: rotary.rotate(
+        X.to(torch.complex64), rotary.rotary_table(POSITIONS, 8)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_TYPES)
+def test_other_types_are_an_error_and_no_rotation_in_integers(message):
+    with pytest.raises(TypeError, match=message):
+        WRONG_TYPES[message]()
+
+
 @all_kinds
 def test_the_config_reaches_the_layer(kind):
     scaling = getattr(embedding(kind), "scaling", encodings.NoScaling())
