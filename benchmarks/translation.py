@@ -30,7 +30,7 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.data.random import IGNORED
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_buckets
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu
@@ -158,7 +158,7 @@ def multi30k_lengths(count: int = 4000) -> tuple[Lengths, Lengths]:
 def text_of(source: Lengths, target: Lengths) -> TranslationBatches:
     random = np.random.default_rng(1)
     sides = (
-        TokenLists.of([[*random.integers(3, VOCABULARY, n - 1), END] for n in side])
+        RaggedTokens.of([[*random.integers(3, VOCABULARY, n - 1), END] for n in side])
         for side in (source, target)
     )
     return TranslationBatches(Pairs(*sides), PAD, END)

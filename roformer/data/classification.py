@@ -23,7 +23,7 @@ from torch import Tensor
 from roformer.config.scm import PairConfig
 from roformer.data.random import Purpose, random_stream
 from roformer.data.tokenizers import WordPiece
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 
 if TYPE_CHECKING:
     from roformer.data.examples import ExampleSplit
@@ -33,7 +33,7 @@ WINDOW = 64
 of a large task is still shuffled."""
 
 Ids = NDArray[np.int64]
-IdLists = Sequence[Sequence[int] | NDArray[np.integer]] | TokenLists
+IdLists = Sequence[Sequence[int] | NDArray[np.integer]] | RaggedTokens
 
 
 class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -144,7 +144,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
 
 
 def _lengths(lists: IdLists) -> Any:
-    return lists.lengths if isinstance(lists, TokenLists) else [len(ids) for ids in lists]
+    return lists.lengths if isinstance(lists, RaggedTokens) else [len(ids) for ids in lists]
 
 
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:

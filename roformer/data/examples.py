@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
@@ -31,7 +30,7 @@ from roformer.data.sources.examples import LABELS, open_examples, open_triplets
 from roformer.data.store import Builder, Prepared, settings
 from roformer.data.text import tokenizer_facts
 from roformer.data.tokenizers import WordPiece, segmenter
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
@@ -50,7 +49,7 @@ class ExampleSplit:
     """Class numbers, int64, or scores, float32; (N,)."""
     places: NDArray[np.int64]
     """For triplets, the number in `PLACES` or `NOWHERE`; (N,)."""
-    ids: tuple[TokenLists, ...]
+    ids: tuple[RaggedTokens, ...]
     """Tokens of the first texts, of the second and of the third, as far as the task has them."""
 
     def __len__(self) -> int:
@@ -64,11 +63,12 @@ class PreparedExamples(Prepared):
 
     def split(self, name: str) -> ExampleSplit:
         """Map a split."""
-        labels = self.values(name, "label")
+        values = self.values(name)
+        labels: Any = np.array(values["label"])
         return ExampleSplit(
-            index=self.values(name, "index"),
+            index=np.array(values["index"], np.int64),
             labels=labels.astype(np.float32 if labels.dtype == np.float64 else np.int64),
-            places=self.values(name, "place"),
+            places=np.array(values["place"], np.int64),
             ids=tuple(self.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
         )
 
@@ -165,10 +165,7 @@ def _write(
     builder: Builder, split: str, rows: list[Example], tokenizer: WordPiece, bar: Any
 ) -> None:
     columns = IDS[: len(rows[0].texts)]
-    schema = {"index": pyarrow.int64(), "place": pyarrow.int64()}
-    schema["label"] = pyarrow.from_numpy_dtype(np.asarray(rows[0].label).dtype)
-    schema |= dict.fromkeys(columns, pyarrow.large_list(pyarrow.int32()))
-    writer = builder.split(split, **schema)
+    writer = builder.split(split, **dict.fromkeys(columns, np.int32))
     for some in batches(rows, 1000):
         index, texts, label, place = zip(*some, strict=True)
         ids = (tokenizer.encode_batch(column) for column in zip(*texts, strict=True))

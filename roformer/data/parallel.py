@@ -1,7 +1,7 @@
 """Parallel text: read, encoded and filtered once, memory-mapped by every run.
 
-    <cache_dir>/wmt/<key>/<split>.arrow   source, target: token lists, each ends in </s>
-                                          of valid and test also source_text, target_text
+    <cache_dir>/wmt/<key>/<split>.{source,target}.npy    token lists, each ends in </s>
+                          {valid,test}.json              source_text, target_text
 
 Only training pairs are left out (`data.filter`); every pair of valid and test is scored.
 
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
@@ -60,8 +59,8 @@ class PreparedPairs(Prepared):
 
     def texts(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
         """Return the source and target sentences of a held-out split as they were read."""
-        source, target = (self.values(split, side) for side in TEXTS)
-        return source, target
+        values = self.values(split)
+        return values["source_text"], values["target_text"]
 
 
 def prepare_parallel(
@@ -186,10 +185,7 @@ def _encode(
     bar: Any,
 ) -> NDArray[np.bool_]:
     """Write the pairs of a split within the limits; return which ids occur, (vocabulary,)."""
-    schema = dict.fromkeys(IDS, pyarrow.large_list(pyarrow.int32()))
-    if limits is None:
-        schema |= dict.fromkeys(TEXTS, pyarrow.string())
-    writer = builder.split(split, **schema)
+    writer = builder.split(split, source=np.int32, target=np.int32)
     used = np.zeros(bpe.size, bool)
     for rows in batches(spool, CHUNK):
         source, target, *texts = zip(*rows, strict=True)
@@ -200,8 +196,7 @@ def _encode(
         for sentence in chain.from_iterable(ids):
             sentence.append(bpe.end_id)
             used[sentence] = True
-        columns: dict[str, Any] = dict(zip(schema, (*ids, *texts), strict=True))
-        writer.append(**columns)
+        writer.append(**dict(zip(IDS, ids, strict=True)), **dict(zip(TEXTS, texts, strict=False)))
         bar.update(len(rows))
     return used
 

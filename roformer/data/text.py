@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 
 from roformer.config.lm import Bytes
 from roformer.config.schema import Text
@@ -143,10 +142,10 @@ def _build_text(
             bar.update(tokenizer.size)
     tokenizer.save(builder.folder / "tokenizer")
 
-    dtype = pyarrow.uint16() if tokenizer.size < 2**16 else pyarrow.uint32()
+    dtype = np.uint16 if tokenizer.size < 2**16 else np.uint32
     with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
         for split, spool in spools.items():
-            writer = builder.split(split, ids=pyarrow.large_list(dtype))
+            writer = builder.split(split, ids=dtype)
             for texts in batches(spool, CHARACTERS, weight=len):
                 ids = tokenizer.encode_batch(texts)
                 writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
@@ -247,7 +246,7 @@ def _build_bytes(
         )
     with open(whole, "rb") as stream:
         for split, size in sizes.items():
-            writer = builder.split(split, ids=pyarrow.large_list(pyarrow.uint8()))
+            writer = builder.split(split, ids=np.uint8)
             while size:
                 piece = stream.read(min(size, COPIED))
                 writer.append(ids=[np.frombuffer(piece, np.uint8)])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.data.random import IGNORED, Purpose, random_stream
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 from roformer.errors import InputError
 
 WINDOW = 64
@@ -38,8 +38,8 @@ Lengths = tuple[Numbers, Numbers]
 class Pairs:
     """The pairs of one split: target i translates source i; every sentence ends in `</s>`."""
 
-    source: TokenLists
-    target: TokenLists
+    source: RaggedTokens
+    target: RaggedTokens
 
     def __len__(self) -> int:
         return len(self.source)
@@ -217,7 +217,9 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             batch["attention_mask"] = there
         return {field: torch.from_numpy(values) for field, values in batch.items()}
 
-    def _padded(self, sentences: TokenLists, chosen: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    def _padded(
+        self, sentences: RaggedTokens, chosen: Numbers
+    ) -> tuple[Numbers, NDArray[np.bool_]]:
         """Return the tokens of these sentences, (B, longest), and where they are no padding."""
         lengths = sentences.lengths[chosen]
         ends = np.cumsum(lengths)

@@ -161,7 +161,7 @@ def test_what_is_no_text_is_one_line(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message) as error:
         prepare(tmp_path / name, tmp_path / "cache")
     assert "\n" not in str(error.value)
-    assert not list((tmp_path / "cache").rglob("*.arrow"))
+    assert not list((tmp_path / "cache").rglob("*.npy"))
 
 
 def test_a_text_beside_its_packed_self_is_not_read_twice(tmp_path):

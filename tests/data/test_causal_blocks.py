@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roformer.data.causal import CausalBatches, CausalBlocks, validation_sample
 from roformer.data.random import IGNORED
-from roformer.data.tokens import TokenLists, TokenStream
+from roformer.data.tokens import RaggedTokens, TokenStream
 from roformer.errors import InputError
 
 
@@ -16,7 +16,7 @@ def numbered():
     """Return a function that makes a stream of the numbers 0 … count-1."""
 
     def make(count):
-        return TokenStream(TokenLists.of([range(count)]))
+        return TokenStream(RaggedTokens.of([range(count)]))
 
     return make
 

@@ -12,7 +12,7 @@ from roformer.config.schema import MaskingConfig
 from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED, random_stream
 from roformer.data.segments import SegmentPairs
-from roformer.data.tokens import TokenLists, TokenStream
+from roformer.data.tokens import RaggedTokens, TokenStream
 from roformer.errors import InputError
 
 LENGTH, SPECIAL, SIZE = 32, 5, 4000
@@ -33,7 +33,7 @@ def documents(*lengths):
     ends = np.cumsum(lengths) + SPECIAL
     assert ends[-1] <= SIZE
     lists = [[*range(e - n, e), VOCABULARY.sep_id] for e, n in zip(ends, lengths, strict=True)]
-    return TokenStream(TokenLists.of(lists))
+    return TokenStream(RaggedTokens.of(lists))
 
 
 MANY = documents(*([100, 9, 29, 300, 57] * 8))

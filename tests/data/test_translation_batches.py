@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.data import translation_batches
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 from roformer.data.translation_batches import (
     Pairs,
     Steps,
@@ -35,7 +35,7 @@ def many(count):
 
 
 def with_lengths(source, target):
-    return Pairs(*(TokenLists.of([[7] * n for n in side]) for side in (source, target)))
+    return Pairs(*(RaggedTokens.of([[7] * n for n in side]) for side in (source, target)))
 
 
 def tokens(bucket, source, target):
@@ -176,8 +176,8 @@ def test_fewer_buckets_than_ranks_are_cut_in_slices():
 
 def test_a_batch_in_full():
     pairs = Pairs(
-        TokenLists.of([[5, 6, END], [7, END], [8, 9, END]]),
-        TokenLists.of([[15, END], [16, 17, 18, END], [19, 20, END]]),
+        RaggedTokens.of([[5, 6, END], [7, END], [8, 9, END]]),
+        RaggedTokens.of([[15, END], [16, 17, 18, END], [19, 20, END]]),
     )
     batch = TranslationBatches(pairs, PAD, END)[[1, 0]]
     wanted = {

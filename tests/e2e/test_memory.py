@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
 import torch
 
@@ -24,7 +23,7 @@ from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
 from roformer.data.store import Builder
 from roformer.data.tokenizers import train_wordpiece
-from roformer.data.tokens import TokenLists
+from roformer.data.tokens import RaggedTokens
 from roformer.data.translation_batches import Pairs, Steps
 from roformer.tasks import mlm
 from roformer.training.loop import Loop
@@ -150,8 +149,8 @@ def write_shards(folder, size):
     for split, tokens in (("train", size // 2), ("valid", 50_000)):
         ids = generator.integers(5, tokenizer.size, tokens, dtype=np.uint16)
         ids[::100] = tokenizer.sep_id
-        builder.split(split, ids=pyarrow.large_list(pyarrow.uint16())).append(ids=[ids])
-    builder.seal("text", {"source": {"kind": "made here"}})
+        builder.split(split, ids=np.uint16).append(ids=[ids])
+    builder.finish("text", {"source": {"kind": "made here"}})
 
 
 def over_corpus(folder):
@@ -190,7 +189,7 @@ def over_pairs(count):
     generator, empty = np.random.default_rng(0), np.empty(0, np.int32)
     sides = [np.cumsum(generator.integers(2, 60, count + 1)) for _ in range(2)]
     samples = Samples()
-    steps = Steps(Pairs(*(TokenLists(empty, side) for side in sides)), 25_000, 4096, seed=0)
+    steps = Steps(Pairs(*(RaggedTokens(empty, side) for side in sides)), 25_000, 4096, seed=0)
     number = 1
     while steps.locate(number)[0] < 1:
         number += 1000

@@ -10,7 +10,7 @@ from transformers import BertForPreTraining
 from roformer.config.position import Learned
 from roformer.config.schema import MaskingConfig
 from roformer.data.mlm import MaskedBatches
-from roformer.data.tokens import TokenLists, TokenStream
+from roformer.data.tokens import RaggedTokens, TokenStream
 from roformer.interop.equivalents import equivalent
 from roformer.interop.mapping import from_transformers
 from roformer.tasks.mlm import MaskedLMTask
@@ -36,7 +36,7 @@ def test_logits_loss_and_gradients_are_theirs():
     task = object.__new__(MaskedLMTask)
     task.relation = "nsp"
     task.batches = MaskedBatches(
-        TokenStream(TokenLists.of(lists)),
+        TokenStream(RaggedTokens.of(lists)),
         UNCASED,
         MaskingConfig(random=0.0),
         training,
