@@ -28,8 +28,8 @@ REMEDIES = {
 class InputError(ValueError):
     """Bad input: what is wrong, where, and what to do, in one line.
 
-    Entry points print the message alone and exit with code 2; any other exception is a bug and keeps
-    its traceback.
+    Every function that reads input may raise it, so docstrings do not list it. Entry points print only
+    the message and exit with code 2; any other exception is a bug and keeps its traceback.
     """
 
     def __init__(self, message: str) -> None:

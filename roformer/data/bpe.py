@@ -139,11 +139,7 @@ class Bpe:
 
     @classmethod
     def load(cls, folder: str | Path) -> Bpe:
-        """Read what `save` wrote.
-
-        Raises:
-            InputError: nothing there, or damaged.
-        """
+        """Read what `save` wrote."""
         folder = Path(folder)
         settings, content = (read_json(folder / name) for name in ("bpe.json", "tokenizer.json"))
         try:

@@ -28,11 +28,7 @@ Ids = NDArray[np.int64]
 
 
 class CausalBlocks:
-    """A stream cut into blocks of `length` tokens read and as many predicted.
-
-    Raises:
-        InputError: the stream does not fill one block.
-    """
+    """A stream cut into blocks of `length` tokens read and as many predicted."""
 
     def __init__(self, stream: TokenStream, length: int):
         self.stream, self.length = stream, length
@@ -89,9 +85,6 @@ def validation_sample(stream: TokenStream, length: int, count: int, longest: int
     It is one sample of windows of `longest` blocks in a row, whatever the seed: so the same tokens can
     be read in blocks of 2·length, … up to longest·length. Blocks that the stream does not fill are
     left out. Of `count` blocks of T = `length`, a part of a window is not taken.
-
-    Raises:
-        InputError: the stream does not fill one window.
     """
     full = (len(stream) - 1) // (length * longest)
     if not full:

@@ -96,11 +96,7 @@ class LabelledRows:
     """Returns further entries of the manifest."""
 
     def read(self, split: str) -> list[Example]:
-        """Read `train` or another split.
-
-        Raises:
-            InputError: the source is not usable; says where and what to do.
-        """
+        """Read `train` or another split."""
         rows = list(self.source.rows(split))
         count = self.train_limit if split == "train" else self.held_out_limit
         if count is not None and count < len(rows):
@@ -122,12 +118,7 @@ class LabelledRows:
     def prepare(
         self, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
     ) -> PreparedExamples:
-        """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if need be.
-
-        Raises:
-            InputError: the source is not usable; says where and what to do.
-            OSError: the disk is full. What was written is removed.
-        """
+        """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if need be."""
         keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
@@ -222,9 +213,6 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
     """Read the test split for a submission: number and text or texts of each row, labels never.
 
     The Hub's labels are -1 and MRPC's file has the real ones: neither may meet a model.
-
-    Raises:
-        InputError: no such part, no test split, or a row that cannot be read.
     """
     if part not in (task.parts or (None,)):
         parts = f"has the test parts {', '.join(task.parts)}" if task.parts else "has no test parts"

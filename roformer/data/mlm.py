@@ -114,11 +114,7 @@ class Masker:
 
 
 class PackedBlocks:
-    """A token stream cut into blocks of T: [CLS], T-2 tokens, [SEP]; documents end in [SEP].
-
-    Raises:
-        InputError: the stream does not fill one block.
-    """
+    """A token stream cut into blocks of T: [CLS], T-2 tokens, [SEP]; documents end in [SEP]."""
 
     def __init__(self, stream: TokenStream, tokenizer: WordPiece, sequence_length: int):
         self.stream, self.tokenizer, self.length = stream, tokenizer, sequence_length

@@ -70,10 +70,6 @@ def prepare_parallel(
 
     `workers` are processes for Moses and threads that encode (null: one a core); the result is the
     same.
-
-    Raises:
-        InputError: the source or the tokenizer is not usable; says where and what to do.
-        OSError: the disk is full. What was written is removed.
     """
     source = open_parallel(config)
     given = _given_tokenizer(config)

@@ -53,9 +53,6 @@ class SegmentPairs:
         tokenizer: gives special tokens, and which tokens continue a word or end a sentence.
         sequence_length: T, of a pair.
         objective: `mlm_nsp` or `mlm_sop`.
-
-    Raises:
-        InputError: there is no stretch, or for `mlm_nsp` none of another document.
     """
 
     def __init__(

@@ -81,10 +81,6 @@ def prepare_text(
 
     `tokenizer` replaces the tokenizer of the config. `workers` are processes that parse the built-in
     corpus and threads that tokenize (null: one per core); the result is the same.
-
-    Raises:
-        InputError: the source, the tokenizer or the split is not usable; says what to change.
-        OSError: the disk is full. What was written is removed.
     """
     source = open_documents(config, workers=workers)
     use_threads(workers)

@@ -228,11 +228,7 @@ class ByteVocabulary:
 
 
 def train_tokenizer(documents: Iterable[str], config: TokenizerConfig) -> WordPiece:
-    """Learn the vocabulary that a config asks for; `documents` are read more than once.
-
-    Raises:
-        InputError: the documents hold no text; or no Chinese, where words of it are wanted.
-    """
+    """Learn the vocabulary that a config asks for; `documents` are read more than once."""
     train = train_wordpiece if config.words == "none" else train_words
     return train(documents, config.vocab_size, config.lowercase)
 
@@ -392,7 +388,6 @@ def read_wordpiece(
 
     Raises:
         OtherTokenizer: a sound tokenizer that is not supported.
-        InputError: a damaged file.
     """
     files = {name: path / name for name in FILES if (path / name).is_file()}
     if path.is_file():

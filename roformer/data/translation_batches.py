@@ -61,9 +61,6 @@ def epoch_buckets(lengths: Lengths, bucket_tokens: int, seed: int, epoch: int) -
     Multi30k, share of source and of target tokens, in buckets of 4,096: 0.05 and 0.04; by target,
     then source 0.15 and 0.01; by source, then target 0.01 and 0.13; at random 0.53 and 0.55.
     `bucket_tokens` is the most that pairs of a bucket × its longest side may be; lengths are (N,).
-
-    Raises:
-        InputError: a pair is longer than a bucket.
     """
     longest = np.maximum(*lengths)
     if len(longest) and longest.max() > bucket_tokens:
@@ -165,9 +162,6 @@ class Steps:
 def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Numbers]:
     """Return what a rank takes of a step: whole buckets; where they are fewer, a part of each, or where
     these have too few pairs, a part of all their pairs.
-
-    Raises:
-        InputError: a process would have nothing to do; raised on all of them.
     """
     if len(buckets) >= world_size:
         return list(buckets[rank::world_size])

@@ -53,9 +53,6 @@ def translation_scores(
         hypotheses: detokenised text, one sentence each.
         references: one for each hypothesis.
         target_language: of the Moses tokeniser, such as `de`.
-
-    Raises:
-        InputError: no sentences, or not as many references.
     """
     bleu = sacrebleu(hypotheses, references)
     chrf, tokens = CHRF(), BLEU(tokenize="none", force=True)  # force: tokenised text is meant

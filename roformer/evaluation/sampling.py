@@ -13,11 +13,7 @@ from roformer.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of the draw of a token, applied in this order.
-
-    Raises:
-        InputError: a value out of its range.
-    """
+    """Settings of the draw of a token, applied in this order."""
 
     temperature: float = 1.0
     """Divides the logits; 0 takes the most probable token."""

@@ -62,11 +62,6 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
         which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
             `load_translator` or `load_generator` chooses.
-
-    Raises:
-        InputError: it is no run, or one of triplets; it has no such complete
-            checkpoint; or the output is there already.
-        OSError: the disk is full or not writable; nothing is left behind.
     """
     run = Path(find(run))
     if not run.exists():

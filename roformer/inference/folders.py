@@ -23,12 +23,7 @@ from roformer.training.averaging import ACCOUNT, choose
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """Yield a folder to fill, which becomes `output` at the end or, after an error, is removed.
-
-    Raises:
-        InputError: `output` is there already and not empty.
-        OSError: the disk is full or not writable.
-    """
+    """Yield a folder to fill, which becomes `output` at the end or, after an error, is removed."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise InputError(f"{output} is there already and not empty: choose another folder")
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
@@ -83,10 +78,6 @@ def convert_run_layout(
 
     Returns:
         The new checkpoint's folder.
-
-    Raises:
-        InputError: nothing complete is there, it has no rotary positions or is in that layout
-            already, or `output` is not empty.
     """
     folder = choose(Path(path))
     stored = open_model(folder)

@@ -102,9 +102,6 @@ class Generator:
             sampling: how a token is drawn.
             max_tokens: tokens or bytes of a continuation, at least 1.
             seed: of the draws.
-
-        Raises:
-            InputError: a prompt and what is wanted do not fit into a learned table.
         """
 
         def continued(prompt: str) -> Iterator[str]:
@@ -142,9 +139,6 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
     Args:
         path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
         device: where the model goes.
-
-    Raises:
-        InputError: see `roformer.inference.open.open_model`.
     """
     check_device(device)
     opened = open_model(path, ["causal"])

@@ -77,11 +77,7 @@ class TrainedModel:
 
     @property
     def tokenizer(self) -> WordPiece:
-        """The tokenizer that the model was trained with.
-
-        Raises:
-            InputError: a Hugging Face model has one that is not BERT's WordPiece, or none.
-        """
+        """The tokenizer that the model was trained with."""
         if isinstance(self._tokenizer, str):
             raise InputError(f"this model cannot read texts, only token ids: {self._tokenizer}")
         return self._tokenizer
@@ -147,9 +143,6 @@ class TrainedModel:
         Args:
             texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs), or many:
                 see `roformer.inference.texts.answer`. An iterator is read 32 ahead at most.
-
-        Raises:
-            InputError: the model has no classifier, or a text is not what the task takes.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
@@ -209,9 +202,6 @@ class TrainedModel:
         Args:
             texts: one text with [MASK] at least once, or many: see `roformer.inference.texts.answer`.
             top: how many tokens for each.
-
-        Raises:
-            InputError: the model predicts no tokens; a text is no str, has no [MASK] or is too long.
         """
         if not isinstance(self.model, MaskedLM):
             raise InputError("this model predicts no tokens: give a pre-training run")
@@ -250,10 +240,6 @@ class TrainedModel:
 
         Args:
             folder: to make; not there yet, or empty.
-
-        Raises:
-            InputError: the folder is not empty; or the model has no head, no tokenizer, a pooler of
-                another activation than tanh, or an incomplete description.
         """
         if not isinstance(self.model, (MaskedLM, Classifier)):
             raise InputError("a model without a head cannot be saved: give one with a head")
@@ -294,9 +280,6 @@ def load_model(
             Hugging Face folder, or a Hub id.
         device: where the model goes.
         revision: of a Hub id: branch, tag or commit.
-
-    Raises:
-        InputError: see `roformer.inference.open.open_model`.
     """
     check_device(device)
     opened = open_model(path, TEXT_MODEL, revision=revision)

@@ -21,9 +21,6 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
 
     A checkpoint may follow a run (`<run>@610`: that of step 610) or an id (`<id>/checkpoints/best`);
     anything else, as a Hub id, stays as it is.
-
-    Raises:
-        InputError: runs of several pipelines have this id, or a run has no checkpoint of this step.
     """
     given = Path(name).expanduser()
     if given.exists():
@@ -56,12 +53,7 @@ def _at_step(run: Path, step: int) -> str:
 
 
 def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:
-    """Return the name of a run that a script and make target was given.
-
-    Raises:
-        InputError: none was given, or a file instead; names the newest run of the pipelines that it
-            takes, of which the usual one is the first.
-    """
+    """Return the name of a run that a script and make target was given."""
     if name is not None and not Path(name).is_file():
         return name
     missing = "no run is given" if name is None else f"{name} is a file, not a run"

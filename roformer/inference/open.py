@@ -57,10 +57,6 @@ def open_model(
         kinds: that are wanted.
         revision: of a Hub id: branch, tag or commit.
         runs_dir: where runs are.
-
-    Raises:
-        InputError: nothing complete is there, it is damaged, of another kind, or lacks its tokenizer; a
-            Hugging Face model cannot be downloaded, or has variants that are not here.
     """
     source = find(name, runs_dir)
     path, of_hub = Path(source).expanduser(), is_hugging_face(source)

@@ -50,9 +50,6 @@ def find_start(
         tokenizer: for random weights; of a trained model it may only confirm its tokenizer.
         runs_dir: where runs are.
         texts: training texts, for random weights whose tokenizer is to be trained.
-
-    Raises:
-        InputError: there is no such model, it has no encoder, or its tokenizer differs.
     """
     if init_from == SCRATCH:
         chosen = tokenizer or schema.TokenizerConfig()

@@ -28,9 +28,6 @@ def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
     """Predict the test sets with each task's best run; write a file a test set and a zip of them.
 
     Of a task's runs the best on validation that still has its weights is used.
-
-    Raises:
-        InputError: runs of several models, none with weights, or no test set (builtin data).
     """
     best: dict[str, tuple[float, Path, FinetuneConfig]] = {}
     models = set[str]()

@@ -22,10 +22,6 @@ def answer(
             answers.
         check: returns a text or pair as it is asked, or raises InputError.
         ask: yields one answer for each checked text or pair.
-
-    Raises:
-        InputError: it is no text and no collection of texts, or one of them is refused, which is named
-            by its number; of a collection that is no iterator, before anything is computed.
     """
     if isinstance(given, (str, tuple)):
         (result,) = ask(iter([check(given)]))

@@ -53,9 +53,6 @@ class Translator:
         max_length: source tokens, the end not counted, that the model was trained on; longer sources
             are cut. None: no limit.
         precision: `fp32`, or `bf16` for autocast.
-
-    Raises:
-        InputError: more hypotheses requested than beams, or none.
     """
 
     def __init__(
@@ -165,9 +162,6 @@ def load_translator(
         changes: keys of `SearchConfig` that differ from the run's.
         n_best, precision: see `Translator`.
         device: where the model goes.
-
-    Raises:
-        InputError: see `roformer.inference.open.open_model`.
     """
     check_device(device)
     opened = open_model(path, ["translation"])

@@ -82,12 +82,7 @@ def is_hugging_face(source: str) -> bool:
 
 
 def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
-    """Load a folder or Hub id of type bert or roformer; `revision` is a branch, tag or commit.
-
-    Raises:
-        InputError: it cannot be downloaded, is damaged, or has variants that the encoder here does not have;
-            every message begins with `source`.
-    """
+    """Load a folder or Hub id of type bert or roformer; `revision` is a branch, tag or commit."""
     folder, commit = _locate(source, revision)
     try:
         return _read(source, folder, commit)
@@ -142,11 +137,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def encoder_config(settings: Any) -> EncoderConfig:
-    """Return the encoder that a `transformers` config of type bert or roformer describes.
-
-    Raises:
-        InputError: a variant that this encoder does not have, or sizes that do not go together.
-    """
+    """Return the encoder that a `transformers` config of type bert or roformer describes."""
     kind, size = settings.model_type, settings.hidden_size
     required, special = REQUIRED, dict[str, Any]()
     if kind == "bert":
@@ -300,11 +291,7 @@ def _settings(folder: Path) -> Any:
 def _load(
     folder: Path, settings: Any, kind: Kind, model: EncoderConfig
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the stored weights, fp32, by today's names, and the names that are not known.
-
-    Raises:
-        InputError: there are no weights, or they are damaged, hold code, or are of other shapes.
-    """
+    """Return the stored weights, fp32, by today's names, and the names that are not known."""
     import transformers
 
     file = next((name for name in WEIGHTS if (folder / name).is_file()), None)

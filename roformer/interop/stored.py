@@ -63,11 +63,7 @@ class StoredModel:
         return digest.hexdigest()
 
     def build(self) -> nn.Module:
-        """Return the model with its weights, on the CPU, in fp32, in evaluation mode.
-
-        Raises:
-            InputError: its head is incomplete, or one that cannot be computed here.
-        """
+        """Return the model with its weights, on the CPU, in fp32, in evaluation mode."""
         if self.flaw is not None:
             raise InputError(f"{self.name}: {self.flaw}")
         with torch.device("meta"):  # no weights are drawn only to be replaced

@@ -31,11 +31,7 @@ PADDING = 128
 
 
 def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
-    """Return the tokenizer of a folder, or why its texts cannot be read.
-
-    Raises:
-        InputError: a vocabulary that is damaged or of another model.
-    """
+    """Return the tokenizer of a folder, or why its texts cannot be read."""
     try:
         tokenizer = read_wordpiece(folder, getattr(settings, "tokenizer_class", None))
     except OtherTokenizer as error:

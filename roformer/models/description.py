@@ -64,11 +64,7 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
-    """Check, before a model is built that may not fit in memory, that its weights may be in `files`.
-
-    Raises:
-        InputError: the model has more parameters than the files have bytes.
-    """
+    """Check, before a model is built that may not fit in memory, that its weights may be in `files`."""
     wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
     embeddings = vocab_size * config.embedding_width
     tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim

@@ -150,12 +150,7 @@ class Source(ABC, Generic[T]):
     def checked(
         self, rows: Rows, split: str, columns: Columns, most: int | None, remedy: str
     ) -> Iterator[Example]:
-        """Yield the rows that have these columns, and count the others.
-
-        Raises:
-            InputError: more than `most`, over all splits, do not; names the first of this split and ends
-                with the remedy.
-        """
+        """Yield the rows that have these columns, and count the others."""
         first = None
         for number, (where, line, row) in enumerate(self.count(rows, split)):
             try:

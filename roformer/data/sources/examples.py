@@ -58,9 +58,6 @@ def class_numbers(labels: Sequence[str], found: Mapping[str, str], key: str) -> 
         labels: names of the classes in the order of their numbers.
         found: each label in the data, and where it occurs first.
         key: of the labels, for messages.
-
-    Raises:
-        InputError: the data has names and numbers, or what could be both; shows both readings.
     """
     names = {name: number for number, name in enumerate(labels)}
     numbers = {str(number): number for number in range(len(labels))}

@@ -213,11 +213,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
-    """Return the only file of these names, its suffix in any case; None: the folder has none.
-
-    Raises:
-        InputError: the folder has several.
-    """
+    """Return the only file of these names, its suffix in any case; None: the folder has none."""
     found = dict[Path, Path]()
     for file in sorted(folder.glob("*")):
         ends = [

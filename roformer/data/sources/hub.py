@@ -19,11 +19,7 @@ WRAPPERS = (
 
 
 class HubTable:
-    """Some columns of a split of a data set of the Hub, downloaded or streamed.
-
-    Raises:
-        InputError: it cannot be downloaded, is there in another revision only, or lacks these columns.
-    """
+    """Some columns of a split of a data set of the Hub, downloaded or streamed."""
 
     def __init__(
         self,
@@ -101,9 +97,6 @@ def check_revision(table: Any, path: str, revision: str) -> None:
     """Refuse a data set that `datasets` took from its cache in another revision than asked for.
 
     Where the Hub cannot be reached, `load_dataset` gives the newest that it has of any revision.
-
-    Raises:
-        InputError: the files that the table was made of are of another commit.
     """
     places = [file["filename"] for file in getattr(table, "cache_files", [])]
     streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed

@@ -86,11 +86,7 @@ def case_documents(count: int, seed: int) -> Iterator[str]:
 
 
 def case_triplets(split: str, count: int) -> list[Triplet]:
-    """Return the triplets of a split, always the same ones, `count` rounded down to whole groups.
-
-    Raises:
-        InputError: less than a group asked for.
-    """
+    """Return the triplets of a split, always the same ones, `count` rounded down to whole groups."""
     if count < GROUP:
         raise InputError(f"{count} builtin triplets asked for: a group has {GROUP}")
     return [one for number in range(count // GROUP) for one in triplet_group(split, number)]

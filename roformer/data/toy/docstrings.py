@@ -52,9 +52,6 @@ def docstring_packages(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str
     """Return the version of each distribution that is installed, without its local part.
 
     That (`+cpu`, `+cu130`) names the build, not the text.
-
-    Raises:
-        InputError: none of them is installed.
     """
     versions = {}
     for name in distributions:
@@ -84,9 +81,6 @@ def docstring_documents(
         workers: processes that parse; null: one a core. Does not change the result.
         skipped: receives the name of each file that cannot be parsed.
         shuffled: in the order of the SHA-256 of the files' names, which mixes the packages.
-
-    Raises:
-        InputError: none of the distributions is installed.
     """
     files = [file for name in docstring_packages(distributions) for file in _source_files(name)]
     if shuffled:

@@ -176,9 +176,6 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
         split: `train` or `validation`; of mnli `train`, `validation_matched` (the words of training)
             or `validation_mismatched` (other ones).
         count: how many; rounded down to whole groups (see `GROUP`).
-
-    Raises:
-        InputError: no templates for the task, no such split, or less than one group asked for.
     """
     if task not in TASKS:
         raise InputError(

@@ -270,9 +270,6 @@ def builtin_pairs(split: str, count: int) -> Iterator[tuple[str, str]]:
 
     They are always the same ones, and the first of any larger count; within and between splits no
     sentence is there twice, in either language.
-
-    Raises:
-        InputError: no such split.
     """
     if split not in SPLITS:
         raise InputError(f"no split {split!r}: the splits are {', '.join(SPLITS)}")
