@@ -1,7 +1,4 @@
-"""Model cards of exported models: README.md with the metadata that the Hub reads.
-
-Every number and name in a card comes from the run's own record.
-"""
+"""Model cards of exported models: README.md with the metadata that the Hub reads."""
 
 from __future__ import annotations
 
@@ -13,49 +10,61 @@ from roformer.config.build import read_yaml
 from roformer.json_files import read_object
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
-from roformer.training.records import read_metrics
 
-TEMPLATE = Path(__file__).with_name("card.md")
+CARD = """---
+{metadata}
+---
+
+# {run}
+
+{what}: {name} with {position} positions, {layers} layers x {hidden_size}.
+Checkpoint `{checkpoint}` of the run `{run}`.
+
+## Use
+
+```python
+{code}
+```
+
+{notes}
+
+## Results
+
+{results}
+
+## Training
+
+{facts}
+
+```sh
+{command}
+```
+
+## Limits
+
+One seed ({seed}). {synthetic}The code is under Apache-2.0. The card does not know the licence of the \
+training text: check it before you pass the weights on.
+"""
 TASKS = {
-    "mlm": ("load_model", "fill-mask", 'pipe(f"A text with a {pipe.tokenizer.mask_token}.")'),
-    "classifier": ("load_model", "text-classification", 'pipe("a text", truncation=True)'),
-    "causal": ("load_generator", "text-generation", 'pipe("The", max_new_tokens=40)'),
+    "mlm": ("load_model", "fill-mask", 'f"A text with a {pipe.tokenizer.mask_token}."'),
+    "classifier": ("load_model", "text-classification", '"a text", truncation=True'),
+    "causal": ("load_generator", "text-generation", '"The", max_new_tokens=40'),
     "translation": ("load_translator", "translation", ""),
 }
-"""Kind of a model → what opens it here, task of the Hub, and how its pipeline is called."""
-PAIR = 'pipe({"text": "a text", "text_pair": "another"}, truncation=True)'
-PAPER_TOKENS = {"mlm": 100_000 * 64 * 512, "translation": 100_000 * 25_000}
-"""Tokens that the paper's (pre-training) or its baseline's (translation) training reads."""
+"""Kind of a model → what opens it here, task of the Hub, and arguments of its pipeline."""
+PAIR = '{"text": "a text", "text_pair": "another"}, truncation=True'
+PIPELINE = """from transformers import pipeline
 
-
-def measured(run: Path, folder: Path, description: dict[str, Any]) -> dict[str, float | None]:
-    """Return the metrics that are of this very checkpoint, under the names of the record."""
-    summary, rows = summary_of(run), run / "metrics.jsonl"
-    final = summary.get("metrics", {})
-    if folder.name == AVERAGED:
-        return {k: v for k, v in final.items() if k.startswith("test/") and "_single" not in k}
-    step, best = checkpoint.step_of(folder), summary.get("best", {})
-    last = summary.get("steps") == step
-    if last or best.get("step") == step:
-        found = final if last else best["metrics"]
-    else:
-        logged = read_metrics(rows, torn=True) if rows.is_file() else []
-        found = next((row for row in logged if row["step"] == step), {})
-    kinds = ("valid/", f"{description.get('task')}/", *(["test/"] if last else []))
-    # The test set's plain metrics of a translation are those of the averaged checkpoint.
-    averaged = description["kind"] == "translation"
-    return {
-        key: value
-        for key, value in found.items()
-        if key.startswith(kinds)
-        and not (averaged and key.startswith("test/") and not key.endswith("_single"))
-    }
-
-
-def summary_of(run: Path) -> dict[str, Any]:
-    """Return a run's summary; empty of a run that has not ended."""
-    file = run / "summary.json"
-    return read_object(file) if file.is_file() else {}
+pipe = pipeline("{task}", model="FOLDER")
+print(pipe({arguments}))"""
+TRANSLATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+{imports}
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+inputs = tokenizer({text}, truncation=True, return_tensors="pt")
+text = tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True)
+print({decoded})"""
+WORDS = 'MosesTokenizer("{}").tokenize("a text", aggressive_dash_splits=True, escape=False)'
 
 
 def model_card(
@@ -68,83 +77,128 @@ def model_card(
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    own, model, summary = description["kind"], description["model"], summary_of(run)
+    file = run / "summary.json"
+    summary = read_object(file) if file.is_file() else {}
     config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
-    environment, data, name = read_object(run / "env.json"), config["data"], run.resolve().name
-    opener, task, call = TASKS[own]
-    metrics = measured(run, folder, description)
-    test, languages = summary.get("test_set"), description.get("languages")
-    tested = bool(test) and any(metric.startswith("test/") for metric in metrics)
-    about = " ".join([data["kind"], *filter(None, [description.get("task")])])
-    sets = {
-        metric: (test["name"] if test else f"{about} test")
-        if metric.startswith("test/")
-        else f"{about} validation"
-        for metric in metrics
-    }
-    results = [
-        EvalResult(
-            task_type=task,
-            dataset_type=str(data.get("path") or data["kind"]),
-            dataset_name=sets[metric],
-            metric_type=metric,
-            metric_value=value,
-        )
-        for metric, value in metrics.items()
-        if value is not None
-    ]
-    english = own == "classifier" or data["kind"] in ("builtin", "bytes_builtin")
-    card_data = ModelCardData(
+    environment, data, model = read_object(run / "env.json"), config["data"], description["model"]
+    name, task = run.resolve().name, TASKS[description["kind"]][1]
+    languages = description.get("languages")
+    metadata = ModelCardData(
         model_name=name,
         library_name="transformers" if kind else "roformer",
         pipeline_tag=task,
-        language=languages or (["en"] if english else None),
+        language=languages,
         license="unknown",
         tags=[model["name"], model["position"]["kind"]],
-        eval_results=results or None,
+        eval_results=[
+            EvalResult(
+                task_type=task,
+                dataset_type=str(data.get("path") or data["kind"]),
+                dataset_name=f"{data['kind']} {'test' if metric.startswith('test/') else 'valid'}",
+                metric_type=metric,
+                metric_value=value,
+            )
+            for metric, value in _measured(summary, folder, description["kind"]).items()
+            if value is not None
+        ]
+        or None,
     )
-    layers, commit = str(model["layers"]), f"{environment['commit']}"
-    if own == "translation":
-        layers += f" + {model.get('decoder_layers') or layers}"
-    commit += ", changed" if environment["dirty"] else ""
-    if (last := summary.get("commit")) and last != environment["commit"]:
-        commit += f"; {last} at its end"
-    bpe = run / "tokenizer" / "bpe.json"
-    return ModelCard.from_template(
-        card_data,
-        template_path=str(TEMPLATE),
+    changed = ", changed" if environment["dirty"] else ""
+    facts = {
+        "data": f"`{json.dumps(data)}`".replace("|", "\\|"),
+        "data fingerprint": environment["data"],
+        "tokenizer fingerprint": description["tokenizer"],
+        "started from": config.get("init_from") or summary.get("init_from") or "random weights",
+        "tokens": summary.get("tokens"),
+        "learning rate": config["optimizer"]["learning_rate"],
+        "precision": config["training"].get("precision"),
+        "commit": environment["commit"] + changed,
+        "torch": environment["packages"]["torch"],
+    }
+    objective = {
+        "mlm_nsp": " with next-sentence prediction",
+        "mlm_sop": " with sentence-order prediction",
+    }
+    what = {
+        "mlm": f"Masked-language model{objective.get(description.get('objective', ''), '')}",
+        "classifier": f"{description.get('task')} of GLUE, on {data['kind']} data",
+        "causal": f"Causal language model of {description.get('reads')}",
+        "translation": f"Translation from {' to '.join(languages or ())}",
+    }
+    synthetic = data["kind"] == "builtin" and description["kind"] in ("classifier", "translation")
+    text = CARD.format(
+        metadata=metadata,
         run=name,
+        what=what[description["kind"]],
+        name=model["name"],
+        position=model["position"]["kind"],
+        layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),
+        hidden_size=model["hidden_size"],
         checkpoint=folder.name,
-        description=description,
-        config=config,
-        model=model,
-        languages=languages,
-        layers=layers,
-        kind=kind,
-        task=task,
-        call=PAIR if len(description.get("texts", [])) == 2 else call,
-        opener=opener,
-        moses=bpe.is_file() and read_object(bpe)["words"] == "moses",
-        notes=notes,
-        metrics=metrics,
-        sets=sets,
-        tested=tested,
-        summary=summary,
-        facts={
-            "data": f"`{json.dumps(data)}`",
-            "data fingerprint": environment["data"],
-            "tokenizer fingerprint": description["tokenizer"],
-            "started from": config.get("init_from") or summary.get("init_from") or "random weights",
-            "seed": config["seed"],
-            "steps": summary.get("steps"),
-            "tokens": summary.get("tokens"),
-            "learning rate": config["optimizer"]["learning_rate"],
-            "precision": config["training"].get("precision"),
-            "commit": commit,
-            "started": environment["started"],
-            "torch": environment["packages"]["torch"],
-            "processor": environment["gpu"] or environment["processor"],
-        },
+        code=_code(run, description, kind),
+        notes="\n".join(f"- {note}" for note in notes),
+        results=_results(summary),
+        facts=_table(["", ""], [[k, v] for k, v in facts.items() if v is not None]),
         command=(run / "command.txt").read_text(encoding="utf-8").strip(),
-        paper=PAPER_TOKENS.get(own),
+        seed=config["seed"],
+        synthetic="The data are synthetic: the scores say nothing of real text. " * synthetic,
+    )
+    return ModelCard(text)
+
+
+def _measured(summary: dict[str, Any], folder: Path, kind: str) -> dict[str, float | None]:
+    """Return the metrics of this very checkpoint, under the names of the record."""
+    metrics, best = summary.get("metrics", {}), summary.get("best", {})
+    averaged = folder.name == AVERAGED
+    if not averaged and (step := checkpoint.step_of(folder)) != summary.get("steps"):
+        metrics = best["metrics"] if best.get("step") == step else {}
+    if kind != "translation":
+        return metrics
+    # The test metrics of a translation without `_single` belong to the averaged checkpoint.
+    return {
+        key: value
+        for key, value in metrics.items()
+        if (key.startswith("test/") and not key.endswith("_single")) == averaged
+    }
+
+
+def _results(summary: dict[str, Any]) -> str:
+    """Return a table with the metrics of the best and of the last step."""
+    if not summary:
+        return "The run has not ended."
+    best, last = summary["best"], summary["metrics"]
+    rows = [
+        [key, *(json.dumps(row[key]) if key in row else "" for row in (best["metrics"], last))]
+        for key in last
+    ]
+    text = _table(
+        ["metric", f"best (step {best['step']})", f"last (step {summary['steps']})"], rows
+    )
+    text += f"\n\nThe run ended as `{summary['status']}`."
+    if test := summary.get("test_set"):
+        text += f" Test set: {test['name']}, {test['lines']:,} lines, {test['fingerprint']}. "
+        text += ", ".join(f"{k}: `{v}`" for k, v in summary["signatures"].items())
+    return text
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+
+
+def _code(run: Path, description: dict[str, Any], kind: str | None) -> str:
+    """Return the code that opens the export and asks the model."""
+    opener, task, arguments = TASKS[description["kind"]]
+    if kind is None:
+        return f'import roformer\n\nmodel = roformer.{opener}("FOLDER")'
+    if task != "translation":
+        pair = len(description.get("texts", ())) == 2
+        return PIPELINE.format(task=task, arguments=PAIR if pair else arguments)
+    if read_object(run / "tokenizer" / "bpe.json")["words"] != "moses":
+        return TRANSLATE.format(imports="", text='"a text"', decoded="text")
+    source, target = description["languages"]
+    return TRANSLATE.format(
+        imports="from sacremoses import MosesDetokenizer, MosesTokenizer\n",
+        text=f'" ".join({WORDS.format(source)})',
+        decoded=f'MosesDetokenizer("{target}").detokenize(text.split(), unescape=False)',
     )
