@@ -24,6 +24,7 @@ from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
+from roformer import registry
 from roformer.config.build import build, plain
 from roformer.config.composing import CONF as CONF
 from roformer.config.composing import Composer, without_hydra
@@ -32,7 +33,6 @@ from roformer.config.describe import describe
 from roformer.errors import DIVERGED as DIVERGED
 from roformer.errors import InputError
 from roformer.errors import one_line_errors as one_line_errors
-from roformer.pipelines import registry
 from roformer.script import QUIET, leave_on_signal, outlive_reader
 
 C = TypeVar("C")
@@ -47,11 +47,13 @@ def main(name: str) -> None:
 
     def train(config: Any) -> None:
         before = summaries(Path(config.runtime.runs_dir))
-        done = registry.train(pipeline, config)
+        from roformer.pipelines.run import train as train_one
+
+        done = pipeline.train(config) if pipeline.train else train_one(name, config)
         if os.environ.get("RANK", "0") == "0":
             show_outcome(pipeline, config, done, before)
 
-    run(name, registry.load(pipeline.config), train)
+    run(name, pipeline.config(), train)
 
 
 def summaries(runs: Path) -> dict[Path, int]:
@@ -74,13 +76,15 @@ def show_outcome(
     Args:
         pipeline: of the command.
         config: of the command.
-        done: what `registry.train` returned.
+        done: the folders that `train` returned, or the summary of the run.
         before: the `summaries` at the command's start.
     """
     runs, shown = Path(config.runtime.runs_dir), config.runtime.progress
     folders = done if pipeline.train else [runs / pipeline.name / done["run_id"]]
     if not shown:
-        print(already_done(folders, before, summaries(runs)) + registry.outcome(pipeline, folders))
+        from roformer.pipelines.run import outcome
+
+        print(already_done(folders, before, summaries(runs)) + outcome(pipeline, folders))
     if pipeline.train:
         from roformer.report.pages import tables_of
         from roformer.report.tables import end_with
@@ -105,7 +109,8 @@ def main_of(part: Part) -> None:
             raise InputError(f"{part} takes one config: leave --multirun out")
         pipeline = registry.get(name)
     schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
-    run(name, registry.load(schema), lambda config: registry.load(action)(config), part)
+    assert action is not None
+    run(name, schema(), action, part)
 
 
 def having(part: Part) -> list[str]:

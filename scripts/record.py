@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from roformer import registry
 from roformer.config.build import build
-from roformer.pipelines import registry
 from roformer.report.runs import write_recorded
 from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import Arguments, script
@@ -47,8 +47,8 @@ class Completed:
             return record
         key = json.dumps([pipeline.name, [config.get(section) for section in READ]])
         if key not in self.known:
-            typed = build(registry.load(pipeline.config_of_run), config)
-            self.known[key] = finite(registry.load(pipeline.baselines)(typed))
+            typed = build(pipeline.config_of_run, config)
+            self.known[key] = finite(pipeline.baselines(typed))
         return record | {"summary": summary | {"baselines": self.known[key]}}
 
 

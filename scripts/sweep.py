@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from roformer import registry
 from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import DIVERGED, InputError
 from roformer.extensions import VARIABLE
-from roformer.pipelines import registry
 from roformer.pipelines.grid import command
 from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study, require_plan
@@ -49,7 +49,7 @@ def check(study: Study, commands: list[Command]) -> None:
     for name, words in dict(commands).items():
         pipeline = pipeline_of(words)
         try:
-            build(registry.load(pipeline.config), compose(pipeline.name, words[2:]))
+            build(pipeline.config(), compose(pipeline.name, words[2:]))
         except InputError as error:
             raise InputError(f"{study.folder}, configuration {name}: {error}") from error
 
@@ -88,10 +88,11 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
 def outcome(words: list[str]) -> str:
     """Return the headline metrics of the runs of a command."""
     from roformer.pipelines.reproduce import folders_of
+    from roformer.pipelines.run import outcome as run_outcome
 
     pipeline = pipeline_of(words)
     folders = [ROOT / folder for folder in folders_of(pipeline, words[2:])]
-    return registry.outcome(pipeline, folders)
+    return run_outcome(pipeline, folders)
 
 
 def pipeline_of(words: list[str]) -> registry.Pipeline:

@@ -19,8 +19,8 @@ import wandb
 import wandb_workspaces.reports.v2
 import wandb_workspaces.workspaces as workspaces
 
+from roformer import registry
 from roformer.errors import InputError, one_line
-from roformer.pipelines import registry
 from roformer.report.runs import read_runs
 from roformer.script import Arguments, script
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import torch
 
+from roformer import registry
 from roformer.analysis.pretrained import read_config
 from roformer.config.build import plain
 from roformer.errors import InputError
-from roformer.pipelines import registry
 from roformer.pipelines.run import changed, other_inputs, resolve
 from roformer.training import checkpoint
 from roformer.training.distributed import open_accelerator, say
@@ -127,9 +127,9 @@ def open_run(folder: Path) -> Opened:
     pipeline = registry.pipelines().get(name)
     if pipeline is None:
         raise InputError(f"{folder} is no run of a pipeline: give a folder runs/<pipeline>/…")
-    config = read_config(folder, registry.load(pipeline.config_of_run))
+    config = read_config(folder, pipeline.config_of_run)
     config = changed(config, runtime=plain(config)["runtime"] | {"fsdp": False})
-    opened: Opened = registry.load(pipeline.task)(resolve(config))
+    opened: Opened = pipeline.task(resolve(config))
     return opened
 
 

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
+from roformer import registry
 from roformer.config.typed import NOT_IN_RESULT, OpenUnion
 from roformer.errors import InputError
 
@@ -155,6 +156,14 @@ def _without(content: Mapping[str, Any], keys: Collection[Key]) -> dict[str, Any
         if () not in below:
             found[name] = _without(value, below) if below and isinstance(value, dict) else value
     return found
+
+
+def changes_result(pipeline: str, key: str) -> bool:
+    """Return whether a dotted key of a recorded config is part of its configuration (see above)."""
+    if pipeline not in registry.pipelines():
+        return key != "seed"
+    free, parts = free_keys(registry.get(pipeline).config_of_run), tuple(key.split("."))
+    return parts != ("seed",) and not any(parts[: len(one)] == one for one in free)
 
 
 def run_id(config: Any) -> str:

@@ -32,11 +32,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from roformer import registry
 from roformer.config.build import hints_at, hints_of, near_first, parts_of
 from roformer.config.start import adopt
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
-from roformer.pipelines import registry
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 QUOTED = r"""\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*"""
@@ -88,12 +88,12 @@ class Loader(ConfigLoaderImpl):
         revision, runs = (
             OmegaConf.select(config, key) for key in ("init_revision", "runtime.runs_dir")
         )
-        found = registry.load(self.pipeline.weights)(
+        found = self.pipeline.weights(
             self.pipeline.kind, config.init_from, revision, runs or "runs"
         )
         if found is not None:
             groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
-            cls = hints_of(registry.load(self.pipeline.config))["model"]
+            cls = hints_of(self.pipeline.config())["model"]
             plain: Any = OmegaConf.to_container(config)
             with read_write(config), open_dict(config):
                 for section, content in adopt(
@@ -146,7 +146,7 @@ class Composer:
         config_dir: str | None = None,
     ) -> None:
         entry = registry.get(pipeline)
-        self.schema = registry.load(entry.config)
+        self.schema = entry.config()
         self.pipeline, self.config_name = pipeline, config_name or pipeline
         for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
             if folder and "://" not in folder and not Path(folder).is_dir():

@@ -12,6 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from roformer import registry
 from roformer.config.build import build
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
@@ -22,7 +23,6 @@ from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read
 from roformer.interop.stored import StoredModel
 from roformer.json_files import read_object
 from roformer.models.description import KINDS, Kind
-from roformer.pipelines import registry
 from roformer.training import checkpoint
 from roformer.training.averaging import choose
 
@@ -67,10 +67,9 @@ def open_model(
     else:
         stored = read_hugging_face(source, revision) if of_hub else _read_checkpoint(source, path)
     if stored.kind not in kinds:
-        # Of pipelines with one task the first has the runs.
-        able = [one for one in registry.pipelines().values() if one.kind in kinds]
-        names = {one.task: one.name for one in reversed(able)}.values()
-        places = " or ".join(f"{runs_dir}/{name}/" for name in sorted(names))
+        entries = registry.pipelines().values()
+        names = sorted(entry.name for entry in entries if entry.kind in kinds and not entry.runs)
+        places = " or ".join(f"{runs_dir}/{name}/" for name in names)
         raise InputError(f"{source} is {WHAT[stored.kind]}: give a run under {places}")
     return stored
 

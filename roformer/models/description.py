@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -31,8 +31,8 @@ from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.models.scorer import PairScorer
 from roformer.models.seq2seq import Seq2Seq
+from roformer.registry import Kind as Kind
 
-Kind = Literal["mlm", "classifier", "scorer", "causal", "translation", "encoder"]
 KINDS: dict[Kind, type[TransformerConfig]] = {
     "mlm": EncoderConfig,
     "classifier": EncoderConfig,

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
+from roformer import registry
 from roformer.config.build import build, run_id
 from roformer.config.composing import CONF, compose
-from roformer.pipelines import registry
 from roformer.pipelines.grid import Job, Started, clock, command, run_jobs
-from roformer.pipelines.run import resolve
+from roformer.pipelines.run import outcome, resolve
 from roformer.training.process import usable_cores
 
 LAST_LINES = 12
@@ -72,9 +72,9 @@ def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Pa
     Raises:
         InputError: the overrides do not fit.
     """
-    config = build(registry.load(pipeline.config), compose(pipeline.name, overrides))
+    config = build(pipeline.config(), compose(pipeline.name, overrides))
     if pipeline.folders:
-        return list(registry.load(pipeline.folders)(config))
+        return pipeline.folders(config)
     return [Path(config.runtime.runs_dir) / pipeline.name / run_id(resolve(config))]
 
 
@@ -119,7 +119,7 @@ def reproduce(
             title = f"[{number}/{total}] {stage.name}"
             log = logs / f"{number}-{stage.name}.log"
             job = command(title, words, CONF.parent, log, beside=beside)
-            outcomes[job] = partial(registry.outcome, pipeline, stage.folders)
+            outcomes[job] = partial(outcome, pipeline, stage.folders)
         failed += run_stages(outcomes, beside, quiet=quiet)
     words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
     title = f"[{total}/{total}] report"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,12 +13,12 @@ from typing import Any, TypeVar
 import torch
 from accelerate.utils import broadcast_object_list
 
+from roformer import registry
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
 from roformer.errors import InputError, ProcessLost
 from roformer.inference.start import pinned
-from roformer.pipelines import registry
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
 from roformer.training.distributed import (
     first_process,
@@ -39,6 +42,8 @@ from roformer.training.tracking import NoTracker, open_tracker
 
 AUTO = "auto"
 """`init_from` of a fine-tuning that begins with the pre-training of its own model."""
+MOST_RUNS = 8
+"""A command with more runs prints their number, not the metrics of each."""
 C = TypeVar("C", bound=Any)
 
 
@@ -73,11 +78,33 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
         ProcessLost: another process of the run ended.
     """
     config = with_pretraining(resolve(config))
-    run = Run(pipeline, registry.load(registry.get(pipeline).task)(config))
+    run = Run(pipeline, registry.get(pipeline).task(config))
     summary = run.summary or run.train()
     if run.opened.keep_only_best and first_process():  # a kill may have come before this
         keep_only_best(run.folder.path / "checkpoints")
     return summary
+
+
+def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
+    """Return the headline metrics of finished runs in one line, and what is wrong with them.
+
+    Missing runs are skipped: a run that starts from trained weights may get its id only when these are
+    opened.
+    """
+    words, statuses = [], []
+    many = len(folders) > 1
+    files = [file for folder in folders if (file := folder / "summary.json").is_file()]
+    for summary in (json.loads(file.read_text(encoding="utf-8")) for file in files):
+        name = pipeline.headline.name if pipeline.headline else str(summary.get("headline"))
+        value = summary["metrics"].get(name)
+        # One line holds six tasks, so the name of a task suffices.
+        title = name if pipeline.headline or not many else name.partition("/")[0]
+        words.append(f"{title} {'NaN' if value is None else f'{value:.3f}'}")
+        statuses.append(summary["status"])
+    scores = ", ".join(words) if len(words) <= MOST_RUNS else f"{len(words)} runs"
+    counts = Counter(status for status in statuses if status != "done")
+    wrong = ", ".join(f"{count} {status}" if many else status for status, count in counts.items())
+    return (scores or "ended") + (f" [{wrong}]" if wrong else "")
 
 
 def changed(config: C, **values: Any) -> C:
@@ -206,11 +233,11 @@ class Run:
 
     def _baselines(self) -> dict[str, Any]:
         """Return what the summary says of trivial baselines; see `Pipeline.baselines`."""
-        part = registry.get(self.pipeline).baselines
-        if not part:
+        baselines = registry.get(self.pipeline).baselines
+        if baselines is None:
             return {}
         try:
-            return {"baselines": registry.load(part)(self.config)}
+            return {"baselines": baselines(self.config)}
         except InputError as error:  # the data was prepared, but its source is out of reach now
             say(f"without trivial baselines: {error}")
             return {}

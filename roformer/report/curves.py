@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from roformer.errors import one_line
-from roformer.pipelines.registry import Loss
+from roformer.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, SPIKES, RecordError, Runs, settings_of
 from roformer.report.scores import paired_table, pipeline_of
 from roformer.report.statistics import Interval, interval_text, mean_text, paired

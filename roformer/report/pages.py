@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from roformer.pipelines import registry
+from roformer import registry
 from roformer.report.curves import (
     CHOSEN_BY,
     curve_tables,

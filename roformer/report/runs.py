@@ -26,11 +26,10 @@ from pydantic import Field, JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from roformer.config.build import read_yaml
-from roformer.config.runs import changes_result
+from roformer import registry
+from roformer.config.build import changes_result, read_yaml
 from roformer.errors import InputError, one_line
 from roformer.json_files import check_shape
-from roformer.pipelines import registry
 
 RUNS = "runs.jsonl"
 METRICS = "metrics.csv"

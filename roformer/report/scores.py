@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from roformer.pipelines import registry
+from roformer import registry
 from roformer.report.resampling import bleu_table, over_triplets, scored_on
 from roformer.report.runs import ENDED, LOSSES, RecordError, flattened, settings_of
 from roformer.report.statistics import (

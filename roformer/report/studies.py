@@ -14,9 +14,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from roformer import registry
 from roformer.config.build import near_first
 from roformer.errors import InputError
-from roformer.pipelines import registry
 from roformer.report.runs import RUNS, RecordError, read_yaml_file
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]

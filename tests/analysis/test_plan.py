@@ -26,7 +26,7 @@ from roformer.models.cost import (
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.pipelines.registry import get, load
+from roformer.registry import get
 from roformer.training.hardware import GPUS
 from tests.conftest import REPOSITORY
 
@@ -140,7 +140,7 @@ def told(capsys):
 
     def plan(pipeline, *overrides):
         schema, show = get(pipeline).plan
-        load(show)(build(load(schema), compose(pipeline, overrides)))
+        show(build(schema(), compose(pipeline, overrides)))
         lines = capsys.readouterr().out.splitlines()
         return lines, {line[:16].strip(): line[16:].strip() for line in lines}
 

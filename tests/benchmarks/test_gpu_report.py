@@ -4,9 +4,9 @@ import os
 import subprocess
 
 from benchmarks.__main__ import SUITES
+from roformer import registry
 from roformer.cli import compose
 from roformer.config.build import build
-from roformer.pipelines import registry
 from tests.conftest import REPOSITORY
 
 PYTHON = """#!/bin/sh
@@ -33,7 +33,7 @@ def test_every_command_is_of_a_script_and_suite_that_exist(tmp_path):
     for script, *words in commands:
         if script in pipelines:
             pipeline = registry.get(pipelines[script])
-            build(registry.load(pipeline.config), compose(pipeline.name, words))
+            build(pipeline.config(), compose(pipeline.name, words))
             trained.add(pipeline.name)
         elif words[0] == "benchmarks":
             assert words[1] in SUITES

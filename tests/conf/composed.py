@@ -4,7 +4,7 @@ from functools import cache
 
 from roformer.config.build import build, plain
 from roformer.config.composing import Composer, compose
-from roformer.pipelines.registry import get, load, pipelines
+from roformer.registry import get, pipelines
 
 FILLED = {
     **dict.fromkeys(
@@ -22,7 +22,7 @@ RECIPES = [(name, recipe) for name in pipelines() for recipe in Composer(name).o
 @cache
 def config(words="", pipeline="pretrain"):
     """Return the config of a command line, its words with blanks between."""
-    return build(load(get(pipeline).config), compose(pipeline, words.split()))
+    return build(get(pipeline).config(), compose(pipeline, words.split()))
 
 
 def differing(one, other):

@@ -19,7 +19,7 @@ import yaml
 from roformer import cli
 from roformer.cli import CONF, compose
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
-from roformer.pipelines.registry import get, pipelines
+from roformer.registry import get, pipelines
 from roformer.script import Arguments
 from tests.conf.composed import config
 from tests.conftest import REPOSITORY

@@ -7,10 +7,9 @@ from roformer.cli import CONF
 from roformer.config.build import build, free_keys, from_yaml, plain, run_id, to_yaml
 from roformer.config.composing import Composer, compose
 from roformer.config.glue import FinetuneConfig
-from roformer.config.runs import RUNS
 from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of
-from roformer.pipelines.registry import pipelines
+from roformer.registry import pipelines
 from tests.conf.composed import FILLED, RECIPES, config
 
 SCALING = "model.position.scaling"
@@ -180,7 +179,7 @@ def test_keys_that_came_later_are_in_no_record_at_their_default():
     }
 
 
-@pytest.mark.parametrize("cls", RUNS.values())
+@pytest.mark.parametrize("cls", {entry.config_of_run for entry in pipelines().values()})
 def test_every_run_has_keys_that_change_no_id(cls):
     assert free_keys(cls) >= {("runtime",), ("tracker",), ("resume",)}
     assert not {("seed",), ("model",), ("data",), ("optimizer",)} & free_keys(cls)

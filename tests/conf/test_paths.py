@@ -8,7 +8,7 @@ from roformer.config.build import build
 from roformer.config.composing import Composer, compose
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
-from roformer.pipelines.registry import get, load
+from roformer.registry import get
 from tests.conf.composed import config
 
 TYPED = [
@@ -29,7 +29,7 @@ KEYS = {
 def value(key, *overrides, pipeline="pretrain"):
     """Return what a key is in the config of a command line."""
     words = ["data=files", "data.path=x", *overrides]
-    built = build(load(get(pipeline).config), compose(pipeline, words))
+    built = build(get(pipeline).config(), compose(pipeline, words))
     for part in key.split("."):
         built = built[part] if isinstance(built, dict) else getattr(built, part)
     return built

@@ -9,9 +9,9 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
+from roformer import registry
 from roformer.cli import compose
 from roformer.config.build import build
-from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
@@ -108,7 +108,7 @@ def run_in_process(pipeline, arguments, *overrides, runs="runs"):
     given = [*arguments, *overrides]
     where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
     folder = Path(where).with_name(runs)
-    schema = registry.load(registry.get(pipeline).config)
+    schema = registry.get(pipeline).config()
     config = build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
     if pipeline == "glue":
         (config,) = cells_of(config)

@@ -17,18 +17,37 @@ ENTRY = '''
 
 from pathlib import Path
 
-from roformer.pipelines.registry import Loss, Metric, Pipeline, Plan, register
+from roformer.registry import Loss, Metric, Pipeline, Plan, blocks_plan, prepare_text, register
+
+
+def config():
+    from toy.config import BackwardsConfig
+
+    return BackwardsConfig
+
+
+def plan_config():
+    from toy.config import BackwardsPlan
+
+    return BackwardsPlan
+
+
+def task(config):
+    from toy.task import open_run
+
+    return open_run(config)
+
 
 register(
     Pipeline(
         name="backwards",
-        config="toy.config:BackwardsConfig",
-        task="toy.task:open_run",
+        config=config,
+        task=task,
         kind="mlm",
         headline=Metric("valid/backwards_loss", higher_is_better=False),
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
-        prepare="roformer.tasks.mlm:prepare",
-        plan=Plan("toy.config:BackwardsPlan", "roformer.analysis.plan:plan_sequences"),
+        prepare=prepare_text,
+        plan=Plan(plan_config, blocks_plan),
         script="toy/train.py",
         groups=("text",),
         conf=Path(__file__).parent / "conf",

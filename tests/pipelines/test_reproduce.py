@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from roformer.pipelines import grid, registry, reproduce
+from roformer import registry
+from roformer.pipelines import grid, reproduce
+from roformer.pipelines.run import outcome as run_outcome
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import recorded
 
@@ -81,7 +83,7 @@ def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
             metrics = {} if status == "failed" else {"test/sacrebleu": 27.5}
             summary = {"status": status, "metrics": metrics}
             (folder / "summary.json").write_text(json.dumps(summary))
-        return registry.outcome(registry.get("wmt"), folders)
+        return run_outcome(registry.get("wmt"), folders)
 
     assert outcome(["done"]) == "test/sacrebleu 27.500"
     assert outcome(["failed"]) == "test/sacrebleu NaN [failed]"
@@ -96,8 +98,8 @@ def test_several_tasks_are_told_by_their_names(tmp_path):
         summary = {"status": "done", "headline": metric, "metrics": {metric: 0.5}}
         (folder / "summary.json").write_text(json.dumps(summary))
     glue = registry.get("glue")
-    assert registry.outcome(glue, folders) == "mrpc 0.500, stsb 0.500"
-    assert registry.outcome(glue, folders[:1]) == "mrpc/f1 0.500"
+    assert run_outcome(glue, folders) == "mrpc 0.500, stsb 0.500"
+    assert run_outcome(glue, folders[:1]) == "mrpc/f1 0.500"
 
 
 def test_quiet_it_tells_of_what_failed_alone(tmp_path, capsys):

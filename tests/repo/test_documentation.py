@@ -13,13 +13,13 @@ from typing import get_args
 import pytest
 import yaml
 
+from roformer import registry
 from roformer.cli import compose
 from roformer.config.build import build, run_id
 from roformer.config.composing import Composer
 from roformer.config.position import Capability
 from roformer.errors import InputError
 from roformer.nn.position import ENCODINGS, PositionEncoding
-from roformer.pipelines import registry
 from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_studies, read_study
@@ -93,8 +93,8 @@ def composed(command):
             overrides = [re.sub(r"(=[^\[]\S*?),.*", r"\1", override) for override in overrides]
     if name in PIPELINES:
         pipeline = PIPELINES[name]
-        cls = pipeline.plan.config if target == "plan" else pipeline.config
-        return build(registry.load(cls), compose(name, overrides))
+        cls = pipeline.plan.config() if target == "plan" else pipeline.config()
+        return build(cls, compose(name, overrides))
     return None
 
 
@@ -201,7 +201,7 @@ def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
         if hours != "no plan":
             assert hardware == "8 × A100" and "GPUS=8" in more
             plan = composed(f"make plan PIPELINE={name}{more[:-1]} devices=8{more[-1]}")
-            registry.load(PIPELINES[name].plan.show)(plan)
+            PIPELINES[name].plan.show(plan)
             assert re.search(r"^  A100 +(.*)$", capsys.readouterr().out, re.MULTILINE)[1] == hours
 
 
@@ -224,7 +224,7 @@ def test_records_are_whole_and_configs_keep_their_run_id():
         steps = [row["step"] for row in rows]
         assert steps == sorted(set(steps)) and steps[-1] == summary["steps"], run
         assert {**rows[-1], **summary["metrics"]} == rows[-1], run
-        cls = registry.load(registry.get(summary["pipeline"]).config_of_run)
+        cls = registry.get(summary["pipeline"]).config_of_run
         assert run_id(build(cls, run.files["config.yaml"])) == run.name == summary["run_id"]
 
 

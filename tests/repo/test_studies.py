@@ -12,10 +12,10 @@ import sys
 
 import pytest
 
+from roformer import registry
 from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
 from roformer.extensions import VARIABLE
-from roformer.pipelines import registry
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, read_recorded, read_runs
@@ -31,7 +31,7 @@ studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
 
 @functools.cache
 def composed(pipeline, overrides):
-    return build(registry.load(registry.get(pipeline).config), compose(pipeline, list(overrides)))
+    return build(registry.get(pipeline).config(), compose(pipeline, list(overrides)))
 
 
 @functools.cache

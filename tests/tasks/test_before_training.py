@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from roformer import registry
 from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.data.random import IGNORED
 from roformer.errors import InputError
-from roformer.pipelines import glue, registry
+from roformer.pipelines import glue
 from roformer.pipelines.glue import cells_of
 from roformer.tasks import baselines
 from roformer.tasks.classification import open_finetuning
@@ -26,12 +27,12 @@ HERE = ["tracker=none", "runtime.progress=false", "runtime.device=cpu"]
 
 
 def composed(pipeline, *words):
-    return build(registry.load(registry.get(pipeline).config), compose(pipeline, [*words, *HERE]))
+    return build(registry.get(pipeline).config(), compose(pipeline, [*words, *HERE]))
 
 
 def begin(pipeline, config):
     """Build the task of a run, which is the last thing before its first step."""
-    registry.load(registry.get(pipeline).task)(config).build()
+    registry.get(pipeline).task(config).build()
 
 
 def test_a_test_text_shorter_than_a_block(tmp_path):
