@@ -3,9 +3,9 @@
     text  →  words   Moses tokens (sacremoses, `-a`, nothing escaped), or the text as it is
     words →  pieces  merges of bytes that never cross a word; every byte is in the vocabulary
 
-A word takes the space before it along, as in GPT-2, so pieces join again without doubt: `words` is
-what tells whether that space was Moses's or the text's. Starting from bytes and not from characters
-means that no character is unknown: what the training text never held comes out as its bytes.
+A word includes the space before it, as in GPT-2, so pieces join again without ambiguity: `words` says
+whether Moses or the text put that space. Merges start from bytes and not from characters, so that no
+character is unknown: a character that the training text lacks becomes its bytes.
 """
 
 from __future__ import annotations

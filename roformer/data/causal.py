@@ -71,7 +71,7 @@ class CausalBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
 def batch_of(blocks: CausalBlocks, indices: Sequence[int]) -> dict[str, Tensor]:
     """Return input_ids and labels of blocks, each (B, T).
 
-    Where one of them is the last, which is not full, also `kept`, true where there is a label.
+    If the last block, which is not full, is among them, also `kept`, true where a label exists.
     """
     inputs, labels = (np.stack(rows) for rows in zip(*(blocks[i] for i in indices), strict=True))
     batch = {"input_ids": torch.from_numpy(inputs), "labels": torch.from_numpy(labels)}
@@ -84,7 +84,7 @@ def validation_sample(stream: TokenStream, length: int, count: int, longest: int
 
     It is one sample of windows of `longest` blocks in a row, whatever the seed: so the same tokens can
     be read in blocks of 2·length, … up to longest·length. Blocks that the stream does not fill are
-    left out. Of `count` blocks of T = `length`, a part of a window is not taken.
+    skipped, and so is a part of a window if `count` blocks of T = `length` end inside it.
     """
     full = (len(stream) - 1) // (length * longest)
     if not full:

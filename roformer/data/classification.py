@@ -59,7 +59,7 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.room = max_length - 1 - len(ids)
         whole: Ids = np.array([_lengths(lists) for lists in ids]).sum(0)
         self.too_long: NDArray[np.bool_] = whole > self.room
-        """Which examples are cut, (N,)."""
+        """Mask of the examples that are cut, (N,)."""
         self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
         """Tokens of each example as the model reads it, (N,)."""
 
@@ -109,7 +109,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Triplets as pairs of token ids; `inputs[numbers]` is a padded batch of both pairs of each.
 
     The two pairs of a triplet are one row, so they are in one batch and on one rank.
-    `max_length` is that of a pair; see `Inputs` for how longer ones are cut.
+    `max_length` is the longest pair; see `Inputs` for how longer ones are cut.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.lengths: Ids = self.pairs.lengths.reshape(2, -1).max(0)
         """Tokens of each triplet's longer pair as the model reads it, (N,)."""
         self.too_long: NDArray[np.bool_] = self.pairs.too_long
-        """Which pairs are cut, (2N,): those with B, then those with C."""
+        """Mask of the pairs that are cut, (2N,): pairs with B, then pairs with C."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -132,7 +132,7 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         """Return the batch of these triplets.
 
         Returns:
-            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids, left out where
+            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids, missing if
             all are zero, and attention_mask as in `Inputs`; labels (n,): 0 where A is closer to B.
         """
         rows = np.asarray(numbers, np.int64)
@@ -154,7 +154,7 @@ def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[
         lengths: tokens of each example, (N,).
         batch_size: largest batch; ⌈N / batch_size⌉ batches are made, equal to one example.
         seed: of the order.
-        epoch: 0, 1, …: each has an order of its own.
+        epoch: 0, 1, …: each has its own order.
     """
     random = random_stream(seed, Purpose.EXAMPLE_ORDER, epoch)
     count = -(-len(lengths) // batch_size)

@@ -4,7 +4,7 @@
     <cache_dir>/glue/<key>  index, label, place, ids_a, ids_b           `task_rows(…).prepare`
     <cache_dir>/scm/<key>   index, label, place, ids_a, ids_b, ids_c    `triplet_rows(…).prepare`
 
-A label is a class number or a score; that of a triplet is 0 where A is closer to B and 1 where it is
+A label is a class number or a score; a triplet's label is 0 where A is closer to B and 1 where A is
 closer to C. Tokens are without special ones, and nothing is cut to a length here: that is up to the
 model.
 """
@@ -91,7 +91,7 @@ class LabelledRows:
     held_out_limit: int | None
     """Of each other split."""
     identity: dict[str, Any]
-    """The keys that decide the content, besides source and tokenizer."""
+    """The keys that decide the content, in addition to source and tokenizer."""
     facts: Callable[[Splits], dict[str, Any]]
     """Returns further entries of the manifest."""
 
@@ -165,7 +165,7 @@ def _write(
 
 
 def _settings(data: Glue | TripletData) -> dict[str, Any]:
-    """Return what decides the content: the path of a data set of the Hub, but not that of files."""
+    """Return the settings that decide the content, which a path of local files does not."""
     return settings(data, *([] if hasattr(data, "revision") else ["path"]))
 
 

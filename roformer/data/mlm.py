@@ -72,7 +72,7 @@ class Masker:
     def context_free_loss(self, labels: Ids) -> float:
         """Return the least loss on these targets, in nats, of a model that reads no other token.
 
-        It knows the frequencies of the targets and sees what stands in their places: [MASK], of which it
+        It knows the frequencies of the targets and sees the tokens in their places: [MASK], of which it
         knows nothing else, or a token that is the target itself with probability
         a = keep·p / (keep·p + random/V), where keep is the share left unchanged.
         """
@@ -85,18 +85,20 @@ class Masker:
         loss = self.config.mask * entropy
         if keep > 0:
             a = keep * p / (keep * p + drawn / len(counts))
-            told = np.log(a + (1 - a) * p)
-            loss -= keep * (p * told).sum()
+            kept_log = np.log(a + (1 - a) * p)
+            loss -= keep * (p * kept_log).sum()
         else:
-            a, told = np.zeros_like(p), np.log(p)
-        if drawn > 0:  # one of V tokens is seen, each as often; where it is the target, see `told`
+            a, kept_log = np.zeros_like(p), np.log(p)
+        if (
+            drawn > 0
+        ):  # one of V tokens is seen, each as often; where it is the target, see `kept_log`
             other = np.log((1 - a) * p)
             wrong = entropy - np.log(1 - a).sum() / len(counts)
-            loss += drawn * (wrong + (p * (other - told)).sum() / len(counts))
+            loss += drawn * (wrong + (p * (other - kept_log)).sum() / len(counts))
         return float(loss)
 
     def _words(self, block: Ids, candidates: Ids, random: np.random.Generator) -> Ids:
-        """Return whole words up to `count` tokens; a word that would go beyond it is passed over."""
+        """Return whole words up to `count` tokens; a word that would exceed it is skipped."""
         starts = ~self.tokenizer.continuation[block[candidates]]
         starts[:1] = True
         # A word also ends where a special token interrupts it.
@@ -147,7 +149,7 @@ def document_positions(block: Ids, sep_id: int) -> tuple[Ids, Ids]:
 class MaskedBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Batches of masked blocks, addressed by the sample numbers they hold.
 
-    `seed` is that of the order, the pairs and the masks. None is frozen, for validation: blocks in one
+    `seed` decides the order, the pairs and the masks. None is frozen, for validation: blocks in one
     order, cut and masked in one way, whatever the seed and the epoch; the first ones are the validation
     sample.
     """

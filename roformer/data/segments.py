@@ -1,21 +1,21 @@
 """Pairs of segments for next-sentence and sentence-order prediction, cut from the prepared tokens.
 
     stretch n   →  M = T-3 consecutive tokens of one document, which has ⌊its tokens / M⌋ of them; each
-                   begins at a random distance of its own within what this leaves over, so two may overlap
+                   begins at its own random distance within the remaining tokens, so two may overlap
     split       →  the stretch falls into A and B at a random place: for `mlm_nsp` where a sentence
                    begins, or else any word
     mlm_nsp     →  half of the stretches as they are; in the other half B, or A, is of another document
-    mlm_sop     →  half of the stretches as they are; in the other half B stands before A
+    mlm_sop     →  half of the stretches as they are; in the other half B precedes A
     pair        →  [CLS] A [SEP] B [SEP], exactly T tokens: nothing is padded
 
 Devlin et al. 2019, section 3.1 and A.2; Lan et al. 2020, section 3.1. Where BERT fills a pair with whole
 sentences, pads it and truncates what is too long at a random end, here the outer ends of A and B are cut
-wherever T tokens are full. A document of fewer than M tokens is left out.
+wherever T tokens are full. A document of fewer than M tokens is skipped.
 
-What stands in for B is as long as B, after the split of another stretch; if that is not so long, A is
-replaced instead, by as many tokens before that split. So neither lengths nor the ends of segments tell
-whether two belong together. For `mlm_sop` the ends would tell, if the split were at a sentence (the first
-segment begins anywhere, the second with a sentence), so it is anywhere.
+The replacement has the length of B and follows the split of another stretch; if that part is shorter, A
+is replaced instead, by as many tokens before that split. So neither lengths nor the ends of segments show
+whether two belong together. For `mlm_sop` the split is at any word, because a split at a sentence would
+show the order: the first segment begins anywhere, the second with a sentence.
 """
 
 from __future__ import annotations

@@ -54,12 +54,12 @@ class Export(NamedTuple):
 
 
 def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
-    """Write a trained model as a folder of its own.
+    """Write a trained model as a separate folder.
 
     Args:
         run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
             written again as safetensors, without a card.
-        output: the folder to make, not there yet or empty; None: `<runs>/export/<run id>`.
+        output: a new or empty folder; None: `<runs>/export/<run id>`.
         which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
             `load_translator` or `load_generator` chooses.
     """
@@ -119,7 +119,7 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     mode = (folder / "config.json").stat().st_mode
-    for file in folder.glob("*.safetensors"):  # written for its owner alone, whatever the umask is
+    for file in folder.glob("*.safetensors"):  # written only for its owner, whatever the umask is
         file.chmod(mode)
     if stored.kind == "mlm":
         made = "trained on" if stored.architecture is None else "made for"

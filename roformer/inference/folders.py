@@ -1,4 +1,4 @@
-"""Folders of trained models: written aside and renamed, so that one is whole or not there."""
+"""Folders of trained models: written aside and renamed, so that a folder is complete or missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_run(
         name = source.name
         if (source / ACCOUNT).is_file():
             objects[ACCOUNT] = read_object(source / ACCOUNT)
-            # An average is looked for in translation alone.
+            # Only translation looks for an average.
             if description["kind"] != "translation":
                 name = objects[ACCOUNT]["checkpoints"][-1]
     target = folder / "checkpoints" / name
@@ -74,7 +74,7 @@ def convert_run_layout(
     Args:
         path: a run, of which the checkpoint that loading takes is converted, or a checkpoint in one.
         to: the layout wanted.
-        output: folder of the new run, with one checkpoint; not there yet, or empty.
+        output: folder of the new run, with one checkpoint; new or empty.
 
     Returns:
         The new checkpoint's folder.

@@ -97,7 +97,7 @@ class Generator:
         It ends at the end of the document, where the model has one, or after `max_tokens`.
 
         Args:
-            prompts: one text, or many, each continued as if it were alone: see
+            prompts: one text, or many, each continued independently: see
                 `roformer.inference.texts.answer`.
             sampling: how a token is drawn.
             max_tokens: tokens or bytes of a continuation, at least 1.

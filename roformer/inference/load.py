@@ -36,11 +36,11 @@ class Prediction(NamedTuple):
     score: float
     """Probability of the label, or the score of a regression."""
     cut: bool
-    """True if the text was longer than the model reads, and its end was left out."""
+    """True if the text was longer than the model reads, and its end was cut."""
 
 
 class Filling(NamedTuple):
-    """A token that may stand at a [MASK]."""
+    """A token that may fill a [MASK]."""
 
     token: str
     """Entry of the vocabulary; `##` begins a piece that continues a word."""
@@ -53,7 +53,7 @@ class TrainedModel:
     Args:
         model: `MaskedLM` of a pre-training, `Classifier` of a fine-tuning, `Encoder` of a Hugging
             Face model without either head: token ids to hidden states (B, T, D).
-        tokenizer: that of its training, or a sentence why it has none.
+        tokenizer: the tokenizer of its training, or a sentence why it is missing.
         description: of a classifier its `task` (a name), `labels` (in the order of its outputs; None
             of a regression), `texts` (names of the one or two texts of an example; None where that is
             not known) and `max_length` in tokens. Attributes have the same names; `texts` is the number.
@@ -239,7 +239,7 @@ class TrainedModel:
         """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
 
         Args:
-            folder: to make; not there yet, or empty.
+            folder: a new or empty folder.
         """
         if not isinstance(self.model, (MaskedLM, Classifier)):
             raise InputError("a model without a head cannot be saved: give one with a head")
@@ -271,7 +271,7 @@ def load_model(
 ) -> TrainedModel:
     """Open a run's model, or a `transformers` model of type bert or roformer.
 
-    Of a fine-tuning this is the best checkpoint, of a pre-training the last one. A Hugging Face model
+    This is the best checkpoint of a fine-tuning and the last one of a pre-training. A Hugging Face model
     becomes a `MaskedLM`, a `Classifier`, or where it has neither head an `Encoder`; a warning names
     weights of it that are not used.
 

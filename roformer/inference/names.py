@@ -11,7 +11,7 @@ from roformer.errors import InputError
 RUNS = "runs"
 """Folder of runs, unless `runtime.runs_dir` says otherwise."""
 EXPORT = "export"
-"""Folder beside the pipelines' whose folders are named as the runs that they were made of."""
+"""Folder next to the pipelines' folders; an export has the name of its run."""
 AT_STEP = re.compile(r"(?P<run>.+)@(?P<step>\d+)")
 """A run and the step of one of its checkpoints."""
 
@@ -19,7 +19,7 @@ AT_STEP = re.compile(r"(?P<run>.+)@(?P<step>\d+)")
 def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     """Return the path that a name stands for: itself if it exists, else a run of this id.
 
-    A checkpoint may follow a run (`<run>@610`: that of step 610) or an id (`<id>/checkpoints/best`);
+    A checkpoint may follow a run (`<run>@610`: step 610) or an id (`<id>/checkpoints/best`);
     anything else, as a Hub id, stays as it is.
     """
     given = Path(name).expanduser()

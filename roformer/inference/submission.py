@@ -57,12 +57,12 @@ def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
 
 
 def missing(files: Sequence[Path]) -> list[str]:
-    """Return the files that the server wants besides these."""
+    """Return the other files that the server wants."""
     return [name for name in SERVER if name not in {file.stem for file in files}]
 
 
 def _cell(run: Path) -> tuple[float, FinetuneConfig] | None:
-    """Return the headline metric and the config of a fine-tuning whose weights are there."""
+    """Return the headline metric and the config of a fine-tuning that has its weights."""
     summary = RunFolder(run).summary() if (run / "checkpoints").is_dir() else None
     if summary is None or summary.get("pipeline") != "glue" or summary["status"] == "failed":
         return None

@@ -39,7 +39,7 @@ class Translation(NamedTuple):
     score: float
     """Log-probability over the length penalty; see `roformer.evaluation.beam`."""
     cut: bool
-    """True if the source was longer than the model reads, and its end was left out."""
+    """True if the source was longer than the model reads, and its end was cut."""
 
 
 class Translator:
@@ -47,7 +47,7 @@ class Translator:
 
     Args:
         model: put into evaluation mode while it translates.
-        tokenizer: that of the training.
+        tokenizer: the tokenizer of the training.
         search: beam, length penalty, longest translation.
         n_best: how many hypotheses a line; at most the beam.
         max_length: source tokens, the end not counted, that the model was trained on; longer sources

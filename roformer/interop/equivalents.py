@@ -5,11 +5,11 @@ masked LM, rotary, base 10000        roformer             whole heads, interleav
 masked LM, rotary, another base      jina_embeddings_v3   whole heads, half-split pairs, any base
 classifier, rotary                   jina_embeddings_v3   roformer's head has no tanh
 either, learned                      bert
-either, sinusoidal or none           bert                 its table filled with sinusoids or zeros
-masked LM that tells relations       as without           bert has the head, the others leave it out
+either, sinusoidal or no positions    bert                its table filled with sinusoids or zeros
+masked LM with a relation head        as without           only bert has the head
 causal LM, rotary                    gpt_neox             any base, whole heads or a part of them
 causal LM, learned                   gpt2
-causal LM, sinusoidal or none        gpt2                 its table filled with sinusoids or zeros
+causal LM, sinusoidal or no positions gpt2                its table filled with sinusoids or zeros
 translation, sinusoidal              marian, pegasus      norms after, before the sublayers
 everything else                      none
 """
@@ -56,7 +56,7 @@ FAMILIES = {
     "causal": ("gpt2 and gpt_neox", "pre"),
     "translation": ("marian and pegasus", None),
 }
-"""Kind of a model → the models of `transformers` that are compared, and where their norms stand."""
+"""Kind of a model → the models of `transformers` that are compared, and their order of norms."""
 
 
 class NoEquivalent(Exception):
@@ -221,7 +221,7 @@ def _differences(stored: StoredModel) -> Iterator[str]:
 def _settings(
     stored: StoredModel, kind: str, length: int
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings that are not sizes, those of `generate`, and notes for the user."""
+    """Return the settings except sizes, the settings of `generate`, and notes for the user."""
     model, tokenizer, description = stored.model, stored.tokenizer, stored.description
     if stored.kind == "translation":
         return _translation(tokenizer, build(SearchConfig, description["search"]), length)
@@ -284,8 +284,8 @@ def _translation(
     if search.beam > 1:
         generation |= {"early_stopping": True, "length_penalty": search.alpha}
         notes.append(
-            "With `early_stopping` it stops, as the run's search, when as many hypotheses as beams "
-            "are finished."
+            "`early_stopping` ends the search, like the run's search, when as many hypotheses as "
+            "beams are finished."
         )
     if search.beam > 1 and search.length_penalty == "gnmt":
         notes.append(
@@ -323,13 +323,13 @@ def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tenso
 
 
 def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of a Marian or Pegasus model for that of a sinusoidal `Seq2Seq`.
+    """Convert the state dict of a sinusoidal `Seq2Seq` to the names of Marian and Pegasus.
 
     Both have all sines in the first half of the dimensions and all cosines in the second, where
     Vaswani et al. interleave them. Hidden dimensions have no order, so they are permuted in every
     weight that reads or writes them.
 
-    Tied matrices, tables and the zero bias are left out: load it with `strict=False`.
+    Tied matrices, tables and the zero bias are excluded: load it with `strict=False`.
     """
     shared = state["tokens.weight"]
     order = half_order(shared.shape[1]).to(shared.device)

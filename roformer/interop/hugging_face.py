@@ -284,7 +284,7 @@ def _settings(folder: Path) -> Any:
         )
     try:
         return AutoConfig.for_model(kind, **content)
-    except Exception as error:  # the library checks types, with errors of its own
+    except Exception as error:  # the library checks types and raises its own errors
         raise InputError(f"{CONFIG} is not sound: {_line(error)}") from error
 
 

@@ -65,7 +65,7 @@ SETTINGS = {
     "marian": TRANSLATION,
     "pegasus": TRANSLATION,
 }
-"""`model_type` of `transformers` → its setting → that of a model's configuration here."""
+"""`model_type` of `transformers` → its setting → the setting of a model here."""
 
 
 def settings_of(model: Any, model_type: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _parameters(modules: Mapping[str, str]) -> dict[str, str]:
 
 
 def _layer(own: str, there: str, *names: str) -> dict[str, str]:
-    """Return the names of the weights of a layer, given those of its six modules in this order."""
+    """Return the names of a layer's weights, given the names of its six modules in this order."""
     modules = (
         "attention.projection",
         "attention.output",
@@ -224,7 +224,7 @@ def names_there(name: str, architecture: str) -> list[str]:
 
 
 def to_transformers(state: Mapping[str, Tensor], architecture: str) -> dict[str, Tensor]:
-    """Return a state dict under the names of an architecture; tied output matrices are left out."""
+    """Return a state dict under the names of an architecture; tied output matrices are excluded."""
     converted: dict[str, Tensor] = {}
     for name, tensor in state.items():
         parts = names_there(name, architecture)

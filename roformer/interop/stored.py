@@ -28,9 +28,9 @@ class StoredModel:
     description: dict[str, Any]
     """See `roformer.models.description`."""
     weights: dict[str, Tensor]
-    """By the names of `models`; those of an encoder without a head begin with `encoder.` too."""
+    """By the names of `models`; an encoder without a head has the prefix `encoder.` too."""
     tokenizer: Any
-    """`WordPiece`, `Bpe` or `ByteVocabulary`, or a sentence why there is none."""
+    """`WordPiece`, `Bpe` or `ByteVocabulary`, or a sentence why the tokenizer is missing."""
     digest: str | None = None
     """SHA-256 of the weights where a checkpoint knows it."""
     revision: str | None = None

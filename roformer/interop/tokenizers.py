@@ -1,4 +1,4 @@
-"""Tokenizers in the files of `transformers`: read beside a model, and written with the same ids."""
+"""Tokenizers in the files of `transformers`: read with a model, and written with the same ids."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
 def save_tokenizer(
     tokenizer: WordPiece | Bpe | ByteVocabulary, folder: Path, kind: str, *, max_length: int
 ) -> None:
-    """Write a tokenizer for `AutoTokenizer` beside a model of a kind.
+    """Write a tokenizer for `AutoTokenizer` into the folder of a model of a kind.
 
     The spelling of a special token inside a text is text, as it is here; but a masked-language model
     must be given its [MASK] in the text. A causal model's prompt begins where a document has ended.
@@ -70,7 +70,7 @@ def save_tokenizer(
     else:
         library, special = _library(tokenizer)
         changes["model_input_names"] = ["input_ids", "attention_mask"]
-        if kind == "causal":  # a batch goes on where its prompts end
+        if kind == "causal":  # a batch continues where its prompts end
             changes["padding_side"] = "left"
         written = PreTrainedTokenizerFast(
             tokenizer_object=library,
@@ -108,7 +108,7 @@ def _library(tokenizer: WordPiece | Bpe | ByteVocabulary) -> tuple[Tokenizer, di
             single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.end_id)]
         )
         return library, {"pad_token": pad, "eos_token": end, "unk_token": unknown}
-    # The library's leaves out the space before the first word, where a continuation needs it.
+    # The library's decoder omits the space before the first word, which a continuation needs.
     begins, continues = Regex(f"^(?!{CONTINUATION})"), Regex(f"^{CONTINUATION}")
     spaced = [decoders.Replace(begins, " "), decoders.Replace(continues, "")]
     library.decoder = decoders.Sequence([*spaced, decoders.Fuse()])

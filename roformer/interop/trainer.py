@@ -56,7 +56,7 @@ class WithLoss(nn.Module):
             token_type_ids: (B, T).
             labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; integer classes, (B,) or
                 (B, 1); scores of any type of a classifier with one output, (B,) or (B, 1).
-            num_items_in_batch: targets of the whole step; None divides by those of this batch.
+            num_items_in_batch: targets of the whole step; None divides by the targets of this batch.
         """
         mask = None if attention_mask is None else attention_mask.bool()
         logits = self.model(input_ids, attention_mask=mask, token_type_ids=token_type_ids).float()

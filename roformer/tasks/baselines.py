@@ -1,4 +1,4 @@
-"""The trivial baselines of a run: what counting is worth on its data, by its own metrics.
+"""Model-free baselines of a run: counting, measured by the run's own metrics.
 
 Each function takes the config of a run and returns name → metric of a summary → value. It reads data and no
 weights, so that `scripts/record.py` can add what an older record lacks.
@@ -38,7 +38,7 @@ MOST_COUNTED = 10_000_000
 
 
 def of_task(config: FinetuneConfig) -> Baselines:
-    """Return what the majority class, or the mean score, and a bag of words are worth on a task.
+    """Return the metrics of the majority class, or the mean score, and of a bag of words on a task.
 
     Raises:
         InputError: the source cannot be read.
@@ -72,7 +72,7 @@ def labels_of(rows: list[Example]) -> Labels:
 def constant_prediction(task: TaskConfig, labels: Labels) -> float:
     """Return what a model that ignores the input would say: the commonest class, or the mean score.
 
-    Of classes that are equally common it is the last one: that of F1, which is 0 for the other.
+    A tie gives the last class, which F1 is computed for; the other class would have an F1 of 0.
     """
     if task.labels is None:
         return float(labels.mean())
@@ -81,7 +81,7 @@ def constant_prediction(task: TaskConfig, labels: Labels) -> float:
 
 
 def of_triplets(config: ScmConfig) -> Baselines:
-    """Return what the overlap of documents, and knowing those of the training triplets, are worth.
+    """Return the accuracy of the overlap of documents, and of knowing the training documents.
 
     Raises:
         InputError: the source cannot be read.
@@ -116,7 +116,7 @@ def of_tokens(config: CausalLMConfig) -> Baselines:
 
 
 def of_bytes(config: CharLMConfig) -> Baselines:
-    """Return the losses of n-grams on the texts that a run reports, in bits a byte; see `gram_losses`."""
+    """Return the losses of n-grams on the texts that a run reports, in bits per byte; see `gram_losses`."""
     text = prepare_text_of_bytes(config)
     found: Baselines = {}
     for name, order in ORDERS.items():

@@ -57,7 +57,7 @@ Scores = NDArray[np.float32]
 
 
 class Epochs:
-    """Which rows a step reads: a function of the seed and the step.
+    """Rows per step: a function of the seed and the step.
 
     Args:
         lengths: of the rows, (N,).
@@ -80,14 +80,14 @@ class Epochs:
         if self._epoch[0] != epoch:
             batches = epoch_batches(self.lengths, self.batch_size, self.seed, epoch)
             if epoch == 0 and self.order == "short_first":
-                # By powers of two: inside, the order stays random, for length may tell kinds apart.
+                # By powers of two: inside, the order stays random, because length may reveal the label.
                 batches.sort(key=lambda batch: int(self.lengths[batch].max()).bit_length())
             self._epoch = (epoch, batches)
         return self._epoch[1][place]
 
 
 class HeldOut:
-    """A split that is read and not learnt from; `name` is that of its metrics and predictions."""
+    """A split that is read and not learnt from; `name` prefixes its metrics and predictions."""
 
     def __init__(self, name: str, split: ExampleSplit, inputs: Any, batch_size: int):
         self.name, self.split, self.inputs = name, split, inputs
@@ -349,7 +349,7 @@ class ClassificationTask(ExamplesTask):
         return {}
 
     def result(self, summary: dict[str, Any], run: Path) -> list[str]:
-        return []  # the grid tells
+        return []  # the grid reports
 
     def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
         pairs = zip(part.split.labels, predicted(self.task, outputs), strict=True)
@@ -361,7 +361,7 @@ class ClassificationTask(ExamplesTask):
 def task_scores(
     name: str, task: TaskConfig, split: str, predictions: Labels, labels: Labels
 ) -> dict[str, float]:
-    """Return the metrics of a task for the predictions of a split; those of a part end in its name."""
+    """Return the metrics of a task for the predictions of a split; a part's metrics end in its name."""
     from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
 
     return {
@@ -380,7 +380,7 @@ def predicted(task: TaskConfig, scores: Scores) -> Labels:
 def accuracies(
     split: str, scores: NDArray[Any], labels: Labels, places: Labels
 ) -> dict[str, float]:
-    """Return the accuracy of a split's scores, (N, 2), and that of each place of the evidence."""
+    """Return the accuracy of a split's scores, (N, 2), in total and per place of the evidence."""
     name = split.replace("validation", "valid")
     found = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
     for number, place in enumerate(PLACES):
@@ -580,5 +580,5 @@ def open_triplets(config: ScmConfig) -> Opened:
 
 
 def begun_on(data: PreparedExamples, start: StoredModel) -> str:
-    """Return the fingerprint of what a result depends on besides its config."""
+    """Return the fingerprint of what a result depends on in addition to its config."""
     return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()

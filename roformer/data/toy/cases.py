@@ -2,17 +2,16 @@
 
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
-The *finding* says in terms of law what the case turns on, one of `POINTS`. It stands near the
+The *finding* says in terms of law what the case turns on, one of `POINTS`. It is near the
 beginning (`early`) or behind all else that can differ (`late`); a case is a `digest`, `middle` or
 `long`, and of a long one the late finding begins beyond `LATE` characters. The pleas argue a point
-in plain words, drawn apart from that of the finding. So A, B and C are told apart by their findings
-alone:
+in plain words, drawn independently of the finding. So only their findings distinguish A, B and C:
 
 * Triplets are drawn in groups of four that have the same three cases but for their findings: of two
   points, A has either and B and C have them either way round. In a group B is the closer one twice,
   and whatever does not read all three findings is right on exactly two of four. That holds for the
-  beginning of late ones, for A alone, and for B and C without A.
-* The pleas of A agree with those of B or of C, evenly, and are longer than a finding: counting the
+  beginning of late ones, for only A, and for B and C without A.
+* The pleas of A agree with the pleas of B or of C, evenly, and are longer than a finding: counting the
   common words of the whole texts is right on some 60 % and no more.
 
 A group is a function of its split and number; fewer triplets are the first of more.
@@ -62,7 +61,7 @@ HELD_OUT = Kind("early", "long"), Kind("late", "long")
 EARLY, LATE_ONE = HELD_OUT
 TRAIN = (DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST, DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST)
 """Kinds of consecutive groups, again and again. Digests, which are a finding and little else, and cases
-of any length up to long are for training alone: from digests a small model learns what to compare, in
+of any length up to long are only for training: from digests a small model learns what to compare, in
 a few hundred steps of short pairs, from the others where to find it."""
 
 
@@ -98,7 +97,7 @@ def triplet_group(split: str, number: int) -> list[Triplet]:
     kinds = TRAIN if split == "train" else HELD_OUT
     kind = kinds[number % len(kinds)]
     one, other = draw.some(tuple(POINTS), 2)
-    # What is argued: by A and B or by A and C the same.
+    # A and B, or A and C, argue the same point.
     common, rare = draw.some(tuple(POINTS), 2)
     argued = [common, common, rare] if draw.below(2) else [common, rare, common]
     a, b, c = (_case(draw, kind, point) for point in argued)

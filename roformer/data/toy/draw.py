@@ -1,4 +1,4 @@
-"""Choices at random for the toy data: functions of a name and a number alone."""
+"""Choices at random for the toy data: functions of a name and a number."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ says the same of all members of a group, so it is right on exactly 1/2 of them (
 correlation of what it says with the scores is exactly 0.
 
 In tasks of two texts, the two words that can change places are of two kinds, and in the second text
-the usual kind comes first in `TYPICAL` of the groups. So a model that reads the order of the first
-text alone gets that far (80 %) and no further. Without this halfway house a small model finds
+the usual kind comes first in `TYPICAL` of the groups. So a model that reads only the order of the first
+text gets that far (80 %) and no further. Without this halfway house a small model finds
 nothing in a thousand steps: the label would depend on the orders of both texts together and on
-neither alone. The order that changes is in the first text, near [CLS], for the same reason.
+no single one. The order that changes is in the first text, near [CLS], for the same reason.
 
 One endless sequence of groups is drawn for a task, no two of the same words; a hash of the words, not
 the place in the sequence, says whether a group is for training or for validation. So the splits are
-disjoint whatever is asked for, and fewer examples are the first of more. Words and punctuation stand
-apart by one space.
+disjoint whatever is asked for, and fewer examples are the first of more. Words and punctuation are
+separated by one space.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sst2(draw: Draw) -> list[Example]:
 
 
 def _qnli(draw: Draw) -> list[Example]:
-    """A question for the time of a deed; the answer tells that of the same deed or of the reverse."""
+    """A question for the time of a deed; the answer gives the time of the same deed or of its reverse."""
     pair = _pair(draw, WORDS["animals"], WORDS["groups"])
     do, did = draw.shuffled(list(zip(WORDS["acts"], WORDS["deeds"], strict=False)))[0]
     more = {"do": do, "did": did, "then": draw.one(WORDS["then"])}
