@@ -89,7 +89,6 @@ def _row(
         seconds[f"ours {precision} tuned"],
         goal=goal,
         deviations=OURS[precision],
-        headline=peer == "trainer",
     )
     return {**found, "ours_tokens_per_second": int(lengths().sum()) / found["ours_seconds"]}
 

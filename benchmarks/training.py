@@ -90,9 +90,7 @@ def bench_training(*, rounds: int, turns: int = 2) -> list[Row]:
             f"as shipped ({shipped})": ("peer", f"{shipped} tuned", AS_SHIPPED[size]),
         }
         for what, (peer, ours, wanted) in comparisons.items():
-            found = _row(f"{size} step, {what}", size, seconds, peer, ours, wanted)
-            headline = "shipped" in what or (size == "mini" and "tuned" in what)
-            rows.append({**found, "headline": headline})
+            rows.append(_row(f"{size} step, {what}", size, seconds, peer, ours, wanted))
         what = f"{size} step, process settings alone, peer against itself"
         said = "none: a user of the peer could set them too"
         rows.append(row(what, seconds["peer"], seconds["peer tuned"], deviations=said))

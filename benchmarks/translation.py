@@ -87,7 +87,6 @@ def bench_translation(*, rounds: int) -> list[Row]:
                 seconds[f"{kind} ours {ours} tuned"],
                 goal=goal if name != "as shipped" or kind == "lengths" else None,
                 deviations=_deviations(ours, theirs),
-                headline=(kind, name) == ("lengths", "as shipped"),
             )
             rows.append(_rates(found, "tokens"))
     return rows
@@ -281,7 +280,6 @@ def bench_decoding(*, rounds: int, run: str) -> list[Row]:
             values[peer],
             values[mine],
             goal=4.0 if theirs.startswith("bf16") else 2.0,
-            headline=theirs == f"{precisions()[-1]} tuned",
             deviations=f"{_deviations(ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
             f"theirs {values[f'{peer} bleu'][0]:.2f}",
         )

@@ -318,15 +318,17 @@ def index_block(folder: Path, words: list[str]) -> str:
 
 
 def results_block(folder: Path, words: list[str]) -> str:
-    """`results STUDY …`: the results that these studies name, a row each."""
-    lines = [["claim", "ours", "baseline", "trivial baseline", "scale"]]
+    """`results STUDY …`: one row per result that these studies name."""
+    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict", "rerun it"]
+    lines = [["claim", *columns]]
     for word in words:
         study = read_study(folder / word)
         frame = scores(read_runs([study.folder]).runs)
         for result in study.results:
             link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
-            lines.append([link, *result_texts(result, frame), study.scale])
-    return markdown(lines, text_columns=5)
+            cells = result_texts(result, frame)
+            lines.append([link, result.test, *cells, result.verdict, result.rerun])
+    return markdown(lines, text_columns=7)
 
 
 def tables_block(folder: Path, words: list[str]) -> list[Table]:
@@ -372,6 +374,6 @@ BLOCKS: dict[str, Block] = {
     "paper": lambda folder, words: _paper(folder),
     "rates": lambda folder, words: rate_tables(matching(folder, words)),
     "results": results_block,
-    "speed": lambda folder, words: speed_tables(folder / words[0], words[1:] == ["headlines"]),
+    "speed": lambda folder, words: speed_tables(folder / words[0], words[1:]),
     "tables": tables_block,
 }

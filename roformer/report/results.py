@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,14 +119,14 @@ def read_speed(folder: Path, suites: Sequence[str] = SUITES) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def speed_tables(folder: Path, headlines: bool = False) -> list[Table]:
-    """Return the table of all suites recorded in a folder, or of their headlines; see `read_speed`."""
+def speed_tables(folder: Path, patterns: Sequence[str] = ()) -> list[Table]:
+    """Return the table of all suites recorded in a folder, or of the rows that match glob patterns."""
     rows = read_speed(folder)
-    if not headlines:
+    if not patterns:
         return [speed_table(rows, SPEED)]
-    if "headline" not in rows:
-        raise RecordError(f"{folder} was measured before rows were headlines: make bench")
-    return [speed_table(rows[rows.headline.eq(True)])]
+    found = [i for pattern in patterns for i in rows.index if fnmatch(rows.what[i], pattern)]
+    columns = {name: RATIO[name] for name in ("what", "times faster", "goal")}
+    return [speed_table(rows.loc[found], columns)]
 
 
 def speed_table(rows: pd.DataFrame, columns: Mapping[str, tuple[str, str]] = RATIO) -> Table:

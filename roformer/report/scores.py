@@ -219,24 +219,25 @@ def place_of(task: str) -> tuple[int, str]:
 
 
 def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
-    """Return the cells of a result: ours and the baseline's mean, 95 % by t and seeds; what needs no model.
+    """Return the cells of a result: means with 95 % t-intervals and seeds, and model-free scores.
 
     Args:
         result: of a study.
         frame: of its runs; see `scores`.
 
     Raises:
-        RecordError: a configuration or a metric that is not there, or is not one's alone.
+        RecordError: a configuration or metric is missing or ambiguous.
     """
     about = scored(pipeline_of(frame))
     found = frame[frame.chosen & (frame.metric == result.metric)]
     cells = []
     for wanted in (result.ours, result.baseline):
         part = found[found.name == find_baseline(found.name, wanted)]
-        text = f"{part.label.iloc[0]} {fmean(part.value):.{about.digits}f}"
+        text = f"{fmean(part.value):.{about.digits}f}"
         if interval := mean_interval([*part.value]):
             text += f" ({interval_text(interval, about.digits, sign=False)})"
-        cells.append(f"{text}, n = {len(part)}")
+        cells.append(f"{text}, n={len(part)}")
+    cells[1] = f"{part.label.iloc[0]} {cells[1]}"
     run = found.iloc[0]
     simple = dict(run.baselines)
     if run.pipeline in LOSSES and not simple:

@@ -32,16 +32,22 @@ class Configuration(BaseModel, extra="forbid"):
 
 
 class Result(BaseModel, extra="forbid"):
-    """A metric of two configurations of a study: a row of the README's results."""
+    """A metric of two configurations of a study: a row of the README's table of claims."""
 
     claim: str
-    """What would hold, with the metric, in a few words."""
+    """Claim of the paper, in a few words."""
+    test: str
+    """Metric, data and budget of our test, in a few words."""
+    verdict: str
+    """Whether the claim held, in a few words."""
+    rerun: str
+    """Command or data with which a reader can repeat the test."""
     metric: str
     """As the summaries of the runs have it."""
     ours: str
     """The configuration that should be ahead: its name in tables, or a part that no other has."""
     baseline: str
-    """The configuration it is held against, named likewise."""
+    """The configuration that it is compared with, named likewise."""
 
 
 class Study(BaseModel, extra="forbid"):
