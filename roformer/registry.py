@@ -17,6 +17,8 @@ from roformer.extensions import import_extensions
 
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation", "encoder"]
 """Kinds of trained models, as a checkpoint's description says; an encoder is of Hugging Face."""
+DECIDE_BASELINES = ("data", "task", "training", "tokenizer")
+"""Sections of a config that decide, with the prepared data, the model-free baselines of a run."""
 
 
 class Metric(NamedTuple):

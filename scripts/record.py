@@ -2,12 +2,12 @@
 
 `python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
 
-Adds them to the study's runs.jsonl and metrics.csv, by what its study.yaml calls their configurations;
-a run that is there is replaced. Also what further tables are made of, where a run has it: the spikes of
-its loss; of translations the counts of each test line, not the texts; of language models the loss by
-position; of triplets the scores. Runs of the study whose summary has no trivial baselines get them from
-their data, which must be where their config says; without runs that, and the names of configurations, is
-all.
+Adds them to the study's runs.jsonl and metrics.csv, with the names of their configurations in study.yaml; a
+run that is already recorded is replaced. A record also has the data of further tables: the spikes of the
+loss, the counts of each test line of translations (not the texts), the loss by position of language models
+and the scores of triplets. Runs of the study without model-free baselines get them from their data, which
+must be where their config says. Without runs, only these baselines and the names of configurations are
+added.
 """
 
 import json
@@ -16,18 +16,15 @@ from typing import Any
 
 from roformer import registry
 from roformer.config.build import build
+from roformer.report.resampling import STATISTICS, packed, unpacked
 from roformer.report.runs import write_recorded
 from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import Arguments, script
 from roformer.training.records import finite
 
-READ = ("data", "task", "training", "tokenizer")
-"""Sections of a config that decide what a trivial baseline is of."""
-
 
 class Completed:
-    """Records with what the plan of their study calls their configuration, and with the trivial baselines
-    of their data, which are the same for many runs."""
+    """Adds to records the plan's name of their configuration and the model-free baselines of their data."""
 
     def __init__(self, study: Study | None = None) -> None:
         self.study = study
@@ -38,14 +35,18 @@ class Completed:
         pipeline = registry.get(summary["pipeline"])
         if self.study and (planned := self.study.configuration_of(record["command"])):
             record = record | {"planned": planned}
-        # No table reads what others say of each example; the first studies' records have no files.
+        # Only the tables of triplets read predictions; the first studies' records have no files.
         if pipeline.kind != "scorer" and "files" in record:
             files = record["files"].items()
             kept = {name: text for name, text in files if not name.startswith("predictions/")}
+            if lines := kept.get(STATISTICS):
+                systems = {name: packed(unpacked(one)) for name, one in lines["systems"].items()}
+                kept[STATISTICS] = lines | {"systems": systems}
             record = record | {"files": kept}
         if not pipeline.baselines or "baselines" in summary:
             return record
-        key = json.dumps([pipeline.name, [config.get(section) for section in READ]])
+        sections = [config.get(section) for section in registry.DECIDE_BASELINES]
+        key = json.dumps([pipeline.name, sections])
         if key not in self.known:
             typed = build(pipeline.config_of_run, config)
             self.known[key] = finite(pipeline.baselines(typed))

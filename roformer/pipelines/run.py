@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from roformer import registry
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
+from roformer.data.store import publish
 from roformer.errors import InputError, ProcessLost
 from roformer.inference.start import pinned
 from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
@@ -42,6 +44,8 @@ from roformer.training.tracking import NoTracker, open_tracker
 
 AUTO = "auto"
 """`init_from` of a fine-tuning that begins with the pre-training of its own model."""
+BASELINES_VERSION = 1
+"""Raised when the code of the baselines changes, so that cached ones are computed again."""
 MOST_RUNS = 8
 """A command with more runs prints their number, not the metrics of each."""
 C = TypeVar("C", bound=Any)
@@ -232,15 +236,29 @@ class Run:
         return summary
 
     def _baselines(self) -> dict[str, Any]:
-        """Return what the summary says of trivial baselines; see `Pipeline.baselines`."""
+        """Return the model-free baselines for the summary; see `Pipeline.baselines`.
+
+        They are computed once for all runs on the same data, such as the cells of a grid.
+        """
         baselines = registry.get(self.pipeline).baselines
         if baselines is None:
             return {}
+        content = plain(self.config)
+        sections = [content.get(section) for section in registry.DECIDE_BASELINES]
+        key = json.dumps([BASELINES_VERSION, self.pipeline, self.opened.data, sections])
+        name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        folder = Path(self.config.runtime.cache_dir) / "baselines" / name
+        file = "baselines.json"
+
+        def make(new: Path) -> None:
+            (new / file).write_text(json.dumps(baselines(self.config)), encoding="utf-8")
+
         try:
-            return {"baselines": baselines(self.config)}
-        except InputError as error:  # the data was prepared, but its source is out of reach now
-            say(f"without trivial baselines: {error}")
+            publish(folder, make, self.shown)
+        except InputError as error:  # the data is prepared, but its source is unavailable now
+            say(f"without model-free baselines: {error}")
             return {}
+        return {"baselines": json.loads((folder / file).read_bytes())}
 
     def _train(self, task: Task) -> dict[str, Any]:
         config, folder = self.config, self.folder

@@ -1,12 +1,14 @@
-"""What another test set would give: BLEU on resampled lines, accuracy on resampled triplets.
+"""Bootstrap over test examples: BLEU on resampled lines, accuracy on resampled triplets.
 
-Two kinds of chance: which examples the test set has (they are resampled, the same for all runs), and
-which seeds were run (they are resampled besides, where there are several).
+There are two kinds of chance: the examples of the test set (resampled, the same for all runs) and the
+seeds (resampled in addition, if there are several).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -36,13 +38,13 @@ COUNTS = [
 ]
 """Columns of the statistics of each test line."""
 SYSTEMS = {"averaged": "test/sacrebleu", "single": "test/sacrebleu_single"}
-"""System → the metric that its statistics must give."""
+"""System → the metric that its statistics reproduce."""
 SAMPLES = 1000
 """Number of bootstrap samples of the test set, as in sacreBLEU."""
 SEED = 12345
-"""sacreBLEU's."""
+"""sacreBLEU's default."""
 GROUP = {"scm_builtin": 4}
-"""Data → triplets that are drawn together, and so resampled together; elsewhere each by itself."""
+"""Data → size of the groups of triplets that are generated, and so resampled, together; default 1."""
 PREDICTIONS = {
     "valid/accuracy": "predictions/validation.tsv",
     "test/accuracy": "predictions/test.tsv",
@@ -55,7 +57,7 @@ Samples = NDArray[np.float64]
 
 
 def scored_on(frame: pd.DataFrame) -> list[str]:
-    """Return the test set of translations, and how the scores were made, in sentences."""
+    """Return sentences on the test set of translations and the signatures of the scores."""
     summary = frame.summary.iloc[0]
     test_set = summary["test_set"]
     name, fingerprint = test_set["name"], test_set["fingerprint"][:12]
@@ -66,18 +68,15 @@ def scored_on(frame: pd.DataFrame) -> list[str]:
 def bleu_intervals(
     frame: pd.DataFrame, *, samples: int = SAMPLES, seed: int = SEED
 ) -> dict[str, Interval | None]:
-    """Return the 95 % of the BLEU of each configuration over test lines, from records alone.
+    """Return the 95 % interval of each configuration's BLEU over test lines, from records.
 
-    Percentile bootstrap; the lines drawn are the same for all runs. What another seed would give is not
-    in them. None unless all runs of the configuration have statistics.
+    Percentile bootstrap with the same lines for all runs; it does not cover other seeds. None unless all
+    runs of the configuration have statistics.
 
     Args:
         frame: scores of translations of one test set; see `roformer.report.scores`.
         samples: of the test set.
         seed: of the draws.
-
-    Raises:
-        RecordError: statistics that are damaged or of another run.
     """
     found = {name: _together(one) for name, one in _resampled(frame, samples, seed).items()}
     return {name: None if one is None else percentiles(one.mean(1)) for name, one in found.items()}
@@ -86,12 +85,12 @@ def bleu_intervals(
 def bleu_table(
     frame: pd.DataFrame, base: str, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Table:
-    """Return one line a configuration: sacreBLEU, its interval, and the difference from the baseline.
+    """Return one line per configuration: sacreBLEU, its interval, and the difference from the baseline.
 
-    Runs of several seeds have a line each. For the arguments see `bleu_intervals`.
+    Each run of several seeds has an additional line.
 
     Args:
-        frame: the scores, those of the baseline first.
+        frame: the scores, with the baseline's first.
         base: name of the baseline.
         samples: of the test set.
         seed: of the draws.
@@ -129,7 +128,7 @@ def bleu_table(
 def _resampled(
     frame: pd.DataFrame, samples: int, seed: int
 ) -> dict[str, dict[int, Samples | None]]:
-    """Return configuration → seed → BLEU of every resampled test set; None without statistics."""
+    """Return configuration → seed → BLEU of every resampled test set, None without statistics."""
     draws: Samples | None = None
     found: dict[str, dict[int, Samples | None]] = {}
     for run in frame[frame.metric == SYSTEMS["averaged"]].to_dict("records"):
@@ -160,7 +159,7 @@ def _compared(
 ) -> list[str]:
     """Return the difference from the baseline, with intervals over lines, and over lines and seeds.
 
-    Of the seeds that both have; of all, and then not in pairs, where they share none.
+    It is paired over the seeds that both have. If they share no seed, all seeds are used unpaired.
     """
     common = found[name].keys() & found[base].keys()
     chosen = {one: sorted(common or found[one]) for one in (name, base)}
@@ -185,12 +184,7 @@ def _compared(
 
 
 def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:
-    """Return the counts of each test line of a run's averaged system, (lines, 10); None without.
-
-    Raises:
-        RecordError: they are damaged, or not of the run that the summary is of: another test set or
-            signature, or other scores.
-    """
+    """Return the counts of each test line of a run's averaged system, (lines, 10); None if not recorded."""
     found, summary = run["files"].get(STATISTICS), run["summary"]
     if found is None:
         return None
@@ -201,14 +195,14 @@ def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:
         "signature": summary["signatures"]["sacrebleu"],
     }
     try:
-        systems = {name: np.array(found["systems"][name], dtype=np.int64) for name in SYSTEMS}
+        systems = {name: unpacked(found["systems"][name]) for name in SYSTEMS}
         sound = all(found[key] == value for key, value in of_run.items()) and all(
             lines.shape == (test_set["lines"], len(COUNTS))
             and lines.min() >= 0
             and abs(bleu(lines.sum(0)) - summary["metrics"][SYSTEMS[name]]) < 1e-6
             for name, lines in systems.items()
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
         sound = False
     if not sound:
         raise RecordError(
@@ -218,15 +212,30 @@ def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:
     return systems["averaged"]
 
 
+def packed(counts: NDArray[np.int64]) -> str:
+    """Return counts as the text that a study records: a seventh of their JSON."""
+    # Neighbouring columns are alike, and the total of n-grams falls by one from order to order.
+    differences = np.diff(counts, axis=1, prepend=0).astype("<i2")
+    return base64.b64encode(zlib.compress(differences.T.tobytes(), 9)).decode()
+
+
+def unpacked(counts: str | Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Return the counts that a run wrote as lists, or a study as `packed` text: (lines, 10)."""
+    if not isinstance(counts, str):
+        return np.array(counts, dtype=np.int64)
+    differences = np.frombuffer(zlib.decompress(base64.b64decode(counts)), dtype="<i2")
+    return differences.reshape(len(COUNTS), -1).T.cumsum(axis=1, dtype=np.int64)
+
+
 def bleu(sums: NDArray[Any]) -> float:
-    """Return the BLEU of statistics summed over lines, as sacreBLEU's `corpus_score` does it."""
+    """Return the BLEU of statistics summed over lines, computed as in sacreBLEU's `corpus_score`."""
     hypothesis, reference, *ngrams = (int(value) for value in sums)
     score = BLEU.compute_bleu(ngrams[:4], ngrams[4:], hypothesis, reference, smooth_method="exp")
     return float(score.score)
 
 
 def draw_lines(lines: int, samples: int, seed: int) -> Samples:
-    """Return resampled test sets (Koehn 2004); for one seed they are those that sacreBLEU draws.
+    """Return resampled test sets (Koehn 2004), the same that sacreBLEU draws for a seed.
 
     Returns:
         (samples, lines): how often each line was drawn, with replacement.
@@ -246,17 +255,14 @@ def resampled_bleu(statistics: NDArray[np.int64], times: Samples) -> Samples:
 def over_triplets(frame: pd.DataFrame, name: str, base: str, metric: str) -> str:
     """Return the bootstrap interval of a difference over the triplets, in percentage points.
 
-    Each triplet has the mean of the seeds that both configurations have. Of builtin ones the groups that
-    are drawn together are resampled together.
+    Each triplet has the mean over the seeds that both configurations have. Built-in triplets are resampled
+    in groups; see `GROUP`.
 
     Args:
         frame: scores of triplets; see `roformer.report.scores`.
         name: the configuration.
         base: the baseline.
         metric: key of `PREDICTIONS`.
-
-    Raises:
-        RecordError: predictions that are damaged or of another run.
     """
     rows = frame[frame.metric == metric]
     ours, theirs = (rows[rows.name == one] for one in (name, base))
@@ -277,19 +283,16 @@ def over_triplets(frame: pd.DataFrame, name: str, base: str, metric: str) -> str
     if len(means) < 2:
         return interval_text(None, 1)
     generator = np.random.default_rng(0)
-    # One draw at a time: of thousands of triplets all together are gigabytes.
+    # One draw at a time: all draws of thousands of triplets would take gigabytes.
     draws = (generator.integers(len(means), size=len(means)) for _ in range(DRAWS))
     return interval_text(percentiles(np.array([means[drawn].mean() for drawn in draws])), 1)
 
 
 def right(run: Mapping[str, Any]) -> pd.Series[float] | None:
-    """Return triplet → 1, or 0, or ½ where both pairs have one score; None if not recorded.
+    """Return triplet → 1 if right, 0 if wrong, ½ for a tie; None if not recorded.
 
     Args:
         run: a row of scores of triplets.
-
-    Raises:
-        RecordError: the file is damaged, or is not of the run whose summary is beside it.
     """
     name = PREDICTIONS[run["metric"]]
     if name not in run["files"]:
@@ -309,7 +312,7 @@ def right(run: Mapping[str, Any]) -> pd.Series[float] | None:
         except (ValueError, KeyError) as error:
             raise RecordError(f"{file}:{number} is not what a run wrote: {error}") from error
         found[index] = (lead > 0) + 0.5 * (lead == 0)
-    # Two processes may have added up in another order: a near tie may then fall otherwise.
+    # Another number of processes sums in another order, which can decide a near tie.
     if not abs(100 * fmean(found.values()) - run["value"]) <= 200 / len(found) + 1e-9:
         raise RecordError(f"{file} is not of the run whose summary is beside it: record it again")
     return pd.Series(found)

@@ -19,6 +19,7 @@ from roformer.evaluation.glue_metrics import glue_metric
 from roformer.inference.submission import missing, write_submission
 from roformer.pipelines.glue import glue
 from roformer.report.runs import read_recorded, write_recorded
+from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.training.loop import Loop
 from tests.conftest import REPOSITORY
@@ -61,6 +62,18 @@ def trained(tmp_path_factory):
 
 def summary_of(folder):
     return json.loads((folder / "summary.json").read_text())
+
+
+def test_a_grid_computes_the_baselines_of_a_task_once(small, monkeypatch):
+    """Every cell of a task has the same data."""
+    computed, of_task = [], baselines.of_task
+    monkeypatch.setattr(
+        baselines, "of_task", lambda config: computed.append(config.task_name) or of_task(config)
+    )
+    folders = run(small, "task=[mrpc,stsb]", "seed=[0,1]", "training.epochs=1")
+    assert sorted(computed) == ["mrpc", "stsb"]
+    found = [summary_of(folder)["baselines"] for folder in folders]
+    assert found[0] == found[1] != found[2] == found[3] and found[2]["bag of words"]
 
 
 def test_a_grid_is_the_product_and_finished_cells_are_kept(small, monkeypatch):

@@ -231,6 +231,8 @@ def test_records_are_whole_and_configs_keep_their_run_id():
 def test_records_are_two_files_a_study():
     """Not a folder of files a run, which a reader of the repository pays for in every listing."""
     assert not list(EXPERIMENTS.glob("*/runs"))
+    lines = [line for file in EXPERIMENTS.glob("wmt*/runs.jsonl") for line in file.open()]
+    assert max(map(len, lines)) < 20_000  # counts of 1,000 test lines are packed
     assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 250
 
 

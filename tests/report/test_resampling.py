@@ -19,6 +19,7 @@ from roformer.report.resampling import (
     draw_lines,
     over_triplets,
     resampled_bleu,
+    unpacked,
 )
 from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.scores import scores
@@ -28,6 +29,7 @@ from tests.conftest import REPOSITORY
 from tests.evaluation.test_bleu import sacrebleus_bootstrap
 from tests.report.records import SIGNATURES, change, record, translation_run
 
+COMPLETED = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]()
 COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
 REFERENCES = [f"Der Satz {i} steht hier vor dem Wort {i % 7} ." for i in range(60)]
 
@@ -221,7 +223,13 @@ def test_statistics_that_are_not_the_runs_are_refused(study, damage):
 
 def test_a_comparison_needs_the_records_alone(tmp_path, texts, study):
     """One by one seeds of a configuration have lines of their own, the first the baseline."""
-    write_recorded(tmp_path / "study", study)
+    write_recorded(tmp_path / "study", study, COMPLETED)
+    (line, *_) = (tmp_path / "study" / "runs.jsonl").read_text().splitlines()
+    packed_systems = json.loads(line)["files"][STATISTICS]["systems"]
+    written = json.loads((study[0] / STATISTICS).read_text())["systems"]
+    for name, counts in written.items():
+        assert 3 * len(packed_systems[name]) < len(json.dumps(counts))
+        assert unpacked(packed_systems[name]).tolist() == counts
     table = COMPARE([tmp_path / "study"], 100, 1)
     assert "paired bootstrap against rotary-s0" in table and f"| {study[-1].name} |" in table
     assert table == COMPARE(study, 100, 1)
