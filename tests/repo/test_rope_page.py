@@ -38,7 +38,7 @@ def test_the_notebook_is_the_page():
 
 
 def test_every_python_block_is_a_cell():
-    assert len(run_page.CELL.findall(PAGE)) == PAGE.count("```python\n") == 12
+    assert len(run_page.CELL.findall(PAGE)) == PAGE.count("```python\n") == 16
 
 
 @pytest.mark.parametrize("after", ["", "\n```text\n```\n\n![drawn](rope/drawn.png)\n"])
@@ -63,9 +63,9 @@ def test_links_lead_somewhere_from_the_page_and_from_the_notebook():
     assert [link for link in links if not (DOCS / link).exists()] == []
 
 
-def test_errors_name_tests_that_are_there_and_the_page_can_be_read_in_fifteen_minutes():
+def test_errors_name_existing_tests_and_the_page_can_be_read_in_twenty_minutes():
     source = (REPOSITORY / "tests" / "property" / "test_rotary.py").read_text()
     named = re.findall(r"`(test_\w+)`", PAGE)
     assert len(named) >= 6 and all(f"def {name}(" in source for name in named)
     unfolded = re.sub(r"<details>.*?</details>", "", PAGE, flags=re.DOTALL)
-    assert len(unfolded.split()) < 2000
+    assert len(unfolded.split()) < 3500
