@@ -25,8 +25,8 @@ from roformer.inference.load import load_model
 from roformer.pipelines.stages import folders_of
 from roformer.tasks import mlm
 from tests.e2e import lm_runs, test_stages
-from tests.e2e.conftest import SMALL, small_run, weights, write_corpus
-from tests.trained import CASED, ENTRIES, run_of, stored
+from tests.e2e.conftest import COMMON, SMALL, small_run, weights, write_corpus
+from tests.trained import CASED, CHINESE, ENTRIES, run_of, stored
 
 VOCABULARY = WordPiece.bert([*dict.fromkeys([*ENTRIES, "[unused0]"])], True)
 SIZES = {
@@ -45,11 +45,12 @@ def without_sizes(words):
     return [word for word in words if not word.startswith(("model.", "data.tokenizer"))]
 
 
-def published(folder, model_class=BertForMaskedLM, **changes):
+def published(folder, model_class=BertForMaskedLM, tokenizer=VOCABULARY, **changes):
     """Write a random BERT as `transformers` does; return its folder."""
     torch.manual_seed(0)
-    model_class(BertConfig(**SIZES | changes)).save_pretrained(folder)
-    VOCABULARY.save(folder)
+    sizes = SIZES | {"vocab_size": tokenizer.size} | changes
+    model_class(BertConfig(**sizes)).save_pretrained(folder)
+    tokenizer.save(folder)
     return folder
 
 
@@ -110,6 +111,30 @@ def test_a_head_that_is_missing_is_drawn(where, tmp_path, capsys):
 def test_the_heads_of_segment_pairs_are_taken(where, tmp_path, capsys):
     folder = published(tmp_path / "pairs", BertForPreTraining)
     small_run(where, f"init_from={folder}", "objective=mlm_nsp", "model=roformer")
+    assert account(capsys)[1:] == [
+        "dropped: bert.embeddings.position_embeddings.weight",
+        "drawn: nothing",
+    ]
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain", "stages"])
+def test_paper_warmstart_takes_a_folder_of_woberts_shape(pipeline, tmp_path, capsys):
+    """Type bert, learned positions, Chinese words in vocab.txt; the result is a RoFormer of these sizes."""
+    folder = published(tmp_path / "wobert", tokenizer=CHINESE)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    words = [*COMMON, "recipe=paper_warmstart", "data=chinese_builtin", "data.documents=30"]
+    words += ["training.valid_sequences=4", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    words += ["schedule.warmup_steps=1", f"runtime.runs_dir={tmp_path / 'runs'}"]
+    words.append(f"init_from={folder}")
+    if pipeline == "stages":
+        (run,) = test_stages.run(words, test_stages.FIRST)
+    else:
+        block = ["training.steps=2", "training.batch_size=4", "training.sequence_length=32"]
+        _, run = small_run([*words, *block])
+    model = config_in(run)
+    assert (model["layers"], model["position"]["kind"]) == (3, "rotary")
+    assert WordPiece.load(run / "tokenizer").words == "jieba"
     assert account(capsys)[1:] == [
         "dropped: bert.embeddings.position_embeddings.weight",
         "drawn: nothing",
