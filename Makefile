@@ -1,6 +1,6 @@
 # Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce reproduce-all report tables dashboard sweep pretrain stages glue glue-submission predict wmt wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
+.PHONY: help setup reproduce reproduce-all report tables dashboard sweep pretrain stages convert glue glue-submission predict wmt wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
 
 PYTHON ?= python3
 MODEL ?=
@@ -21,7 +21,7 @@ number = $(if $(shell echo '$($(1))' | tr -d 0-9),$(error $(1)=$($(1)) is no num
 
 # A variable that no given target reads, such as recipe= or ARG=, is an error that names the right one.
 # READ is found in the lines of the targets.
-LISTED := MODEL PRESET PIPELINE RECIPE GPUS PROCESSES ARGS RUN RUNS STUDY PARTS
+LISTED := MODEL PRESET PIPELINE FROM RECIPE GPUS PROCESSES ARGS RUN RUNS STUDY PARTS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 WORDS = $(foreach goal,$(MAKECMDGOALS),$(shell sed -n '\|^$(goal):|,/^$$/p' $(firstword $(MAKEFILE_LIST)) | grep -oE '[A-Z]+'))
 READ = $(sort $(filter $(LISTED),$(WORDS) $(if $(filter LAUNCH,$(WORDS)),GPUS PROCESSES)))
@@ -87,6 +87,9 @@ pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, 
 
 stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper, paper_warmstart]
 	$(LAUNCH) scripts/stages.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
+
+convert: $(STAMP) $(GPUS_THERE)  ## other positions for a published BERT: make convert FROM=FOLDER [smoke, mini, small]
+	$(LAUNCH) scripts/convert.py init_from=$(call given,FROM,FOLDER) recipe=$(RECIPE) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
 	$(LAUNCH) scripts/glue.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)

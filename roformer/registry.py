@@ -257,6 +257,22 @@ register(
 )
 
 
+# --- convert -------------------------------------------------------------------------------------
+
+register(
+    Pipeline(
+        name="convert",
+        config=pretrain_config,
+        kind="mlm",
+        headline=Metric("valid/error", higher_is_better=False),
+        weights=weights_settings,
+        prepare=prepare_text,
+        task=pretrain_task,
+        groups=("text",),
+    )
+)
+
+
 # --- glue ----------------------------------------------------------------------------------------
 
 

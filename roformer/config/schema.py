@@ -30,7 +30,7 @@ from roformer.config.typed import (
 Paths = typed.PathName | Annotated[list[typed.PathName], Field(min_length=1)]
 """A file, a folder or a glob, or a list of these."""
 Words = Literal["none", "jieba"]
-Objective = Literal["mlm", "mlm_nsp", "mlm_sop"]
+Objective = Literal["mlm", "mlm_nsp", "mlm_sop", "match"]
 
 
 class TokenizerConfig(Config):
@@ -450,7 +450,8 @@ class MaskedLMConfig(RunConfig):
     objective: Objective = later("mlm")
     """What is learnt: `mlm` the masked tokens of packed blocks; `mlm_nsp` those of pairs of segments, and
     whether the second follows the first in its document or is of another (BERT); `mlm_sop` whether two
-    consecutive segments are in their order (ALBERT)."""
+    consecutive segments are in their order (ALBERT); `match` the hidden states of `init_from` on unmasked
+    text, for a model with other positions."""
     init_from: typed.PathName | None = None
     """Weights to start from: a run (its folder or id; `@<step>` names a checkpoint), a checkpoint, or a
     Hugging Face folder or Hub id of type bert or roformer; null: random weights. The weights bring their

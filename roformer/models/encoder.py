@@ -55,7 +55,8 @@ class Encoder(nn.Module):
         token_type_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
-    ) -> Tensor:
+        every_layer: bool = False,
+    ) -> Any:
         """Encode a batch.
 
         Args:
@@ -63,9 +64,10 @@ class Encoder(nn.Module):
             token_type_ids: (B, T); None is all zeros.
             attention_mask: (B, T), true for real tokens, or (B, T, T) per query; None is all true.
             positions: (T,) or (B, T); None counts from 0.
+            every_layer: return the output of every block, not only of the last one.
 
         Returns:
-            (B, T, D).
+            (B, T, D), or a list of it for each block.
         """
         if positions is None:
             where = Positions.counted(0, input_ids.shape[-1], input_ids.device)
@@ -76,8 +78,9 @@ class Encoder(nn.Module):
         types = first if token_type_ids is None else self.token_types(token_type_ids)
         x = self.position.embed(self.tokens(input_ids) + types, where)
         x = self.embedding_projection(self.embedding_dropout(self.embedding_norm(x)))
-        x = self.blocks(x, where, self.position, mask)
-        return self.final_norm(x)
+        outputs: list[Tensor] | None = [] if every_layer else None
+        x = self.final_norm(self.blocks(x, where, self.position, mask, outputs=outputs))
+        return x if outputs is None else [*outputs[:-1], x]
 
 
 def draw_encoder(model: nn.Module, encoder: Encoder) -> None:
@@ -128,7 +131,7 @@ class MaskedLM(nn.Module):
         *,
         predict: Tensor | None = None,
         relation: bool = False,
-        **inputs: Tensor | None,
+        **inputs: Any,
     ) -> Any:
         """Return logits over the vocabulary, and with `relation` logits of the segments' relation.
 
@@ -137,12 +140,14 @@ class MaskedLM(nn.Module):
             predict: (B, K) indices of the tokens to predict; the head, the widest matrix product of
                 a small model, runs only on these. None predicts all T.
             relation: of a `related` model.
-            inputs: see `Encoder.forward`.
+            inputs: see `Encoder.forward`; with `every_layer` the head does not run.
 
         Returns:
             (B, K, V), or (B, T, V); with `relation` a pair of it and (B, 2).
         """
         x = hidden = self.encoder(input_ids, **inputs)
+        if inputs.get("every_layer"):
+            return hidden
         if predict is not None:
             x = x.gather(1, predict[..., None].expand(-1, -1, x.shape[-1]))
         if self.transform is not None and self.norm is not None:

@@ -110,6 +110,7 @@ class Stack(nn.ModuleList):
         encoding: PositionEncoding,
         *inputs: Tensor | None,
         each: Sequence[dict[str, Any]] | None = None,
+        outputs: list[Tensor] | None = None,
     ) -> Tensor:
         """Return (B, T, D).
 
@@ -119,6 +120,7 @@ class Stack(nn.ModuleList):
             encoding: of the model.
             inputs: further arguments of every block.
             each: keyword arguments of each block, such as its cache.
+            outputs: gets the output of every block.
         """
         for index, block in enumerate(self):
             layer = encoding.for_layer(index)
@@ -126,6 +128,8 @@ class Stack(nn.ModuleList):
                 x = checkpoint(block, x, positions, layer, *inputs, use_reentrant=False)
             else:
                 x = block(x, positions, layer, *inputs, **(each[index] if each else {}))
+            if outputs is not None:
+                outputs.append(x)
         return x
 
 

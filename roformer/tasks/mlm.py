@@ -277,4 +277,10 @@ def open_blocks(config: C, task: Callable[[C, PreparedText, StoredModel | None],
 
 def open_run(config: PretrainConfig) -> Opened:
     """Return a run of pre-training."""
+    if config.objective == "match":
+        from roformer.tasks.match import MatchTask  # imports this module
+
+        if config.init_from is None:
+            raise InputError("objective=match learns to reproduce a trained model: set init_from")
+        return open_blocks(config, MatchTask)
     return open_blocks(config, MaskedLMTask)

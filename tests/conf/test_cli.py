@@ -228,10 +228,10 @@ def test_plans_and_preparations_name_a_pipeline_that_has_them(answer):
 
 def test_the_help_of_plans_and_preparations_has_the_pipelines(answer):
     """And no flag that they refuse."""
-    for name in ("plan", "prepare"):
+    for name, convert in (("plan", ""), ("prepare", "convert|")):
         _, shown, _ = answer(name, "--help", "pipeline=wmt")
         _, _, keys = shown.partition("\nKeys ")
-        assert keys.splitlines()[1] == "  pipeline  pretrain|stages|wmt|charlm|clm = wmt"
+        assert keys.splitlines()[1] == f"  pipeline  pretrain|stages|{convert}wmt|charlm|clm = wmt"
         assert "--multirun" not in shown
     assert shown.startswith("Prepare the data of `make wmt`. ")
     shown = answer("wmt", "--help")[1]

@@ -49,7 +49,7 @@ MISTAKES = {
         f"{PERFORMER} model.attention.features=265": "attention.features=265 are 265: choose an even",
         f"{PERFORMER} training.documents=isolate": "choose training.documents=cross",
         "model/position=tupe training.documents=isolate": "set model.position.untie_cls=false",
-        "objective=nsp": "^objective: give mlm, mlm_nsp or mlm_sop, not 'nsp'",
+        "objective=nsp": "^objective: give mlm, mlm_nsp, mlm_sop or match, not 'nsp'",
         "objective=mlm_nsp training.documents=isolate": "choose training.documents=cross",
         "objective=mlm_sop model.token_types=1": "needs model.token_types=2",
         "training.keep_at=[600,601]": r"^training: keep_at=\[601\]: a run of steps=600 has no such",

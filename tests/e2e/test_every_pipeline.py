@@ -9,13 +9,14 @@ from accelerate import Accelerator
 from roformer.analysis.replay import replay
 from roformer.errors import InputError
 from roformer.training.loop import Loop
-from tests.e2e import lm_runs, test_glue, test_scm, wmt_runs
+from tests.e2e import lm_runs, test_convert, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import SMALL, assert_close, assert_same, results, run_in_process
 from tests.other_device import OTHER, another_device
 
 SMALL_RUNS = {
     "pretrain": [*SMALL, "training.steps=12"],
     "pretrain on pairs": [*SMALL, "training.steps=12", "objective=mlm_nsp"],
+    "convert": [*test_convert.SMALL, "training.steps=12"],
     "glue": [*test_glue.SMALL, "task=mrpc"],
     "wmt": [*wmt_runs.SMALL, "training.steps=12", "training.average=2"],
     "charlm": [*lm_runs.SMALL["charlm"], "training.steps=12"],
@@ -48,6 +49,7 @@ def data(corpus, tmp_path_factory):
     wmt_runs.write_parallel_text(folder / "text")
     cache_dir = f"runtime.cache_dir={folder / 'cache'}"
     found = dict.fromkeys(SMALL_RUNS, corpus)
+    found["convert"] = [*corpus, f"init_from={test_convert.original(folder / 'original')}"]
     found |= {"wmt": [f"data.path={folder / 'text'}", cache_dir]}
     return found | {"glue": [cache_dir], "scm": [cache_dir]}
 
@@ -107,7 +109,9 @@ def test_micro_batches_change_nothing(pipeline, small):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", ["pretrain on pairs", "glue", "wmt", "charlm", "scm"])
+@pytest.mark.parametrize(
+    "pipeline", ["pretrain on pairs", "convert", "glue", "wmt", "charlm", "scm"]
+)
 def test_another_device_changes_nothing(pipeline, small, monkeypatch):
     """Of every task. Catches what `tests.property.test_another_device` does, in batches, losses,
     evaluations, checkpoints and what a run concludes with."""

@@ -24,7 +24,7 @@ import torch
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.distributed import leave_process_group
 from tests.conftest import REPOSITORY
-from tests.e2e import lm_runs, test_glue, test_scm, wmt_runs
+from tests.e2e import lm_runs, test_convert, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import (
     SMALL,
     assert_close,
@@ -53,6 +53,7 @@ WMT = [
     *("optimizer.learning_rate=1e-3", "optimizer.eps=1e-5", "training.valid_bleu_sentences=5"),
 ]
 SCM = [*test_scm.SMALL, "training.batch_size=6", "training.epochs=1", "training.loss=bce"]
+CONVERT = [*test_convert.SMALL, *ODD, *SHORT, "optimizer.learning_rate=1e-4"]
 LM = [*ODD, *SHORT, "optimizer.learning_rate=1e-4"]
 SELDOM_SAVED = ["training.checkpoint_every=12", "training.evaluate_every=4"]
 CUT, SHARDED = "runtime.micro_batch_size=2", "runtime.fsdp=true"
@@ -74,6 +75,8 @@ def train(folder: Path, processes: int) -> None:
     if processes < 4:
         small_run([*PRETRAIN, *text, "objective=mlm_nsp"], runs=f"pairs {name}")
         run_in_process("scm", [*SCM, *places], runs=name)
+        original = f"init_from={folder / 'original'}"
+        run_in_process("convert", [*CONVERT, *text, original], runs=name)
         for pipeline in lm_runs.SMALL:
             lm_runs.small_run(pipeline, [*LM, *text], runs=name)
     if processes == 1:
@@ -141,6 +144,7 @@ def fork(folder: Path, processes: int) -> None:
 def main(folder: Path) -> None:
     write_corpus(folder / "text.jsonl")
     wmt_runs.write_parallel_text(folder / "parallel")
+    test_convert.original(folder / "original")
     fork(folder, 2)
     for begun, others in BEGUN.items():
         run = the_run(folder, "pretrain", begun)
@@ -180,7 +184,7 @@ def assert_equal(run: Path, one: Path) -> None:
     assert_close(run, one, tolerance=1e-4)
 
 
-EVERY = [(2, name) for name in ("pretrain", "glue", "wmt", "scm", "clm", "charlm")]
+EVERY = [(2, name) for name in ("pretrain", "glue", "wmt", "scm", "clm", "charlm", "convert")]
 
 
 @pytest.mark.parametrize(("processes", "pipeline"), [*EVERY, *((4, name) for _, name in EVERY[:3])])

@@ -1,0 +1,168 @@
+"""Matching: a model with other positions learns the hidden states of the original on plain text.
+
+    error of a layer = Σ over tokens of ‖student - teacher‖² / variance of the teacher's output
+    loss             = mean of the layers' errors
+
+So an error is the share of a layer's variance that the student lacks: 0 for an equal model, 1 for a
+constant. Nothing is masked and no labels are needed.
+
+Only attention and positions are trained. What the other weights do to a token does not depend on its
+position, and trained on one kind of text they would read other kinds less well.
+
+Beyond the paper, whose authors trained WoBERT with rotary positions further as a masked language model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from roformer.config.build import plain
+from roformer.config.schema import PretrainConfig
+from roformer.data.match import Turns
+from roformer.data.text import PreparedText
+from roformer.errors import InputError
+from roformer.interop.stored import StoredModel
+from roformer.models.cost import flops_per_token
+from roformer.models.encoder import MaskedLM
+from roformer.tasks.mlm import BlockTask
+from roformer.training.distributed import autocast_of
+from roformer.training.hardware import widest_float
+from roformer.training.task import Batch, cost, not_learnt, share_of
+
+
+class MatchTask(BlockTask):
+    """Reproduce the output of every block of the original, with other positions.
+
+    The head of the original is kept, or drawn and not trained if there is none.
+    """
+
+    config: PretrainConfig
+    batches: Turns
+    monitor = "valid/error"
+
+    def __init__(self, config: PretrainConfig, text: PreparedText, origin: StoredModel):
+        if config.model.position == origin.model.position:
+            raise InputError(
+                f"{origin.name} has {origin.model.position.name} positions already: choose other ones, as "
+                "model/position=rotary"
+            )
+        self.config, self.training = config, config.training
+        self.teacher, vocab_size = origin.encoder().requires_grad_(False), origin.vocab_size
+        torch.manual_seed(config.seed)
+        checkpointing = config.runtime.gradient_checkpointing
+        self.model = MaskedLM(config.model, vocab_size, gradient_checkpointing=checkpointing)
+        self.load_origin(origin)
+        encoder = self.model.eval().requires_grad_(False).encoder
+        for module in (encoder.position, *(block.attention for block in encoder.blocks)):
+            module.requires_grad_(True)
+        length, rows = config.training.sequence_length, config.training.batch_size
+        self.batches = Turns(text.train, text.tokenizer, length, rows, config.seed)
+        turns = len(self.batches.parts)
+        held_out = max(1, config.training.valid_sequences // turns)
+        self.validation = Turns(text.valid, text.tokenizer, length, held_out, None)
+        self.variance, self.swapped = self._measure()
+        self.description = {
+            "kind": "mlm",
+            "model": plain(config.model),
+            "vocab_size": vocab_size,
+            "tokenizer": text.tokenizer.fingerprint,
+        }
+        # The teacher's forward pass is a third more.
+        self.flops_per_token = 4 / 3 * flops_per_token(config.model, vocab_size, length, 0.0)
+
+    @torch.no_grad()
+    def _measure(self) -> tuple[Tensor, list[float]]:
+        """Return the variance of each of the teacher's layers, and the student's errors as it is now."""
+        count, sums, squares, errors = 0, 0.0, 0.0, 0.0
+        for key in self._validation_keys(0, 1):
+            batch = self.validation[key]
+            wanted, found = (
+                torch.stack(model(**batch, every_layer=True)).flatten(1, 2).double()
+                for model in (self.teacher, self.model.encoder)
+            )
+            count += wanted.shape[1]
+            sums, squares = sums + wanted.sum(1), squares + wanted.square().sum((1, 2))
+            errors = errors + (found - wanted).square().sum((1, 2))
+        variance = squares / count - (sums / count).square().sum(-1)
+        return variance, (errors / count / variance).tolist()
+
+    def keys(self, step: int, rank: int, world_size: int) -> list[range]:
+        return self._cut(self.batches, step - 1, rank, world_size)
+
+    def _validation_keys(self, rank: int, world_size: int) -> list[range]:
+        turns = range(len(self.validation.parts))
+        return [k for turn in turns for k in self._cut(self.validation, turn, rank, world_size)]
+
+    def _cut(self, batches: Turns, turn: int, rank: int, world_size: int) -> list[range]:
+        """Return a rank's micro-batches of a turn, each with as many tokens as in other turns."""
+        micro = self.config.runtime.micro_batch_size
+        micro = None if micro is None else micro * batches.parts[turn % len(batches.parts)]
+        return share_of(batches.turn(turn), rank, world_size, micro)
+
+    def texts(self, batch: Batch) -> list[str]:
+        vocabulary = self.batches.tokenizer.vocabulary
+        rows = ([vocabulary[i] for i in ids] for ids in batch["input_ids"].tolist())
+        return [" ".join(pieces[1:-1]).replace(" ##", "") for pieces in rows]
+
+    def targets(self, batch: Batch) -> int:
+        return batch["input_ids"].numel()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self._errors(model, batch).mean()
+
+    def _errors(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the error of each layer, summed over the tokens, (L,)."""
+        device = batch["input_ids"].device
+        with torch.no_grad(), autocast_of(device, self.training.precision):
+            wanted = self.teacher.to(device)(**batch, every_layer=True)
+        found = model(**batch, every_layer=True)
+        pairs = zip(found, wanted, strict=True)
+        errors = [(ours.float() - theirs.float()).square().sum() for ours, theirs in pairs]
+        return torch.stack(errors) / self.variance.to(errors[0])
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Return the error of each layer on the frozen sample, and their mean."""
+        device = accelerator.device
+        # The errors of the layers, then the number of tokens.
+        sums = torch.zeros(len(self.swapped) + 1, dtype=widest_float(device), device=device)
+        for key in self._validation_keys(accelerator.process_index, accelerator.num_processes):
+            batch = {name: tensor.to(device) for name, tensor in self.validation[key].items()}
+            sums[:-1] += self._errors(model, batch)
+            sums[-1] += self.targets(batch)
+        *errors, count = accelerator.reduce(sums, "sum").tolist()
+        layers = {f"valid/error_layer_{i}": e / count for i, e in enumerate(errors, 1)}
+        return {"valid/error": fmean(layers.values()), **layers}
+
+    def degenerate(self, metrics: dict[str, float]) -> bool:
+        """Return whether the student is no better than it was before the first step, to a hundredth."""
+        return not metrics["valid/error"] < 0.99 * fmean(self.swapped)
+
+    def introduction(self) -> list[str]:
+        return [*self.loaded, f"before training: {shown(self.swapped)}"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"headline": self.monitor, "swapped_error": self.swapped}
+
+    def result(self, summary: dict[str, Any], run: Path) -> list[str]:
+        no_better = not_learnt(summary, "the error is not below that before training")
+        return [
+            f"before training: {shown(self.swapped)}",
+            f"{self.scores(summary['metrics'])} after {cost(summary)}",
+            *no_better,
+            f"run: {run}",
+        ]
+
+    def scores(self, metrics: dict[str, float]) -> str:
+        return shown([value for name, value in metrics.items() if "layer" in name])
+
+
+def shown(errors: list[float]) -> str:
+    """Return the errors of the layers and their mean in words."""
+    layers = " ".join(f"{error:.3f}" for error in errors)
+    return f"error {fmean(errors):.3f} of the teacher's variance (by layer: {layers})"

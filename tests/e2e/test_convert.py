@@ -1,0 +1,124 @@
+"""A trained encoder gets other positions and learns the hidden states of the original."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from accelerate import Accelerator
+
+import roformer
+from roformer.cli import compose
+from roformer.config.build import build
+from roformer.config.position import Learned, PositionConfig, Rotary
+from roformer.config.schema import PretrainConfig
+from roformer.config.typed import OpenUnion
+from roformer.data.text import prepare_text
+from roformer.errors import InputError
+from roformer.inference.export import export
+from roformer.inference.start import load_start, open_start
+from roformer.models.classifier import Classifier
+from roformer.tasks.match import MatchTask
+from tests.e2e.conftest import BLOCKS, COMMON, run_in_process
+from tests.trained import UNCASED, run_of, stored
+
+SMALL = [*COMMON, "data=files", *BLOCKS]
+KINDS = OpenUnion.kinds.__func__(PositionConfig)
+
+
+def original(folder):
+    """Write the run of a BERT with random weights."""
+    return run_of(folder, stored(position=Learned(max_positions=64), name="bert"))
+
+
+@pytest.fixture(scope="module")
+def small(corpus, tmp_path_factory):
+    """Return the command line of a small conversion."""
+    folder = tmp_path_factory.mktemp("convert")
+    where = [f"init_from={original(folder / 'original')}", f"runtime.runs_dir={folder / 'runs'}"]
+    return [*SMALL, *corpus, *where]
+
+
+@pytest.fixture(scope="module")
+def task(small):
+    """Return a function that builds the task of a conversion to other positions."""
+    config = build(PretrainConfig, compose("convert", small))
+    start = open_start(config.init_from)
+    text = prepare_text(config.data, config.runtime.cache_dir, tokenizer=UNCASED, progress=False)
+
+    def make(position):
+        model = replace(config.model, position=position)
+        return MatchTask(replace(config, model=model), text, start)
+
+    return make
+
+
+def test_the_error_falls_and_the_result_opens_everywhere(small, tmp_path, capsys):
+    steps = ["training.steps=60", "optimizer.learning_rate=1e-2"]
+    summary, folder = run_in_process("convert", small, *steps)
+    shown, metrics = capsys.readouterr().out, summary["metrics"]
+    layers = [metrics[f"valid/error_layer_{n}"] for n in (1, 2)]
+    assert summary["status"] == "done" and summary["headline"] == "valid/error"
+    assert all(now < 0.6 * then for now, then in zip(layers, summary["swapped_error"], strict=True))
+    assert metrics["valid/error"] == pytest.approx(sum(layers) / 2)
+    assert "learned positions replaced by rotary" in shown
+    assert f"by layer: {layers[0]:.3f} {layers[1]:.3f}" in shown
+
+    trained = roformer.load_model(folder)
+    assert trained.model.encoder.config.position == Rotary()
+    start = open_start(str(folder))
+    classifier = Classifier(start.model, start.vocab_size, 2, dropout=0.1)
+    assert load_start(start, classifier)[2] == "drawn: " + ", ".join(
+        f"{part}.{kind}" for part in ("pooler", "classifier") for kind in ("weight", "bias")
+    )
+    exported = export(folder, tmp_path / "exported")
+    theirs = transformers.AutoModel.from_pretrained(exported.folder).eval()
+    ids = torch.randint(5, UNCASED.size, (2, 24))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids)[0], trained.model.encoder(ids), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if KINDS[k].can("bidirectional")])
+def test_every_encoding_can_be_the_target(task, kind):
+    """Every weight of attention and positions learns, and no other one."""
+    position = KINDS[kind](**({"max_positions": 48} if kind in ("learned", "tupe") else {}))
+    matching = task(position)
+    assert min(matching.swapped) > 0
+    for turn in (0, 1):  # blocks and pairs
+        batch = matching.batches[matching.keys(turn + 1, 0, 1)[0]]
+        matching.loss(matching.model, batch).backward()
+    for name, parameter in matching.model.named_parameters():
+        learns = name.startswith("encoder.position.") or ".attention." in name
+        assert (parameter.grad is not None) == learns, name
+
+
+def test_the_error_is_the_share_of_the_variance_that_the_student_lacks(task):
+    matching = task(Rotary())
+    keys = [matching.validation.turn(n) for n in range(len(matching.validation.parts))]
+
+    @torch.no_grad()
+    def layers(encoder):
+        batches = [encoder(**matching.validation[key], every_layer=True) for key in keys]
+        each = zip(*batches, strict=True)
+        return [torch.cat([part.flatten(0, 1) for part in layer]) for layer in each]
+
+    ours, theirs = layers(matching.model.encoder), layers(matching.teacher)
+    for found, wanted, error in zip(ours, theirs, matching.swapped, strict=True):
+        lacking = (found - wanted).square().sum() / (wanted - wanted.mean(0)).square().sum()
+        assert error == pytest.approx(lacking.item(), rel=1e-4)
+    with torch.no_grad():
+        metrics = matching.evaluate(matching.model, Accelerator(cpu=True))
+    found = [metrics[f"valid/error_layer_{n}"] for n in (1, 2)]
+    assert found == pytest.approx(matching.swapped, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "overrides", "message"),
+    [
+        ("convert", ["model/position=learned"], "has learned positions already: choose other ones"),
+        ("pretrain", ["objective=match", "init_from=null"], "objective=match .*: set init_from"),
+    ],
+)
+def test_nothing_to_match_is_one_line(small, pipeline, overrides, message):
+    with pytest.raises(InputError, match=message):
+        run_in_process(pipeline, small, *overrides)
