@@ -83,7 +83,7 @@ class Turns(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, numbers: range) -> dict[str, Tensor]:
         """Return the batch of these samples: input_ids (B, t), of pairs also token_type_ids."""
-        rows = []
+        rows: list[tuple[np.ndarray, ...]] = []
         for number in numbers:
             kind, epoch, index = self.place(number)
             reader = self.readers[kind]

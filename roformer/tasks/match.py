@@ -46,17 +46,19 @@ class MatchTask(BlockTask):
     batches: Turns
     monitor = "valid/error"
 
-    def __init__(self, config: PretrainConfig, text: PreparedText, origin: StoredModel):
+    def __init__(self, config: PretrainConfig, text: PreparedText, origin: StoredModel | None):
+        if origin is None:
+            raise InputError("objective=match learns to reproduce a trained model: set init_from")
         if config.model.position == origin.model.position:
             raise InputError(
                 f"{origin.name} has {origin.model.position.name} positions already: choose other ones, as "
                 "model/position=rotary"
             )
         self.config, self.training = config, config.training
-        self.teacher, vocab_size = origin.encoder().requires_grad_(False), origin.vocab_size
+        self.teacher: Any = origin.encoder().requires_grad_(False)
         torch.manual_seed(config.seed)
         checkpointing = config.runtime.gradient_checkpointing
-        self.model = MaskedLM(config.model, vocab_size, gradient_checkpointing=checkpointing)
+        self.model = MaskedLM(config.model, origin.vocab_size, gradient_checkpointing=checkpointing)
         self.load_origin(origin)
         encoder = self.model.eval().requires_grad_(False).encoder
         for module in (encoder.position, *(block.attention for block in encoder.blocks)):
@@ -70,25 +72,26 @@ class MatchTask(BlockTask):
         self.description = {
             "kind": "mlm",
             "model": plain(config.model),
-            "vocab_size": vocab_size,
+            "vocab_size": origin.vocab_size,
             "tokenizer": text.tokenizer.fingerprint,
         }
         # The teacher's forward pass is a third more.
-        self.flops_per_token = 4 / 3 * flops_per_token(config.model, vocab_size, length, 0.0)
+        self.flops_per_token = 4 / 3 * flops_per_token(config.model, origin.vocab_size, length, 0.0)
 
     @torch.no_grad()
     def _measure(self) -> tuple[Tensor, list[float]]:
         """Return the variance of each of the teacher's layers, and the student's errors as it is now."""
-        count, sums, squares, errors = 0, 0.0, 0.0, 0.0
+        layers, width = self.teacher.config.layers, self.teacher.config.hidden_size
+        count, sums = 0, torch.zeros(layers, width, dtype=torch.double)
+        squares, errors = torch.zeros(2, layers, dtype=torch.double)
         for key in self._validation_keys(0, 1):
-            batch = self.validation[key]
-            wanted, found = (
-                torch.stack(model(**batch, every_layer=True)).flatten(1, 2).double()
-                for model in (self.teacher, self.model.encoder)
-            )
+            batch: dict[str, Any] = self.validation[key]
+            wanted = torch.stack(self.teacher(**batch, every_layer=True)).flatten(1, 2).double()
+            reached = torch.stack(self.model(**batch, every_layer=True)).flatten(1, 2).double()
             count += wanted.shape[1]
-            sums, squares = sums + wanted.sum(1), squares + wanted.square().sum((1, 2))
-            errors = errors + (found - wanted).square().sum((1, 2))
+            sums += wanted.sum(1)
+            squares += wanted.square().sum((1, 2))
+            errors += (reached - wanted).square().sum((1, 2))
         variance = squares / count - (sums / count).square().sum(-1)
         return variance, (errors / count / variance).tolist()
 
@@ -121,8 +124,7 @@ class MatchTask(BlockTask):
         device = batch["input_ids"].device
         with torch.no_grad(), autocast_of(device, self.training.precision):
             wanted = self.teacher.to(device)(**batch, every_layer=True)
-        found = model(**batch, every_layer=True)
-        pairs = zip(found, wanted, strict=True)
+        pairs = zip(model(**batch, every_layer=True), wanted, strict=True)
         errors = [(ours.float() - theirs.float()).square().sum() for ours, theirs in pairs]
         return torch.stack(errors) / self.variance.to(errors[0])
 

@@ -280,7 +280,5 @@ def open_run(config: PretrainConfig) -> Opened:
     if config.objective == "match":
         from roformer.tasks.match import MatchTask  # imports this module
 
-        if config.init_from is None:
-            raise InputError("objective=match learns to reproduce a trained model: set init_from")
         return open_blocks(config, MatchTask)
     return open_blocks(config, MaskedLMTask)
