@@ -1,4 +1,4 @@
-"""Ask a pre-trained model for the word that is missing.
+"""Predict masked words with a pre-trained model.
 
     python examples/fill_mask.py runs/pretrain/YOUR_RUN "Returns the [MASK] of the array."
 

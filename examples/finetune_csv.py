@@ -1,13 +1,13 @@
-"""Fine-tune a pre-trained model on your own CSV with transformers' Trainer.
+"""Fine-tune a pre-trained model on a CSV file with transformers' Trainer.
 
     python examples/finetune_csv.py runs/pretrain/YOUR_RUN reviews.csv
     python examples/finetune_csv.py runs/pretrain/YOUR_RUN pairs.csv --texts question answer --label fits
 
-The CSV has a header; its labels are classes, or scores with `--regression`. A tenth of its rows is held
-out. The encoder is this repository's, everything around it is Hugging Face's: a `datasets.Dataset`,
-`Trainer`. The trained model is saved in `<output>/model`:
+The CSV has a header. Its labels are classes, or scores with `--regression`. A tenth of the rows is held
+out for evaluation. The encoder comes from this repository, `Dataset` and `Trainer` from Hugging Face. The
+trained model is saved in `<output>/model`:
 
-    roformer.load_model("<output>/model").predict("a text of your own")
+    roformer.load_model("<output>/model").predict("any text")
 """
 
 import argparse
@@ -30,7 +30,7 @@ from roformer.interop.trainer import WithLoss
 from roformer.models.classifier import Classifier
 
 LENGTH = 512
-"""Most tokens of a text or a pair; a longer one is cut. A model may read fewer."""
+"""Longest text or pair in tokens; longer ones are truncated. A model's own limit may be lower."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str] | None]:
-    """Return the rows of the file, and the names of the classes; None of a regression."""
+    """Return the rows of the file and the class names, or None for a regression."""
     file, names = arguments.csv, [*arguments.texts, arguments.label]
     if file.suffix.lower() not in (".csv", ".tsv") or not file.is_file():
         raise InputError(f"{file} does not exist or is no .csv or .tsv: give one with a header")
@@ -98,7 +98,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     rows, labels = read(arguments)
     trained = roformer.load_model(arguments.model)
     tokenizer = trained.tokenizer.to_transformers()
-    # A Hugging Face model without a head is an encoder, all others have one.
+    # A Hugging Face model without a head is an encoder; all other models have an encoder.
     encoder = getattr(trained.model, "encoder", trained.model)
     length = min(LENGTH, encoder.config.position.longest or LENGTH)
     if len(arguments.texts) > encoder.config.token_types:
@@ -109,7 +109,7 @@ def finetune(arguments: argparse.Namespace) -> None:
             *(batch[name] for name in arguments.texts),
             truncation=True,
             max_length=length,
-            split_special_tokens=True,  # what spells [SEP] is text, as it is in `predict`
+            split_special_tokens=True,  # "[SEP]" in a text is text, as in `predict`
         )
         found = batch[arguments.label]
         numbers = [float(label) if labels is None else labels.index(label) for label in found]
@@ -138,7 +138,7 @@ def finetune(arguments: argparse.Namespace) -> None:
             per_device_train_batch_size=32,
             warmup_steps=20,
             eval_strategy="epoch",
-            save_strategy="no",  # its checkpoints are no models that anything opens
+            save_strategy="no",  # load_model cannot open Trainer's checkpoints
             logging_steps=50,
             report_to=[],
             dataloader_pin_memory=torch.cuda.is_available(),

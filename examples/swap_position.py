@@ -1,10 +1,10 @@
-"""Compare what position encodings know: one encoder, each encoding and no encoding, two questions.
+"""Compare position encodings in one encoder: does order matter, do absolute positions matter?
 
     python examples/swap_position.py
 
-Each encoder has the same seed, so the same weights everywhere but in the encoding. Asked are: does the
-output change when the words are shuffled (does it know order at all), and does it change when the
-whole text is moved to later positions (or does it see distances only)?
+All encoders have the same seed, so they have equal weights except in the encoding. The table shows how
+much the output changes when the tokens are shuffled ("none": the encoding does not see order) and when
+the whole text is moved to later positions ("none": it sees only distances).
 """
 
 import torch
@@ -39,13 +39,13 @@ def main() -> None:
         encoder = build(position)
         with torch.no_grad():
             plain = encoder(ids)
-            order = encoder(ids[:, shuffled])[:, shuffled.argsort()]  # back in their places
+            order = encoder(ids[:, shuffled])[:, shuffled.argsort()]  # in the original order
             moved = encoder(ids, positions=torch.arange(32) + 64)
         print(f"{position.kind:<14} {distance(plain, order)}  {distance(plain, moved)}")
 
 
 def build(position: encodings.PositionConfig) -> Encoder:
-    """Return a small encoder with this encoding and weights large enough to tell."""
+    """Return a small encoder with this encoding, with weights large enough for visible differences."""
     torch.manual_seed(0)
     config = EncoderConfig(
         name="roformer",
@@ -66,7 +66,7 @@ def build(position: encodings.PositionConfig) -> Encoder:
 
 
 def distance(ours: torch.Tensor, theirs: torch.Tensor) -> str:
-    """Return how far two outputs are apart, relative to their size; rounding counts as nothing."""
+    """Return the relative distance of two outputs, or "none" for rounding errors."""
     apart = float((ours - theirs).norm() / ours.norm())
     return f"{apart:8.3f}" if apart > 1e-5 else "    none"
 
