@@ -1,8 +1,8 @@
-"""Look at run records in a browser: `python scripts/dashboard.py`, or `--output dashboard.html`.
+"""Show run records in a browser: `python scripts/dashboard.py`, or `--output dashboard.html`.
 
-Serves a page of the runs below experiments/ and runs/ on 127.0.0.1, read anew at every refresh; an open
-page asks for new records every few seconds. With --output the page is written to one file, which needs
-neither this server nor a network.
+Serves a page of the runs below experiments/ and runs/ on 127.0.0.1. It reads the records at every refresh,
+and an open page polls for new records every few seconds. With --output the page is written to one file,
+which needs neither this server nor a network.
 """
 
 import threading
@@ -21,7 +21,7 @@ DEFAULT_ROOTS = [Path("experiments"), Path("runs")]
 
 
 class Content:
-    """What the page shows of some roots; the tables are made again when a run has ended since."""
+    """The page's data from some roots; the tables are made again after a run has ended."""
 
     def __init__(self, roots: list[Path]) -> None:
         self.roots = roots
@@ -30,7 +30,7 @@ class Content:
         self.lock = threading.Lock()
 
     def read(self) -> str:
-        """Return the page's data, of the records as they are now."""
+        """Return the page's data from the current records."""
         with self.lock:
             runs = read_runs(self.roots, strict=False)
             ended = runs.runs.loc[runs.runs["status"] != "running", "written"].tolist()
@@ -38,7 +38,7 @@ class Content:
                 self.sections, self.ended = sections_of(*self.roots), ended
             try:
                 rows = [row for root in self.roots for row in read_reproduction(root, runs)]
-            except RecordError:  # the sections say which file, and what is wrong with it
+            except RecordError:  # a section has the message
                 rows = []
             return data_json(runs, self.sections, rows)
 

@@ -1,16 +1,16 @@
 """Attention by distance: the paper's bound, and the scores of trained models.
 
-The paper (section 3.4.3) bounds the product of a rotated query and key by what depends on their
-distance alone (Eq. 37), draws that bound falling (Fig. 2), and concludes that scores decay. Here the
-bound is recorded for several head sizes, and beside it what trained models do:
+The paper (section 3.4.3) bounds the product of a rotated query and key by a function of their distance
+(Eq. 37), shows that the bound falls (Fig. 2), and concludes that scores decay. This module computes the
+bound for several head sizes, and three quantities of trained models:
 
-    score     s = q·k/√H before the softmax, with the encoding's bias where it has one
-    centred   s minus the mean of s over the keys of its query: a softmax does not see a query's offset
+    score     s = q·k/√H before the softmax, with the encoding's bias if it has one
+    centred   s minus the mean of s over the keys of its query, because a softmax ignores a query's offset
     weight    softmax(s), the share of the attention
 
-each as the mean over all pairs of a query and a key at one distance, over the heads of every layer with
-both directions together and, averaged over layers too, each by itself. Far pairs are few and
-mostly hold [CLS] or the last [SEP], which are read unlike words: `inner` leaves those two out.
+Each is the mean over all pairs of a query and a key at one distance and over the heads: per layer with
+both directions together, and averaged over layers also per direction. Distant pairs are few and mostly
+contain [CLS] or the last [SEP], which are not read like words: `inner` excludes these two.
 
 Shapes: S sequences, L layers, N heads, T tokens of a sequence, H head dimension.
 """
@@ -49,8 +49,8 @@ FARTHEST = 250
 """The last distance of the paper's Fig. 2."""
 QUANTITIES = ("score", "centred", "weight")
 PAIRS = ("both", "before", "after", "inner")
-"""Where the key is: on either side of the query, before it, after it; on either side, with neither of
-the two the first or the last token, so that the distances end at T-3."""
+"""Place of the key: on either side of the query, before it, after it; on either side without the first and
+the last token, so that the distances end at T-3."""
 SEQUENCES_A_PASS = 16
 
 Weights = Literal["trained", "initial"]
@@ -58,10 +58,10 @@ Values = NDArray[np.float64]
 
 
 class ObservedAttention(SelfAttention):
-    """A layer's self-attention that also tells its scores and weights; computes what the layer does.
+    """A layer's self-attention that also passes its scores and weights to a function.
 
-    The layer's own `forward` applies the positions and calls `probabilities`, which is where the
-    scores are; only the fused kernel, which hides them, is never used.
+    The layer's `forward` applies the positions and calls `probabilities`, which has the scores; the fused
+    kernel, which hides them, is not used.
 
     Args:
         layer: whose weights are copied.
@@ -98,17 +98,13 @@ def measure(
     """Return the record of the bound, and of the scores of pre-training runs by distance.
 
     Args:
-        runs: folders of finished pre-trainings on one text; their last weights are read.
-        control: `initial` also reads each network with the weights that its training began with.
-        sequences: how many of the frozen validation sequences, without masks; from 2 up.
-        length: tokens of a sequence; None: that of the training, which must then be one for all.
-        cache_dir: where the prepared text is; None: where each run had it.
-        device: where the models go.
-        process: what `tune_process` did, for the record.
-
-    Raises:
-        InputError: a folder is no pre-training, is damaged or not finished, or was trained with
-            isolated documents; texts or lengths differ; the text or a learned table is too short.
+        runs: folders of finished pre-trainings on the same text; their last weights are used.
+        control: `initial` also measures each network with its initial weights.
+        sequences: number of frozen validation sequences, without masks; at least 2.
+        length: tokens per sequence; None: the training length, which must be the same for all runs.
+        cache_dir: folder of the prepared text; None: the folder that each run used.
+        device: device of the models.
+        process: the result of `tune_process`, for the record.
     """
     opened = list[Pretrained]()
     for run in runs:
@@ -131,7 +127,7 @@ def measure(
         if others:
             lengths = ", ".join(map(str, [length, *others]))
             raise InputError(f"trained at {lengths} tokens: give one --length")
-    # First, because it notes the time and the state of the repository.
+    # First, because it records the time and the state of the repository.
     data = opened[0].text.fingerprint
     env = environment(seed=0, data=data, devices=1, process=process or {})
     kinds: list[Weights] = ["trained"] if control is None else ["trained", control]
@@ -184,7 +180,7 @@ def scores_by_distance(model: MaskedLM, input_ids: Tensor) -> Values:
 
 @contextmanager
 def observed(encoder: Encoder) -> Iterator[list[Values]]:
-    """Give a list to which each layer of a forward pass adds its (S, N, 3, 4, T) means."""
+    """Yield a list to which each layer of a forward pass appends its (S, N, 3, 4, T) means."""
     found: list[Values] = []
     blocks: list[Any] = list(encoder.blocks)
     layers = [block.attention for block in blocks]
@@ -204,20 +200,20 @@ def observed(encoder: Encoder) -> Iterator[list[Values]]:
 
 
 def by_distance(matrix: Tensor) -> Tensor:
-    """Return the means over each of `PAIRS` at each distance, (…, 4, T); NaN where there is no pair.
+    """Return the means over each of `PAIRS` at each distance, (…, 4, T); NaN without pairs.
 
     Args:
         matrix: (…, T queries, T keys), fp64 on the CPU.
     """
     before, after = directions(matrix)
-    # At distance 0 the two are one and the same diagonal.
+    # At distance 0 both are the same diagonal.
     inner = torch.stack(directions(matrix[..., 1:-1, 1:-1])).mean(0)
     inner = functional.pad(inner, (0, 2), value=math.nan)
     return torch.stack(((before + after) / 2, before, after, inner), dim=-2)
 
 
 def directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the means over the keys that are 0 … T-1 before the query, and after it, each (…, T)."""
+    """Return the means over the keys 0 … T-1 tokens before the query, and after it, each (…, T)."""
     length = matrix.shape[-1]
     place = torch.arange(length)
     offset = place[None, :] - place[:, None] + length - 1  # key minus query, from 0
@@ -228,10 +224,10 @@ def directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def summarised(values: Values) -> dict[str, Any]:
-    """Return what is recorded of the means that `scores_by_distance` gives."""
+    """Return the record of the means of `scores_by_distance`."""
 
     def over_sequences(found: Values) -> dict[str, list[float]]:
-        """Return mean and standard error of (S, T), as far as there are pairs."""
+        """Return mean and standard error of (S, T), for the distances that have pairs."""
         found = found[:, ~np.isnan(found[0])]
         error = found.std(axis=0, ddof=1) / math.sqrt(len(found))
         return {"mean": rounded(found.mean(axis=0)), "standard_error": rounded(error, digits=2)}
@@ -248,16 +244,12 @@ def summarised(values: Values) -> dict[str, Any]:
 
 
 def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
-    """Return numbers with no more digits than their standard errors leave: half of the file."""
+    """Return numbers without the digits below their standard errors, which halves the file."""
     return [float(f"{value:.{digits}g}") for value in values]
 
 
 def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
-    """Return validation sequences without masks, (S, T): the first of the frozen sample.
-
-    Raises:
-        InputError: there are not as many, fewer than two are asked for, or a learned table is shorter.
-    """
+    """Return validation sequences without masks, (S, T): the first of the frozen sample."""
     longest = run.config.model.position.longest
     if longest is not None and length > longest:
         raise InputError(
@@ -275,14 +267,11 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
 
 
 def initial_model(run: Pretrained) -> MaskedLM:
-    """Return the run's model with the weights that its training began with.
+    """Return the run's model with its initial weights.
 
-    They are drawn from the seed by what the training itself is made of, so they cannot be others.
-
-    Raises:
-        InputError: the run began with another's weights, and those are no longer there.
+    They are drawn from the seed by the training's own code.
     """
-    # The weights alone.
+    # Only the weights.
     config = dataclasses.replace(run.config, keep_moments=False)
     task = MaskedLMTask(config, run.text, weights_of(config))
     assert isinstance(task.model, MaskedLM)
@@ -290,7 +279,7 @@ def initial_model(run: Pretrained) -> MaskedLM:
 
 
 def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
-    """Return what tells the network from others."""
+    """Return the settings that distinguish the network from others."""
     model = run.config.model
     folder, checksum = run.weights
     trained = {"checkpoint": folder.name, "sha256": checksum}

@@ -1,17 +1,17 @@
-"""A pre-trained model read at lengths beyond that of its training, which is beyond the paper.
+"""Losses of a pre-trained model at lengths beyond its training, which the paper does not measure.
 
-The paper evaluates RoFormer at lengths of its pre-training. Here one run is read at several lengths,
-each with every form of `roformer.nn.rotary_scaling` and without, on the same tokens:
+The paper evaluates RoFormer at lengths of its pre-training. Here one run is evaluated at several lengths,
+with every form of `roformer.nn.rotary_scaling` and without scaling, on the same tokens:
 
-    mask    the validation text is cut into chunks of [CLS] l-2 tokens [SEP], l the shortest length,
-            and each is masked by its own number, as the training's frozen validation blocks are;
-            at l = the trained length they are these blocks
+    mask    the validation text is cut into chunks of [CLS] l-2 tokens [SEP], l the shortest length, and
+            each chunk is masked by its number, like the training's frozen validation blocks, to which
+            the chunks are equal if l is the trained length
     window  L/l consecutive chunks without their [CLS] and [SEP], L the longest length
     piece   of length T: [CLS], T-2 tokens from the start of every (T/l)-th chunk of a window, [SEP]
 
-So the masked text is one and the same at every length, and every masked token is predicted once at
-each. A piece's first (T/l)·(l-2) tokens are predicted; the 2T/l-2 after them, which make its length
-exactly T, belong to the next piece and only can be attended to.
+So the masked text is the same at every length, and every masked token is predicted once per length. A
+piece's first (T/l)·(l-2) tokens are predicted. The 2T/l-2 tokens after them, which make its length exactly
+T, belong to the next piece and can only be attended to.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from roformer.training.records import command_line, environment
 from roformer.training.task import Batch
 
 KINDS = ("none", "linear", "ntk", "dynamic_ntk", "yarn")
-"""In the order of the tables; `none` is the control."""
+"""Scalings in the order of the tables; `none` is the control."""
 SEGMENTS = 8
-"""Parts of a window whose loss is recorded by itself."""
+"""Number of parts of a window whose losses are recorded separately."""
 TOKENS_A_PASS = 8192
 
 
@@ -58,13 +58,10 @@ class Windows:
     """The validation text, masked once, as windows that are cut into pieces of any of the lengths.
 
     Args:
-        config: of the run, whose masking is used.
-        text: that of the run.
+        config: of the run, with its masking.
+        text: the run's text.
         lengths: ascending; each a multiple of the first and a divisor of the last.
-        count: how many windows, a fixed sample of all; fewer where the text has no more.
-
-    Raises:
-        InputError: the lengths do not nest, or there are not two windows.
+        count: number of windows, a fixed sample; fewer if the text is too short.
     """
 
     def __init__(
@@ -109,7 +106,7 @@ class Windows:
         return np.concatenate(tokens), np.concatenate(labels)
 
     def batches(self, length: int) -> Iterator[Batch]:
-        """Yield all windows, some of them a batch, cut into pieces in the order of the text.
+        """Yield all windows, several per batch, cut into pieces in the order of the text.
 
         Yields:
             input_ids (B, length); predict and labels (B, K), padded with 0 and IGNORED.
@@ -157,24 +154,20 @@ def read_at_lengths(
     device: str = "cpu",
     process: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the record of one run read at several lengths, with every scaling.
+    """Return the record of one run at several lengths, with every scaling.
 
-    The factor is length / trained length, at least 1. The weights are the run's last ones; scaling
-    has none of its own.
+    The factor is length / trained length, at least 1. The weights are the run's last ones; scaling has no
+    weights.
 
     Args:
-        run: folder of a pre-training. One whose positions are not rotary is read without scaling
-            alone, and one with a learned table up to its end.
-        lengths: tokens of a sequence, [CLS] and [SEP] among them.
-        windows: how many stretches of the longest length.
+        run: folder of a pre-training. Positions other than rotary ones are evaluated only without scaling,
+            a learned table only up to its end.
+        lengths: tokens per sequence, including [CLS] and [SEP].
+        windows: number of windows of the longest length.
         precision: `fp32`, or `bf16` for autocast.
-        cache_dir: where the prepared text is; None: where the run had it.
-        device: where the model goes.
-        process: what `tune_process` did, for the record.
-
-    Raises:
-        InputError: the run is no pre-training, was trained with scaling or with isolated documents,
-            its text is another one by now, or the lengths do not fit (see `Windows`).
+        cache_dir: folder of the prepared text; None: the folder that the run used.
+        device: device of the model.
+        process: the result of `tune_process`, for the record.
     """
     opened = open_pretrained(run, cache_dir)
     config, position = opened.config, opened.config.model.position
@@ -184,7 +177,7 @@ def read_at_lengths(
             f"{run} was trained with position.scaling.kind={scaling.kind}: give a run trained "
             "without scaling, the control"
         )
-    # First, because it notes the time and the state of the repository.
+    # First, because it records the time and the state of the repository.
     data = opened.text.fingerprint
     env = environment(seed=config.seed, data=data, devices=1, process=process or {})
     model = opened.model(device)
@@ -253,7 +246,7 @@ def factor(length: int, trained_length: int) -> float:
 def with_scaling(
     model: EncoderConfig, kind: str, length: int, trained_length: int
 ) -> EncoderConfig:
-    """Return the config with the scaling that reads `length`; `none` leaves it as it is."""
+    """Return the config with the scaling for `length`; unchanged for `none`."""
     if kind == "none":
         return model
     given: dict[str, Any] = {"kind": kind, "factor": factor(length, trained_length)}
@@ -266,7 +259,7 @@ def with_scaling(
 
 @torch.no_grad()
 def score(model: MaskedLM, batches: Iterator[Batch], device: str, precision: str) -> Scores:
-    """Return loss in nats and hit of every predicted token."""
+    """Return loss in nats and correctness of every predicted token."""
     losses, hits = [], []
     for batch in batches:
         inputs = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -283,7 +276,7 @@ def score(model: MaskedLM, batches: Iterator[Batch], device: str, precision: str
 def paired_difference(difference: NDArray[np.float64], window: Ids) -> dict[str, float]:
     """Return the mean difference of the same tokens' losses and its standard error over windows.
 
-    Tokens of one window depend on each other, so windows are what is drawn: a ratio estimator.
+    Tokens of a window depend on each other, so windows are the sampling units of this ratio estimator.
     """
     mean = float(difference.mean())
     residuals = np.bincount(window, weights=difference - mean)

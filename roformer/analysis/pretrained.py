@@ -1,4 +1,4 @@
-"""A pre-training run opened again with its text, for what measures it."""
+"""A pre-training run with its text, for measurements."""
 
 from __future__ import annotations
 
@@ -40,11 +40,7 @@ class Pretrained(NamedTuple):
 
 
 def read_config(run: Path, cls: type[C]) -> C:
-    """Return the config of a run's record.
-
-    Raises:
-        InputError: it is not there or damaged.
-    """
+    """Return the config of a run's record."""
     file = run / "config.yaml"
     if not file.is_file():
         raise InputError(f"{run} has no config.yaml: give the folder of a run, runs/…/…")
@@ -59,11 +55,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
 
     Args:
         run: a folder under runs/pretrain/.
-        cache_dir: where the prepared text is; None: where the run had it.
-
-    Raises:
-        InputError: it is no pre-training, or its config is damaged; its attention has no scores; its
-            documents were isolated, so that whole sequences have no meaning; its text has changed.
+        cache_dir: folder of the prepared text; None: the folder that the run used.
     """
     if not (run / "config.yaml").is_file() or checkpoint.describe(choose(run))["kind"] != "mlm":
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")

@@ -1,4 +1,4 @@
-"""One step of a recorded run again: its batch example by example, with the weights it had then."""
+"""Replay of one step of a recorded run: its batch example by example, with the weights before the step."""
 
 from __future__ import annotations
 
@@ -37,32 +37,29 @@ class Sample(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A step, made again."""
+    """A replayed step."""
 
     step: int
     began: int
-    """The step after which the replay began: that of a checkpoint, or 0."""
+    """The step after which the replay started: a checkpoint's step, or 0."""
     loss: float
-    """Mean over the targets, with dropout: what the run itself saw."""
+    """Mean over the targets, with dropout, as in the run."""
     grad_norm: float
     samples: list[Sample]
     """The highest loss first."""
 
 
 def replay(folder: Path, step: int) -> Replayed:
-    """Make a step of a run again, from the newest checkpoint before it; nothing is written.
+    """Replay a step of a run, from the newest checkpoint before it; nothing is written.
 
-    Prints how many steps that takes, and how it goes as the run itself did, every `log_every` steps.
+    Prints the number of steps, and the progress every `log_every` steps like the run.
 
-    On one process and a CPU the weights are bitwise those of a run of one process; of several, to
-    the order of the sums and, with dropout, to its draws.
+    On a CPU the weights are bitwise equal to those of a run of one process. For a run of several processes
+    the order of sums differs, and the random numbers of dropout.
 
     Args:
         folder: of the run.
         step: from 1 to the run's last.
-
-    Raises:
-        InputError: no such run or step, or the data is not what the run was begun on.
     """
     opened = open_run(folder)
     config, task = opened.config, opened.build()
@@ -106,7 +103,7 @@ def replay(folder: Path, step: int) -> Replayed:
 
 
 def advance(loop: Loop, step: int) -> None:
-    """Train up to a step, and tell how it goes every `log_every` steps."""
+    """Train up to a step, and print the progress every `log_every` steps."""
     start, began, every = loop.state.step, time.perf_counter(), loop.task.training.log_every
     for reached in range(start + every, step + 1, every):
         loop.advance(reached)
@@ -117,11 +114,7 @@ def advance(loop: Loop, step: int) -> None:
 
 
 def open_run(folder: Path) -> Opened:
-    """Return a run with its data prepared, for one process, which cannot shard.
-
-    Raises:
-        InputError: the folder is no run, or of no pipeline that there is.
-    """
+    """Return a run with its data prepared, for one process, which cannot shard."""
     summary = RunFolder(folder).summary()
     name = str(summary["pipeline"]) if summary else folder.resolve().parent.name
     pipeline = registry.pipelines().get(name)
@@ -134,7 +127,7 @@ def open_run(folder: Path) -> Opened:
 
 
 def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | None:
-    """Return the newest checkpoint from before a step, with moments to go on with or of any kind."""
+    """Return the newest checkpoint before a step, with AdamW's moments or any."""
     for path in reversed(checkpoint.steps_in(folder / "checkpoints")):
         usable = not moments or (path / checkpoint.OPTIMIZER).is_file()
         if checkpoint.step_of(path) < step and usable and checkpoint.damage(path) is None:
@@ -144,7 +137,7 @@ def newest_before(folder: Path, step: int, *, moments: bool = True) -> Path | No
 
 @torch.no_grad()
 def losses(task: Task, step: int, device: torch.device) -> list[Sample]:
-    """Return the loss of every example of a step, each by itself, with the weights as they are."""
+    """Return the loss of every example of a step with the current weights."""
     task.model.eval()
     samples = []
     for key in task.keys(step, 0, 1):

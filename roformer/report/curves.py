@@ -1,7 +1,7 @@
 """Curves of losses: at equal steps, steps to equal losses, by learning rate, and by position.
 
 A configuration's runs differ in the seed. For one seed the text, its order and the masks are the same in
-all configurations that differ in the model alone, so these are compared in pairs of a seed.
+all configurations that differ only in the model, so they are compared in pairs by seed.
 """
 
 from __future__ import annotations
@@ -31,31 +31,27 @@ from roformer.report.tables import (
 )
 
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
-"""Shares of the steps at which configurations are compared, besides the end."""
+"""Shares of the steps at which configurations are compared."""
 OFF_THE_PLATEAU = 0.5
 """Nats below the unigram entropy at which a run has left the plateau of word frequencies."""
 LOSSES_A_PAIR, LEAST_GAP = 6, 0.05
-"""At how many losses at most two configurations are compared, besides the lowest, and how near."""
+"""Most losses at which two configurations are compared, in addition to the lowest, and the least distance."""
 RATE = "optimizer.learning_rate"
 CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "valid/loss"}
 """Pipeline → the validation loss by which learning rates are compared."""
 VALIDATION = ("masking", "objective", "training.sequence_length", "training.valid_sequences")
-"""Keys of a config that decide, beside the prepared data, which targets a validation loss is of."""
+"""Keys of a config that decide, together with the prepared data, the targets of a validation loss."""
 NGRAMS = "n-grams with Kneser-Ney smoothing"
 POSITIONS = "positions.json"
 """File of a run with its loss by the number of tokens before the predicted one."""
 TEXT = ("data.kind", "data.tokenizer.source", "data.tokenizer.vocab_size")
-"""Keys of a config that tell validation texts apart in words."""
+"""Keys of a config that describe the validation text in words."""
 Seeds = dict[int, dict[int, float]]
 """Seed → step → value."""
 
 
 def loss_of(runs: pd.DataFrame) -> Loss:
-    """Return what the curves of these runs are of.
-
-    Raises:
-        RecordError: they are of several pipelines, or of one without such a metric.
-    """
+    """Return the loss that the curves of these runs show."""
     pipeline = pipeline_of(runs)
     if pipeline not in LOSSES:
         known = ", ".join(LOSSES)
@@ -66,14 +62,11 @@ def loss_of(runs: pd.DataFrame) -> Loss:
 
 
 def read_curves(runs: Runs, metric: str) -> pd.DataFrame:
-    """Return one row a run and evaluation, by run and step.
+    """Return one row per run and evaluation, ordered by run and step.
 
     Returns:
         study, run, folder, name (see `named`), position, seed, step, value, and the samples and tokens
-        that were read until the step, NaN where no line of it says so.
-
-    Raises:
-        RecordError: a run has no such metric; says which it has.
+        read until the step, NaN if not logged.
     """
     rows, keys = named(runs.runs), ["study", "run"]
     logged = runs.metrics[runs.metrics.run.isin(set(rows.run))]
@@ -123,7 +116,7 @@ def curve_tables(
         if each_run:
             ids = unique_ids(group)
             labels = group.label + ", seed " + group.seed.astype(str)
-            if labels.duplicated().any():  # they differ in something else: the id tells them apart
+            if labels.duplicated().any():  # they differ in something else
                 labels = ids
             group = group.assign(label=labels, configuration=ids)
         tables += _tables(runs._replace(runs=group), metric, baseline, about, told, each_run)
@@ -185,7 +178,7 @@ def _tables(
 
 
 def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
-    """Return name of a trivial baseline → its value for a metric, of each run that has one."""
+    """Return name of a model-free baseline → its values for a metric, one per run that has it."""
     found: dict[str, list[float]] = {}
     for summary in runs.summary:
         for name, values in summary.get("baselines", {}).items():
@@ -195,7 +188,7 @@ def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
 
 
 def _told(rows: pd.DataFrame) -> list[str]:
-    """Return what is said of runs that did not end, or ended degenerate."""
+    """Return sentences on runs that did not end or ended degenerate."""
     return [
         f"Left out: {run['run']}: {run['reason']}."
         for run in rows[~rows.status.isin(ENDED)].to_dict("records")
@@ -206,7 +199,7 @@ def _told(rows: pd.DataFrame) -> list[str]:
 
 
 def _validated_on(runs: pd.DataFrame) -> list[str]:
-    """Return of each run what must be equal for the validation losses of two to be comparable."""
+    """Return a key per run; validation losses are comparable if the keys are equal."""
     every = zip(texts_of(runs), runs.to_dict("records"), strict=True)
     return [f"{text} {_settings(run, VALIDATION)}" for text, run in every]
 
@@ -219,17 +212,17 @@ def _validation(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(run: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]:
-    """Return these keys of a run's config and those below them, sorted."""
+    """Return these sections of a run's config as dotted keys, sorted."""
     prefixes = tuple(f"{key}." for key in sections)
     return {k: v for k, v in sorted(run["config"].items()) if f"{k}.".startswith(prefixes)}
 
 
 def texts_of(runs: pd.DataFrame) -> list[str]:
-    """Return what tells each run's validation text from others, by its own tokenizer.
+    """Return an identifier of each run's validation text, as its tokenizer reads it.
 
-    That is the unigram entropy of the targets to its last digit, which does not depend on how the text
-    is stored. A run that ended without metrics has that of another on the same prepared data and
-    settings of validation; where no run has one, it is the fingerprint of the data.
+    It is the unigram entropy of the targets to its last digit, which does not depend on how the text is
+    stored. A run without metrics has the entropy of another run on the same prepared data and settings of
+    validation; if no run has one, the identifier is the fingerprint of the data.
     """
     places, entropies = [], []
     for run in runs.to_dict("records"):
@@ -241,9 +234,9 @@ def texts_of(runs: pd.DataFrame) -> list[str]:
 
 
 def _amounts(rows: pd.DataFrame) -> list[str]:
-    """Return samples and tokens that runs had read after a step; a mean where they differ a little.
+    """Return the samples and tokens read until a step; their mean if the runs differ a little.
 
-    They do where one run had the text's last block, which is not full, and another had not yet.
+    They differ if some runs have already read the last block of the text, which is not full.
     """
     shown = []
     for amounts in (rows.samples, rows.tokens):
@@ -260,8 +253,8 @@ def _amounts(rows: pd.DataFrame) -> list[str]:
 def reach(points: Mapping[int, float], target: float) -> float:
     """Return the steps after which a metric stays at or below `target`.
 
-    Between two evaluations the curve is a straight line. A run that ends above it is never there: inf;
-    one that never was above it was there at some step before the first evaluation: 0.
+    The curve is linear between evaluations. A run that ends above the target has inf, and a run that is
+    never above it has 0.
     """
     known = sorted(points.items())
     above = [place for place, (_, value) in enumerate(known) if value > target]
@@ -276,8 +269,8 @@ def reach(points: Mapping[int, float], target: float) -> float:
 def losses_of(runs: Sequence[Mapping[int, float]], plateau: float) -> list[float]:
     """Return the losses at which runs that left the plateau are compared, from the highest.
 
-    Round ones below the plateau that every run passes between two evaluations, and the highest loss at
-    which a run ends. None where a run begins below that.
+    These are round losses below the plateau that every run passes between two evaluations, and the highest
+    final loss. The list is empty if a run begins below that.
     """
     top = min(plateau, *(points[min(points)] for points in runs))
     bottom = max(points[max(points)] for points in runs)
@@ -291,7 +284,7 @@ def losses_of(runs: Sequence[Mapping[int, float]], plateau: float) -> list[float
 
 
 def _plateau(runs: Runs, loss: Loss) -> float | None:
-    """Return the loss below which a run has left the plateau; None where no run noted the entropy."""
+    """Return the loss below which a run has left the plateau; None if no run logged the entropy."""
     logged = runs.metrics[runs.metrics.run.isin(set(runs.runs.run))]
     entropies = logged.value[logged.metric == loss.entropy].dropna()
     nat = 1 / math.log(2) if loss.unit == "bits" else 1.0
@@ -301,7 +294,7 @@ def _plateau(runs: Runs, loss: Loss) -> float | None:
 def _steps_to_equal_losses(
     curves: Mapping[str, Seeds], plateau: float, base: str, metric: str
 ) -> Table:
-    """Return when the baseline and each other configuration are at losses that both come to."""
+    """Return the steps after which the baseline and each other configuration reach equal losses."""
     over_seeds = ["95 % (t)", "by seed"] if any(len(one) > 1 for one in curves.values()) else []
     lines = [["configuration", "loss", "steps", f"steps of {base}", "ratio", *over_seeds]]
 
@@ -349,7 +342,7 @@ def _steps_to_equal_losses(
 
 
 def _quarters(steps: Sequence[int]) -> list[int]:
-    """Return the last evaluated steps before each quarter of the way."""
+    """Return the last evaluated step before each quarter of the training."""
     steps = [step for step in steps if step > 0]
     places = [
         max([s for s in steps if s <= p * steps[-1]], default=steps[0]) for p in QUARTERS if steps
@@ -361,17 +354,14 @@ def _quarters(steps: Sequence[int]) -> list[int]:
 
 
 def read_rates(runs: Runs) -> pd.DataFrame:
-    """Return one row a run that ended or diverged, of configurations with several learning rates.
+    """Return one row per run that ended or diverged, of configurations with several learning rates.
 
-    Two of their rates at least have a run that ended; configurations differ in more than the rate.
+    At least two of their rates have a run that ended. A configuration is all settings except the rate.
 
     Returns:
-        The columns of the runs and: name, rate, diverged (whether its loss was not finite), value (the
-        last validation loss; NaN where it diverged), spikes (NaN where the record does not say), best
-        (whether the rate's mean is the lowest of its configuration, of those where no run diverged).
-
-    Raises:
-        RecordError: runs of several pipelines.
+        The columns of the runs and: name, rate, diverged (its loss was not finite), value (the last
+        validation loss; NaN if it diverged), spikes (NaN if not recorded), best (the rate has the lowest
+        mean of its configuration, among rates at which no run diverged).
     """
     metric = CHOSEN_BY[pipeline_of(runs.runs)]
     rows = []
@@ -400,12 +390,12 @@ def read_rates(runs: Runs) -> pd.DataFrame:
 
 
 def _spikes(text: str) -> int:
-    """Return how many spikes a run noted; the step at which it diverged is none."""
+    """Return the number of recorded spikes, without the step at which the run diverged."""
     return text.count("\n") - text.count('"loss": null')
 
 
 def rate_tables(runs: Runs) -> list[Table]:
-    """Return what each learning rate came to, where a configuration has several; see `read_rates`."""
+    """Return the results of each learning rate, for configurations with several; see `read_rates`."""
     tables = []
     groups = [group for _, group in runs.runs.groupby(_validated_on(runs.runs), sort=False)]
     frames = [read_rates(runs._replace(runs=group)) for group in groups]
@@ -464,15 +454,12 @@ def final_tables(runs: Runs) -> list[Table]:
 
 
 def read_positions(runs: Runs) -> pd.DataFrame:
-    """Return one row a run, length and range of tokens seen, of the ended runs with a positions.json.
+    """Return one row per run, length and range of tokens seen, of the ended runs with a positions.json.
 
     Returns:
-        name, position, seed, text, trained (the length of the training; what is read beyond it is beyond
-        the paper), length, first and last (tokens seen; 0: the mean over the length), loss, and reason:
-        why a length was not read, where it was not.
-
-    Raises:
-        RecordError: a positions.json is damaged.
+        name, position, seed, text, trained (the training length; the paper reads no longer texts), length,
+        first and last (tokens seen; 0: the mean over the length), loss, and the reason if a length was not
+        read.
     """
     found = []
     rows = runs.runs[runs.runs.status.isin(ENDED)]
@@ -500,7 +487,7 @@ def read_positions(runs: Runs) -> pd.DataFrame:
 
 
 def position_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
-    """Return the loss by tokens seen, and by length where more than the trained one was read."""
+    """Return the loss by tokens seen, and by length if lengths beyond the trained one were read."""
     frame = read_positions(runs)
     if frame.empty:
         return []

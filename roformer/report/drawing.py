@@ -1,4 +1,4 @@
-"""Two kinds of figures, curves and scores, in one style; a file is written only when its data changed."""
+"""Figures of curves and of scores, in one style; a file is written only if its data changed."""
 
 from __future__ import annotations
 
@@ -38,31 +38,30 @@ COLOURS = {
     "fire": "#661100",
     "kerple": "#AA4499",
 }
-"""Encoding → its colour in every figure: Okabe and Ito's palette for all kinds of colour vision, then
-Tol's."""
+"""Encoding → its colour in every figure: Okabe and Ito's colour-blind safe palette, then Tol's."""
 SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
-"""Colours of Tol's palette, for what the table does not have."""
+"""Colours of Tol's palette for other encodings."""
 NEUTRAL = "#333333"
 PUBLISHED = SPARE[1]
-"""Of lines with a number of others."""
+"""Colour of lines with published numbers."""
 LINE, ROOM_FOR_LINES = 0.2, 3
-"""Height of a line of a legend in inches, and how many a figure of usual size has room for below."""
+"""Height of a legend's line in inches, and the number of lines that fit below a figure of usual size."""
 LETTERS = 13.3
-"""How many letters of a legend an inch has, about."""
+"""Approximate letters of a legend per inch."""
 FEW = 6
-"""How many lines a legend below one panel has at the most; more stand beside it, in one column."""
+"""Most lines of a legend below a single panel; a longer legend is a column to the right."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
-"""Looks of configurations of one encoding, in this order."""
+"""Line styles and markers of configurations with the same encoding, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
 """Caption of `draw_curves`."""
 DRAWN = 3
-"""Raised when the drawing itself changes, so that files of unchanged data are drawn again."""
+"""Raised when the drawing code changes, so that figures of unchanged data are drawn again."""
 DIGEST = "Data-SHA256"
-"""Key of the PNG text that holds the fingerprint of what is drawn."""
+"""Key of the PNG text with the fingerprint of the drawn data."""
 POINT = ("panel", "name", "seed", "x", "y")
 SCORE = ("group", "name", "value", "level", "low", "high")
-"""Columns of a frame that are drawn, and so are in the fingerprint."""
+"""Columns of a frame that are drawn and part of the fingerprint."""
 STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "axes.titlesize": 10.0,
@@ -78,7 +77,7 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 150.0,
     "savefig.dpi": 150.0,
     "hatch.linewidth": 0.6,
-    # Names out of records are text, whatever dollars they have.
+    # Names in records are plain text, even with dollar signs.
     "text.parse_math": False,
     "text.usetex": False,
 }
@@ -103,9 +102,9 @@ class Panel(NamedTuple):
     ylabel: str = ""
     title: str = ""
     log: str = ""
-    """Which axes are logarithmic: "", "x", "y" or "xy"."""
+    """Logarithmic axes: "", "x", "y" or "xy"."""
     ticks: Sequence[float] = ()
-    """Ticks of the x axis, where they are given."""
+    """Ticks of the x axis; empty: automatic."""
     references: Sequence[tuple[str, float, str]] = ()
     """Axis, "x" or "y", place and colour of dotted lines."""
 
@@ -123,19 +122,19 @@ def draw_curves(
     points: bool = False,
     size: tuple[float, float] = (6.2, 3.4),
 ) -> None:
-    """Draw curves, and of several seeds their mean and band; see `BAND`.
+    """Draw curves: single seeds, and for several seeds their mean and band; see `BAND`.
 
     Args:
         output: the PNG file.
-        frame: one row a point: panel (its number), name, seed, x, y. Points that not all seeds have
-            are left out, unless seeds are `points`.
+        frame: one row per point: panel (its number), name, seed, x, y. Points that some seeds lack are
+            skipped, unless seeds are `points`.
         panels: from left to right, then downwards.
         style: name → look; names in the order of the legend.
-        reference: what the legend calls the reference lines, or those of each colour.
-        columns: panels side by side.
-        share: whether these have one y axis.
+        reference: the legend's name of the reference lines, or of the lines of each colour.
+        columns: panels per row.
+        share: whether the panels of a row share a y axis.
         markers: whether points are marked.
-        points: whether seeds are marked points around their mean, not thin lines in a band.
+        points: whether seeds are marked points around their mean instead of thin lines in a band.
         size: width and height in inches.
     """
     columns = min(columns, len(panels))
@@ -184,7 +183,7 @@ def draw_curves(
 
 
 def _finish(axes: Any, panel: Panel) -> None:
-    """Set labels, scales and reference lines of axes that are drawn."""
+    """Set labels, scales and reference lines of axes after drawing."""
     axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.set_title(panel.title, loc="left")
     for which in panel.log:
@@ -213,11 +212,11 @@ def draw_scores(
 
     Args:
         output: the PNG file.
-        frame: one row a seed: group (below the axis), name, value, level (of a reference line of the
+        frame: one row per seed: group (below the axis), name, value, level (of a reference line of the
             group, or NaN), low and high (ends of an error bar, or NaN).
         style: name → look; names in the order of the legend.
-        ylabel: what the scores are.
-        reference: what the legend calls the levels.
+        ylabel: name of the scores.
+        reference: the legend's name of the levels.
     """
     groups = list(dict.fromkeys(frame.group))
     width = 0.8 / len(style)
@@ -286,7 +285,7 @@ def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figu
         return False
     content = io.BytesIO()
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
-        # A name may hold signs that the font has not: they are drawn as boxes.
+        # Characters of a name that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
@@ -320,7 +319,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def recorded(path: Path) -> str | None:
-    """Return the fingerprint that a figure's file holds; None where it is no figure of ours."""
+    """Return the fingerprint in a figure's file; None if the file has none."""
     try:
         with Image.open(path) as image:
             return image.info.get(DIGEST)
@@ -346,19 +345,18 @@ def looks(configurations: Mapping[str, str]) -> dict[str, Look]:
 
 
 def shown(name: str, width: int = 34) -> str:
-    """Return a name out of a record as it is drawn: in lines of some letters, and not many."""
+    """Return a name as it is drawn: wrapped and shortened."""
     return textwrap.fill(one_line(name), width, max_lines=4, placeholder=" …")
 
 
 def legend(figure: Figure, samples: Mapping[str, Any], *, beside: bool = False) -> None:
-    """Put a legend below the axes, with as many columns as the names leave room for.
+    """Put a legend below the axes, with as many columns as fit, or to the right if long and `beside`.
 
-    Where it may stand `beside` them it does if it is long. The figure grows with its legend, so that
-    its axes keep their size.
+    The figure grows with its legend, so that the axes keep their size.
     """
     labels = list(map(shown, samples))
     lines = sum(1 + label.count("\n") for label in labels)
-    # A sample with its gaps takes the room of 6 letters.
+    # A sample with its gaps is 6 letters wide.
     widths = [6 + max(map(len, label.split("\n"))) for label in labels]
     place: dict[str, Any] = {"fontsize": 9}
     if beside and lines > FEW:

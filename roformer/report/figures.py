@@ -1,8 +1,7 @@
-"""The figures of the report, out of records alone; each function draws one and returns its caption.
+"""The figures of the report, drawn from records; each function draws one figure and returns its caption.
 
-A caption is plain text: what is drawn, how many seeds, and at which scale. Each function raises
-RecordError, in one line, where a record is damaged or there is nothing to draw, and leaves a file alone
-that already shows the same data.
+A caption is plain text with the content, the number of seeds and the scale. A file that already shows the
+same data is not written.
 """
 
 from __future__ import annotations
@@ -62,28 +61,28 @@ GOALS = {
 }
 """Colour, hatch and legend of a bar of `draw_speed`."""
 AMOUNTS = ("steps", "batch_size", "sequence_length")
-"""Whose product is the tokens of a pre-training."""
+"""Keys whose product is the number of tokens of a pre-training."""
 SMALL_BERT = "BERT-Mini"
-"""Of others' models in paper.yaml the one of recipe mini's size."""
+"""The published model in paper.yaml that has recipe mini's size."""
 
 
 # --- of runs -------------------------------------------------------------------------------------
 
 
 def draw_convergence(runs: Runs, output: Path) -> str:
-    """Draw the validation loss against steps (the paper's Fig. 3).
+    """Draw the validation loss of ended runs against steps (the paper's Fig. 3).
 
-    And against tokens, where a step of one run has more of them than that of another. Of runs that
-    ended: a mean goes as far as its shortest curve.
+    A second panel is against tokens if steps of different runs have different numbers of tokens. A mean is
+    as long as its shortest curve.
     """
     runs = runs._replace(runs=runs.runs[runs.runs.status.isin(ENDED)])
     loss = loss_of(runs.runs)
     frame = read_curves(runs, loss.metric).rename(columns={"value": "y"})
     last = read_curves(runs, loss.entropy).groupby("folder").value.last()
     entropies = sorted({float(f"{value:.6g}") for value in last})
-    # Far above all curves it would press them together.
+    # A line far above all curves would compress them.
     near = max(entropies) <= frame.y.max() + (frame.y.max() - frame.y.min()) / 2
-    # One place for all seeds, though one may have read the text's last block, which is not full.
+    # Seeds get one x value, although some have read the last block of the text, which is not full.
     read = frame.groupby(["name", "step"]).tokens.transform("first") / 1e6
     alike = bool((read.groupby(frame.step).nunique() == 1).all())
     panels = [frame.assign(panel=0, x=frame.step), frame.assign(panel=1, x=read)]
@@ -113,8 +112,8 @@ def draw_convergence(runs: Runs, output: Path) -> str:
 def draw_positions(runs: Runs, output: Path) -> str:
     """Draw the loss by tokens seen.
 
-    Up to the length of the training in blocks of it, as all configurations were read; beyond it in the
-    longest blocks, whose few beginnings would make a noisy start.
+    Up to the training length it is measured in blocks of that length, as for all configurations. Beyond it
+    the longest blocks are used; their first tokens are too few for a mean without noise.
     """
     found = read_positions(runs)
     if found.trained.nunique() != 1:
@@ -176,16 +175,15 @@ def draw_glue(runs: Runs, output: Path) -> str:
 
 
 def draw_tokens(runs: Runs, output: Path) -> str:
-    """Draw the headline metric of each task against the tokens of the pre-training that it began with,
-    with the number of `SMALL_BERT` beside.
+    """Draw the headline metric of each task against the tokens of its pre-training, with `SMALL_BERT`'s.
 
-    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and those pre-trainings. Where these
-    are of several lengths, each length has a line of its own: at equal tokens they are at other rates.
+    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and their pre-trainings. Pre-trainings
+    of different lengths have separate lines, because at equal tokens their learning rates differ.
     """
     in_all = dict(zip(runs.runs.run, runs.runs.tokens, strict=True))
 
     def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
-        """Return the millions of tokens until the weights, and of the whole pre-training."""
+        """Return the millions of tokens read before these weights, and in the whole pre-training."""
         begun, before = begun_from(config)[0], tokens_before(config, runs.runs)
         if before is None:
             raise RecordError(
@@ -226,7 +224,7 @@ def draw_tokens(runs: Runs, output: Path) -> str:
 
 
 def draw_triplets(runs: Runs, output: Path) -> str:
-    """Draw the accuracy of each configuration on the test triplets, or those of validation."""
+    """Draw the accuracy of each configuration on the test triplets, or on validation."""
     found = scores(runs.runs)
     tested = found[found.metric == "test/accuracy"].name.nunique() == found.name.nunique()
     split = "test" if tested else "valid"
@@ -241,7 +239,7 @@ def draw_triplets(runs: Runs, output: Path) -> str:
 
 
 def draw_bleu(runs: Runs, output: Path) -> str:
-    """Draw sacreBLEU by configuration and test set, of one test set with the 95 % over its lines."""
+    """Draw sacreBLEU by configuration and test set; a single test set has 95 % intervals over its lines."""
     found = scores(runs.runs)
     frame = found[found.metric == "test/sacrebleu"]
     sets = [summary["test_set"] for summary in frame.summary]
@@ -267,7 +265,7 @@ def draw_linear(file: Path, output: Path) -> str:
     for quantity, label in labels.items():
         for form in FORMS.values():
             own = rows[rows.form == form].assign(panel=len(panels), x=rows.length)
-            # Softmax was measured once a length, and stands in the row of every method.
+            # Softmax was measured once per length and is repeated in the row of every method.
             softmax = own.drop_duplicates("length").assign(name="softmax")
             parts += [own.assign(name=own.method, y=own[f"ours_{quantity}"])]
             parts += [softmax.assign(y=softmax[f"peer_{quantity}"])]
@@ -341,7 +339,7 @@ def draw_measured_decay(file: Path, output: Path) -> str:
 
 
 def draw_decay_by_layer(file: Path, output: Path) -> str:
-    """Draw the centred score of trained runs by distance, one panel a layer."""
+    """Draw the centred score of trained runs by distance, one panel per layer."""
     decay = read_decay(file)
     frame = decay.curves.query("layer >= 0 and quantity == 'centred'")
     frame = frame[~frame.name.str.endswith(INITIAL)]
@@ -368,9 +366,7 @@ def draw_extension(file: Path, output: Path) -> str:
     with measured(file) as record:
         rows = pd.DataFrame(record["rows"]).assign(seed=0)
         rows = rows.assign(name=rows.kind, position=rows.kind)
-        longest = int(
-            rows.length.max()
-        )  # a learned table ends before the longest that was asked for
+        longest = int(rows.length.max())  # a learned table may end before the longest length
         parts = rows[rows.length == longest].explode("segments").astype({"segments": float})
         run, trained, lengths = (record[key] for key in ("run", "trained_length", "lengths"))
     places = parts.groupby("name").cumcount() + 1
@@ -396,7 +392,7 @@ def draw_extension(file: Path, output: Path) -> str:
 
 def draw_speed(folder: Path, output: Path) -> str:
     """Draw how many times faster than other software each measured row is, with its goal."""
-    # The suite of kernels compares choices of our own, as do some rows of the others.
+    # The kernel suite and some rows of other suites compare our own alternatives.
     rows = read_speed(folder, [suite for suite in SUITES if suite != "kernels"])
     rows = rows[~rows.what.str.contains("against itself|padding to 512")]
     met = (rows.ratio >= rows.goal).map({True: "met", False: "missed"}).where(rows.goal > 0, "none")
@@ -458,7 +454,7 @@ OF_FILES: dict[str, Callable[[Path, Path], str]] = {
     "linear": draw_linear,
     "speed": draw_speed,
 }
-"""Kind of a figure → what draws it, from runs or from what a script measured."""
+"""Kind of a figure → the function that draws it, from runs or from a script's measurements."""
 
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -469,7 +465,7 @@ def _style(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def _curves(output: Path, frame: pd.DataFrame, panels: list[Panel], **how: Any) -> None:
-    """Draw curves, named in the order of their right ends in the first panel, from the top."""
+    """Draw curves; the legend has the order of their right ends in the first panel, from the top."""
     first = frame[frame.panel == 0].dropna(subset=["x", "y"])
     last = first[first.x == first.groupby("name").x.transform("max")]
     ends, style = last.groupby("name").y.mean(), _style(frame)
@@ -485,9 +481,9 @@ def _scores(
     reference: str = "",
     intervals: Mapping[str, Any] | None = None,
 ) -> str:
-    """Draw scores, with group and level, and return the caption, which begins with the text.
+    """Draw scores with group and level, and return the caption, which begins with the text.
 
-    Error bars are of `intervals`, by name, where there are some; else of the standard deviation.
+    Error bars are the `intervals` by name, or else the standard deviation.
     """
     if frame.empty:
         raise RecordError("none of these runs has scores: give folders of finished ones")
@@ -507,7 +503,7 @@ def _scores(
 
 
 def _best(baselines: Mapping[str, float]) -> float:
-    """Return the highest score that is defined, or NaN."""
+    """Return the highest defined score, or NaN."""
     return max((value for value in baselines.values() if value == value), default=math.nan)
 
 
@@ -521,7 +517,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _seeds(frame: pd.DataFrame) -> str:
-    """Return how many seeds each configuration has: of each of its groups, where they differ."""
+    """Return the number of seeds per configuration, for each of its groups if they differ."""
     by = ["name", "group"] if "group" in frame else ["name"]
     counts = frame.groupby(by, sort=False).seed.nunique()
     if counts.nunique() == 1:
@@ -535,7 +531,7 @@ def _seeds(frame: pd.DataFrame) -> str:
 
 
 def _scale(configs: Iterable[Mapping[str, Any]], unit: str = "tokens") -> str:
-    """Return the sizes of models and, where a batch is of sequences, how much they were trained."""
+    """Return the sizes of models and, if a batch consists of sequences, their training budget."""
     sizes, budgets = [], []
     for config in configs:
         layers, width = config.get("model.layers", "?"), config.get("model.hidden_size", "?")

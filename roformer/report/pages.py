@@ -1,14 +1,13 @@
-"""What recorded studies and this machine's runs show, and the pages that it is written on.
+"""Tables of runs, and the pages that contain them.
 
-A page is prose by hand; what stands between two marks is generated:
+A page is written by hand, except for the blocks between two marks:
 
     <!-- report: tables runs/* -->
-    … what the block `tables` makes of these runs of the page's folder …
+    … the tables of these runs of the page's folder …
     <!-- /report -->
 
-`make report` writes the blocks of README.md, docs/ and every page under experiments/ anew; a test does
-the same and finds nothing changed. A mark stands at the beginning of a line; this one, indented, is an
-example.
+`make report` writes the blocks of README.md, docs/ and every page under experiments/ again; a test checks
+that this changes nothing. A mark is at the beginning of a line; the indented one here is an example.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ T = TypeVar("T")
 Sections = dict[str, list[Table]]
 HERE = "Your statistics: finished runs of this machine"
 Block = Callable[[Path, list[str]], str | list[Table]]
-"""From the page's folder and the words after the block's name to tables or Markdown."""
+"""Function from the page's folder and the words after the block's name to tables or Markdown."""
 _BLOCK = re.compile(
     r"^(<!-- report: ([^\n]+?) -->\n)(.*?)^(<!-- /report -->)$", re.DOTALL | re.MULTILINE
 )
@@ -86,8 +85,8 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     rows, lost = first_of_each_seed(runs.runs[runs.runs.status != "running"])
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
     tables = control_tables(rows[staged])
-    if staged.any() and not tables:  # a training alone stands beside the paper's
-        tables = [stages_table(read_paper(), rows[staged])]
+    if staged.any() and not tables:  # one training is compared with the paper
+        tables = _or_problem(lambda stages: [stages_table(read_paper(), stages)], rows[staged])
     rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
@@ -124,13 +123,13 @@ def shared_settings(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 def sections_of(experiments: Path, runs: Path) -> Sections:
-    """Return all tables of the dashboard by heading; its links are what stands before a colon.
+    """Return all tables of the dashboard by heading; the part of a heading before the colon is its link.
 
-    What cannot be made, because a record is damaged, is a table that says so.
+    A table whose record is damaged is replaced by a table with the error.
 
     Args:
-        experiments: the folder of recorded studies with paper.yaml; without it only `runs` is told of.
-        runs: the folder of this machine's runs; those that are not finished are left out.
+        experiments: the folder of recorded studies and paper.yaml; without paper.yaml it is ignored.
+        runs: the folder of this machine's runs; unfinished runs are skipped.
     """
     yours = your_tables(runs)
     found: Sections = {HERE: yours} if yours else {}
@@ -160,7 +159,7 @@ def your_tables(runs: Path) -> list[Table]:
 
 
 def study_tables(study: Study) -> list[Table]:
-    """Return what a study's recorded runs came to; none if it has none."""
+    """Return the tables of a study's recorded runs."""
     if not study.has_runs:
         return []
     tables = run_tables(read_runs([study.folder]), study.baseline)
@@ -174,11 +173,7 @@ def tables_text(places: Iterable[Path]) -> str:
 
 
 def tables_of(places: Iterable[Path]) -> list[Table]:
-    """Return the tables of the runs of some places; name those that did not end on stderr.
-
-    Raises:
-        RecordError: see `read_runs` and `run_tables`; or there is no table.
-    """
+    """Return the tables of the runs of some places; name those that did not end on stderr."""
     runs = read_runs(places)
     for folder in runs.runs.folder[runs.runs.status == "running"]:
         print(f"excluded: {folder} has no summary.json", file=sys.stderr)
@@ -196,7 +191,7 @@ def _paper(experiments: Path) -> list[Table]:
 
 
 def _evidence(experiments: Path) -> list[Study]:
-    """Return the studies that may stand beside the paper: those of real data."""
+    """Return the studies of real data, which may be compared with the paper."""
     return [study for study in read_studies(experiments) if not study.toy]
 
 
@@ -215,11 +210,7 @@ def _problem(error: RecordError) -> Table:
 
 
 def refreshed(text: str, page: Path) -> str:
-    """Return a page's text with every block made anew.
-
-    Raises:
-        RecordError: a block is unknown, not closed, or its records cannot be read.
-    """
+    """Return a page's text with every block made again."""
     if len(_MARK.findall(text)) != 2 * len(_BLOCK.findall(text)):
         raise RecordError(f"{page} has a <!-- report: … --> without its <!-- /report -->")
 
@@ -266,19 +257,19 @@ def matching(folder: Path, patterns: Iterable[str]) -> Runs:
 
 
 def compare_block(folder: Path, words: list[str]) -> list[Table]:
-    """`compare RUN …`: the losses of runs side by side, each by itself."""
+    """`compare RUN …`: the losses of single runs side by side."""
     runs = matching(folder, words)
     return curve_tables(runs, loss_of(runs.runs).metric, each_run=True)
 
 
 def curves_block(folder: Path, words: list[str]) -> list[Table]:
-    """`curves RUN …`: the losses of configurations over seeds, though more than the model differs."""
+    """`curves RUN …`: the losses of configurations over seeds, also if more than the model differs."""
     runs = matching(folder, words)
     return curve_tables(runs, loss_of(runs.runs).metric, read_study(folder).baseline)
 
 
 def facts_block(folder: Path, words: list[str]) -> str:
-    """`facts`: scale and test keys of the study, its runs by status, and where they were made."""
+    """`facts`: scale and differing keys of the study, its runs by status, their commits and processors."""
     study, runs = read_study(folder), read_runs([folder]).runs
     commits = dict.fromkeys(code(str(commit)[:8]) for commit in runs.commit)
     dirty = sum(bool(environment["dirty"]) for environment in runs.environment)
@@ -303,7 +294,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
 
 
 def index_block(folder: Path, words: list[str]) -> str:
-    """`index [toy]`: every study below the page's folder in a line, of real data or of made-up data."""
+    """`index [toy]`: one line per study below the page's folder, of real or of synthetic data."""
     lines = [["study", "of the paper", "scale", "runs", "what came out"]]
     for study in read_studies(folder):
         if study.toy != (words == ["toy"]):
@@ -332,14 +323,14 @@ def results_block(folder: Path, words: list[str]) -> str:
 
 
 def tables_block(folder: Path, words: list[str]) -> list[Table]:
-    """`tables [RUN …]`: what the study's runs, or these, came to, with its baseline."""
+    """`tables [RUN …]`: the tables of the study's runs, or of these, with the study's baseline."""
     runs = matching(folder, words) if words else read_runs([folder])
     return run_tables(runs, read_study(folder).baseline)
 
 
 def figure_block(folder: Path, words: list[str]) -> str:
-    """`figure KIND PNG FROM …`: draws the file if its data changed; the picture and its caption."""
-    from roformer.report import figures  # matplotlib takes long to load, and only pages need it
+    """`figure KIND PNG FROM …`: the figure, drawn if its data changed, and its caption."""
+    from roformer.report import figures  # loads matplotlib, which only pages need
 
     kind, name, *sources = words
     if kind in figures.OF_RUNS:

@@ -1,9 +1,8 @@
-"""The paper's numbers as data, and ours beside them: never in one column, never subtracted.
+"""Tables of the paper's numbers and ours, which are never in one column and never subtracted.
 
-The numbers of the paper and ours are of other data, models and budgets, and the paper's own stand
-for different splits. So every column with a number of the paper says so in its header, with the
-split and whether the paper copied it; ours have columns of their own, which name theirs; and the
-caveats that concern a table are printed with it.
+The paper's numbers and ours have different data, models and budgets, and the paper's are of different
+splits. So the header of every column with the paper's numbers names the split and says whether the paper
+copied them. Our numbers have separate columns. The caveats of a table are printed with it.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ from roformer.report.studies import Study
 from roformer.report.tables import Table, different_names, mean_lines
 
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
+"""Part of a clone of the repository; an installed package does not have it."""
 SPLITS = ("validation", "test", "training", "not said", "no data")
-"""In the order of their columns; `no data` is what a formula gives."""
+"""Splits in the order of their columns; `no data` is for a formula."""
 SOURCE = "source, or our data and scale"
 STAGES_END = ("valid/mlm_loss", "valid/mlm_accuracy")
-"""What trainings in stages are compared by."""
+"""Metrics by which trainings in stages are compared."""
 BLOCKS = ("batch_size", "sequence_length")
 OF_A_STAGE = (
     *("recipe", "init_from", "init_revision", "init_digest", "keep_moments"),
@@ -45,11 +45,11 @@ OF_A_STAGE = (
 )
 """Settings in which the stages of a training differ."""
 Paper = dict[str, Any]
-"""Content of paper.yaml; see there."""
+"""Content of paper.yaml, which describes its keys."""
 
 
 class Ours(NamedTuple):
-    """A number of ours beside a table of the paper's."""
+    """One of our numbers in a table of the paper's."""
 
     metric: str
     """The paper's name of it."""
@@ -63,15 +63,17 @@ class Ours(NamedTuple):
     signature: str = ""
     """Signature of the metric; numbers with different ones cannot share a column."""
     words: Mapping[str, str] = {}
-    """Header → cell of what the table describes its rows by, besides."""
+    """Header → cell of further columns that describe a row."""
 
 
-def read_paper(path: Path = PAPER) -> Paper:
-    """Return the content of paper.yaml.
-
-    Raises:
-        RecordError: it cannot be read, or a part of it is missing.
-    """
+def read_paper(path: Path | None = None) -> Paper:
+    """Return the content of paper.yaml, by default the repository's."""
+    path = path or PAPER
+    if path == PAPER and not path.is_file():
+        raise RecordError(
+            "experiments/paper.yaml, with the paper's numbers, is not part of an installed package: "
+            "install a clone of the repository with pip install -e ."
+        )
     content = read_yaml_file(path, what="the paper's numbers")
     for key in ("paper", "sources", "caveats", "claims", "experiments", "others"):
         if not content.get(key):
@@ -80,7 +82,7 @@ def read_paper(path: Path = PAPER) -> Paper:
 
 
 def published(model: str, metric: str) -> float | None:
-    """Return the number of a model of others for a metric of our GLUE tasks, or None if there is none."""
+    """Return the published number of another model for a metric of our GLUE tasks, or None."""
     paper = read_paper()
     name, *_ = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric, [None])
     for other in paper["others"]:
@@ -93,7 +95,7 @@ def published(model: str, metric: str) -> float | None:
 
 
 def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
-    """Return each table of the paper's beside what our studies of it recorded."""
+    """Return each table of the paper with the numbers of our studies of it."""
     runs = read_runs([study.folder for study in studies if study.has_runs])
     tables = []
     for key, about in paper["experiments"].items():
@@ -102,7 +104,7 @@ def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
         for study in studies:
             if study.claim == key and "ours" in about:
                 study_ours(about["ours"], study, runs, ours, notes)
-        if key != "figure_2":  # the bound has a study of its own, with all its distances
+        if key != "figure_2":  # a separate study has the bound, with all its distances
             tables.append(against_paper(paper, key, ours, notes))
     return [*tables, others_table(paper)]
 
@@ -110,16 +112,13 @@ def paper_sections(paper: Paper, studies: Sequence[Study]) -> list[Table]:
 def against_paper(
     paper: Paper, key: str, ours: Sequence[Ours] = (), notes: Sequence[str] = ()
 ) -> Table:
-    """Return a table of the paper's with ours in columns of their own; `not run` where there is none.
+    """Return a table of the paper with our numbers in separate columns; `not run` if there are none.
 
     Args:
         paper: see `read_paper`.
         key: of a table or figure.
         ours: from any number of studies.
-        notes: on ours.
-
-    Raises:
-        RecordError: two values for one cell; scores of different signatures in one column.
+        notes: on our numbers.
     """
     about = paper["experiments"][key]
     headers = list(dict.fromkeys(f"ours, {one.column} (n)" for one in ours)) or ["ours"]
@@ -162,7 +161,7 @@ def against_paper(
 
 
 def others_table(paper: Paper) -> Table:
-    """Return the numbers of third parties, which stand in no other table."""
+    """Return the numbers of third parties, which are in no other table."""
     lines = [["about", "who", "model", "metric", "split", "third party's number"]]
     for other in paper["others"]:
         title = paper["experiments"][other["about"]]["title"].partition(":")[0]
@@ -173,12 +172,9 @@ def others_table(paper: Paper) -> Table:
 
 
 def claims(paper: Paper, studies: Iterable[Study]) -> Table:
-    """Return one row a claim: what the paper shows, and what came out in each study of it.
+    """Return one row per claim: the paper's evidence, and the outcome of each study of it.
 
-    A claim without a study, or whose study has no outcome, is `not run yet`.
-
-    Raises:
-        RecordError: a study is about a claim that the paper's data does not have.
+    A claim without a study, or with a study without outcome, is `not run yet`.
     """
     found: dict[str, list[Study]] = {"none": []} | {key: [] for key in paper["claims"]}
     for study in studies:
@@ -197,7 +193,7 @@ def claims(paper: Paper, studies: Iterable[Study]) -> Table:
 
 
 def _columns(paper: Paper, about: Mapping[str, Any]) -> list[str]:
-    """Return the headers of the paper's columns, one a split and origin."""
+    """Return the headers of the paper's columns, one per split and origin."""
     if "curves" in about:
         return [f"paper, {about['curves']} (a curve)"]
     ordered = sorted(about["numbers"], key=lambda number: SPLITS.index(number["split"]))
@@ -205,7 +201,7 @@ def _columns(paper: Paper, about: Mapping[str, Any]) -> list[str]:
 
 
 def _column(paper: Paper, about: Mapping[str, Any], number: Mapping[str, Any]) -> str:
-    """Return the header of a number of the paper's: whose, which split, and whether copied."""
+    """Return the header of a number of the paper: author, split, and whether it is copied."""
     who = "paper" if about["by"] == paper["paper"] else paper["sources"][about["by"]]["name"]
     split = "split not said" if number["split"] == "not said" else number["split"]
     return f"{who}, {split}{' (copied)' if number['origin'] == 'copied' else ''}"
@@ -231,7 +227,7 @@ def _paper_line(
 
 
 def _notes(paper: Paper, key: str) -> list[str]:
-    """Return what stands below a table: claim, settings, what is not said, caveats, remarks."""
+    """Return the notes below a table: claim, settings, what the paper does not say, caveats, remarks."""
     about = paper["experiments"][key]
     notes = [f"Claim: {about['claim']} Shown: {about['shows']}."]
     notes.append(f"Settings: {'; '.join(f'{k}: {v}' for k, v in about['settings'].items())}.")
@@ -253,12 +249,9 @@ def study_ours(
 
     Args:
         about: `ours` of the experiment in paper.yaml.
-        study: of which the numbers are.
-        runs: of all studies: where a fine-tuning starts from may be another's.
-        ours, notes: what is added to.
-
-    Raises:
-        RecordError: see `scores`.
+        study: the study with the numbers.
+        runs: of all studies, because a fine-tuning may start from another study's run.
+        ours, notes: the lists to extend.
     """
     every = runs.runs
     rows = every[(every.study == study.folder.name) & (every.pipeline == about["pipeline"])]
@@ -290,8 +283,8 @@ def _setting(seeds: pd.DataFrame, runs: pd.DataFrame, data: str) -> str:
 
     Args:
         seeds: its runs.
-        runs: those that fine-tunings may start from.
-        data: what to call the data where the record's word, `builtin` or `files`, says too little.
+        runs: the runs that fine-tunings may start from.
+        data: name of the data, if the record's `builtin` or `files` is not enough.
     """
     run = seeds.iloc[0]
     test = run.summary.get("test_set")
@@ -310,11 +303,11 @@ def _setting(seeds: pd.DataFrame, runs: pd.DataFrame, data: str) -> str:
     return ", ".join([*parts, str(run.config.get("model.size", "size not recorded"))])
 
 
-# --- stages of a pre-training beside Table 4 -----------------------------------------------------
+# --- stages of a pre-training, with Table 4 ------------------------------------------------------
 
 
 def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
-    """Return Table 4 with the runs of stages below it, those of a model and seed in their order."""
+    """Return Table 4 with the runs of stages below it, ordered by model, seed and stage."""
     place = [config.get("training.first_epoch", 0) for config in runs.config]
     ordered = runs.assign(place=place).sort_values(["model", "seed", "place"], kind="stable")
     stages = ordered.groupby(["model", "seed"]).place.rank("dense").astype(int)
@@ -340,13 +333,13 @@ def stages_table(paper: Paper, runs: pd.DataFrame) -> Table:
 
 
 def control_tables(runs: pd.DataFrame) -> list[Table]:
-    """Return trainings in stages beside those of one stage that end at the same length.
+    """Return comparisons of trainings in stages with trainings of one stage that end at the same length.
 
-    A run that starts from another of these continues its training; what is compared is the end of each
-    training. Nothing is returned of lengths that have no training of one stage, or only such.
+    A run that starts from another of these runs continues its training; the ends of trainings are compared.
+    Lengths with only one of the two kinds are skipped.
 
     Args:
-        runs: stages, each a run; rows of the frame of runs.
+        runs: one row of the frame of runs per stage.
     """
     by_id = {run["run"]: run for run in runs.to_dict("records")}
     continued = {begun_from(run["config"])[0] for run in by_id.values()}

@@ -1,4 +1,4 @@
-"""Measurements that our scripts wrote as JSON: speed, linear attention, decay, extension."""
+"""Tables of measurements that scripts write as JSON: speed, linear attention, decay, extension."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ QUANTITIES = {
     "centred": "centred score",
     "weight": "attention weight",
 }
-"""As in the record of the decay → as in titles."""
+"""Quantity in the record of the decay → name in titles."""
 INITIAL = ", initial weights"
-"""End of the name of what is not trained."""
+"""End of the name of untrained models."""
 BOUND_SHOWN = (0, 10, 50, 100, 150, 200, 250)
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)
 """Distances of the tables."""
@@ -63,11 +63,7 @@ OTHERS = {key: RATIO[key] for key in ("what", "times faster", "goal")} | {
 
 @contextmanager
 def measured(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the content of a JSON file that a script of ours wrote.
-
-    Raises:
-        RecordError: the file cannot be read, or has not what is read from it inside the block.
-    """
+    """Yield the content of a JSON file that a script wrote; a missing key is an error that names it."""
     try:
         yield json.loads(file.read_bytes())
     except OSError as error:
@@ -82,7 +78,7 @@ def formatted(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> li
     """Return the lines of a table; a missing value is empty.
 
     Args:
-        frame: one row a line.
+        frame: one row per line.
         columns: header → column of the frame, and the format of its values.
     """
     texts = {
@@ -103,11 +99,7 @@ def lines_of(texts: pd.DataFrame) -> list[list[str]]:
 
 
 def read_speed(folder: Path, suites: Sequence[str] = SUITES) -> pd.DataFrame:
-    """Return the rows of the suites recorded in a folder.
-
-    Raises:
-        RecordError: no suite is recorded there, or a record is damaged.
-    """
+    """Return the rows of the suites recorded in a folder."""
     files = [folder / f"{suite}.json" for suite in suites]
     if not any(file.is_file() for file in files):
         raise RecordError(f"{folder} has no {', '.join(file.name for file in files)}: make bench")
@@ -132,7 +124,7 @@ def speed_tables(folder: Path, patterns: Sequence[str] = ()) -> list[Table]:
 def speed_table(rows: pd.DataFrame, columns: Mapping[str, tuple[str, str]] = RATIO) -> Table:
     """Return the table of rows of a benchmark.
 
-    The peak is the rate of matrix products alone, measured beside the step.
+    The peak is the rate of matrix products, measured in the same run.
     """
     goal = rows.goal.astype(float)
     met = (rows.ratio >= goal).map({True: "yes", False: "no"}).where(goal > 0)
@@ -144,10 +136,7 @@ def speed_table(rows: pd.DataFrame, columns: Mapping[str, tuple[str, str]] = RAT
 def read_linear(file: Path) -> pd.DataFrame:
     """Return the rows of `linear.json` of a benchmark, with `form`, ms and MB.
 
-    A row is of a method against softmax at a length, or, without a method, against other software.
-
-    Raises:
-        RecordError: it is missing or damaged.
+    A row compares a method with softmax at a length, or, without a method, our code with other software.
     """
     with measured(file) as record:
         rows = pd.DataFrame(record["rows"]).astype({"goal": float})
@@ -179,15 +168,11 @@ def linear_tables(file: Path) -> list[Table]:
 
 
 def encodings_tables(file: Path) -> list[Table]:
-    """Return what each position encoding costs, in multiples of rotary's, from `encodings.json`.
-
-    Raises:
-        RecordError: it is missing or damaged.
-    """
+    """Return the cost of each position encoding, in multiples of rotary's, from `encodings.json`."""
     with measured(file) as record:
         rows = pd.DataFrame(record["rows"])
         rows["times"] = 1 / rows.ratio
-        # Memory is measured of steps alone.
+        # Memory is measured only for steps.
         steps, tokens = (rows[found] for found in (rows.ours_bytes > 0, rows.ours_bytes.isna()))
         columns = {"parameters": steps.groupby("encoding", sort=False).parameters.first()}
         kinds = (("step of", steps, "times"), ("token after", tokens, "times"))
@@ -222,20 +207,16 @@ class Decay(NamedTuple):
     bound: pd.DataFrame
     """By distance (rows) and head size (columns)."""
     curves: pd.DataFrame
-    """One row a value: name (of the configuration, with `INITIAL` where it is untrained), position, seed,
-    layer (-1: the mean over all), pairs (`both`; `inner`: of neither the first nor the last token),
-    quantity, distance, value."""
+    """One row per value: name (of the configuration, with `INITIAL` if untrained), position, seed, layer
+    (-1: the mean over all), pairs (`both`; `inner`: without the first and the last token), quantity,
+    distance, value."""
     length: int
     scale: str
     """The measurement, in a sentence."""
 
 
 def read_decay(file: Path) -> Decay:
-    """Return a record of the decay.
-
-    Raises:
-        RecordError: it cannot be read, or is not what the script writes.
-    """
+    """Return a record of the decay."""
     with measured(file) as record:
         bound = pd.DataFrame(record["bound"]["head_sizes"], index=record["bound"]["distances"])
         runs = record["runs"]
@@ -269,7 +250,7 @@ def read_decay(file: Path) -> Decay:
 
 
 def decay_tables(file: Path) -> list[Table]:
-    """Return the tables of the bound, and where runs were measured of scores, weights and trend."""
+    """Return the tables of the bound and, if runs were measured, of scores, weights and trend."""
     bound, curves, length, scale = read_decay(file)
     shown = bound[bound.index.isin(BOUND_SHOWN)].T.map("{:.2f}".format).rename_axis("head size")
     title = "Relative upper bound of the attention score by distance (Eq. 37)"
@@ -306,7 +287,7 @@ def decay_tables(file: Path) -> list[Table]:
 
 
 def trend(curve: pd.DataFrame) -> float:
-    """Return Spearman's correlation of a curve with the distance; NaN where it does not change."""
+    """Return Spearman's correlation of a curve with the distance; NaN for a constant curve."""
     if curve.value.nunique() == 1:
         return math.nan
     return float(curve.distance.corr(curve.value, method="spearman"))
@@ -316,11 +297,7 @@ def trend(curve: pd.DataFrame) -> float:
 
 
 def extension_tables(file: Path) -> list[Table]:
-    """Return loss by length, what it means, all by row, and loss by place, of `scripts/extension.py`.
-
-    Raises:
-        RecordError: it cannot be read, or is not what the script writes.
-    """
+    """Return loss by length, verdicts, all rows, and loss by place, from `scripts/extension.py`."""
     with measured(file) as record:
         control = record["control_length"]
         rows = pd.DataFrame(record["rows"]).rename(columns={"kind": "scaling"})

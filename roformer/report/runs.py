@@ -1,9 +1,9 @@
-"""The records of runs as two frames: the one place where a record is read, and the only check of it.
+"""The records of runs as two frames: the only place where a record is read and checked.
 
-A run leaves a folder; a study keeps its runs in two files:
+A run leaves a folder. A study keeps its runs in two files:
 
-    runs.jsonl    one line a run: id, summary, config, environment, command, and further files for tables
-    metrics.csv   one line for each line of the runs' metrics.jsonl; empty: not logged, nan: not finite
+    runs.jsonl    one line per run: id, summary, config, environment, command, and further files for tables
+    metrics.csv   one line per line of the runs' metrics.jsonl; empty: not logged, nan: not finite
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from roformer.json_files import check_shape
 RUNS = "runs.jsonl"
 METRICS = "metrics.csv"
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
-"""A folder with one of these is a run's."""
+"""A folder with one of these files is a run's folder."""
 SPIKES = "spikes.jsonl"
 FURTHER = (
     SPIKES,
@@ -43,18 +43,18 @@ FURTHER = (
     "predictions/validation.tsv",
     "predictions/test.tsv",
 )
-"""Files of a run that tables read besides, where it has them; records before spikes were kept have none."""
+"""Optional files of a run for further tables; the oldest records have no spikes."""
 YOURS = "your runs"
-"""The study of a run that is not recorded: it was made on this machine."""
+"""The study of a run that is not recorded but was made on this machine."""
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
 ENDED = ("done", "degenerate")
 LOSSES = {name: one.loss for name, one in registry.pipelines().items() if one.loss is not None}
-"""Pipeline → what its curves are of."""
+"""Pipeline → the loss of its curves."""
 HEADLINES = {
     name: one.loss.metric if one.loss else one.headline.name if one.headline else ""
     for name, one in registry.pipelines().items()
 }
-"""Pipeline → headline metric of a run whose summary names none."""
+"""Pipeline → headline metric of a run, if its summary has none."""
 DEGENERATE = {
     "glue": "it always gives the same answer",
     "scm": "its validation accuracy is not above chance by two standard errors",
@@ -63,9 +63,9 @@ DEGENERATE = {
 COLUMNS: dict[str, Any] = {
     "study": "",  # folder under experiments/, or `YOURS`
     "run": "",  # the run id
-    "folder": "",  # as messages name it; of a recorded run `experiments/STUDY/runs/ID`
-    "status": "",  # one of `STATUSES`; running is what has no summary yet
-    "reason": "",  # why it is failed, degenerate or damaged, or since when it wrote nothing
+    "folder": "",  # its name in messages; `experiments/STUDY/runs/ID` for a recorded run
+    "status": "",  # one of `STATUSES`; a run without a summary is running
+    "reason": "",  # why it is failed, degenerate or damaged, or the time of its last write
     "pipeline": "",
     "model": "",
     "position": "",
@@ -75,16 +75,16 @@ COLUMNS: dict[str, Any] = {
     "data": "",
     "seed": None,
     "headline": "",  # name of its headline metric
-    "score": math.nan,  # value of this metric, the last one where the run has not ended
+    "score": math.nan,  # value of this metric, the last logged one if the run has not ended
     "steps": None,
     "tokens": None,
-    "wall_seconds": None,  # of a running one, from its start to its last line
+    "wall_seconds": None,  # for a running run, from its start to its last line
     "tokens_per_second": None,
     "parameters": None,
     "commit": None,
     "command": "",
-    "label": "",  # as tables name its configuration: `roformer (rotary)`
-    "configuration": "",  # hash of what of the config changes the result, but the seed
+    "label": "",  # name of its configuration in tables: `roformer (rotary)`
+    "configuration": "",  # hash of the config that changes the result, without the seed
     "planned": "",  # its configuration in the plan of its study
     "written": 0.0,  # time of the last write to the record, in seconds since the epoch
     "summary": {},
@@ -92,31 +92,31 @@ COLUMNS: dict[str, Any] = {
     "environment": {},
     "files": {},  # name of a `FURTHER` file → its content: JSON, or text
 }
-"""Column of the frame of runs → what it has where the record does not say."""
+"""Column of the frame of runs → its default."""
 
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Metrics = dict[str, Number | None]
-"""Metric → value; null where it was not finite."""
+"""Metric → value; null if it was not finite."""
 Record = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The lines of a metrics.jsonl."""
 State = tuple[tuple[str, int, int, int], ...]
 _KNOWN: dict[tuple[Path, str], tuple[State, list[tuple[dict[str, Any], pd.DataFrame]]]] = {}
-"""Place and its study → what was read of it, and in which state: a dashboard looks again and again."""
+"""Place and its study → its state and rows when it was last read, because a dashboard reads repeatedly."""
 
 
 class RecordError(InputError):
-    """A record that cannot be read: which file, and what is wrong with it, in one line."""
+    """A record that cannot be read: one line with the file and the problem."""
 
 
 class Runs(NamedTuple):
     """Records as frames."""
 
     runs: pd.DataFrame
-    """One row a run, by (study, run), with `COLUMNS`."""
+    """One row per run, indexed by (study, run), with `COLUMNS`."""
     metrics: pd.DataFrame
-    """One row a logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
+    """One row per logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
 
 
 class _Summary(TypedDict):
@@ -157,7 +157,7 @@ class _Environment(TypedDict):
 
 
 class _Record(TypedDict):
-    """A line of runs.jsonl, and what the folder of a run is read as."""
+    """A line of runs.jsonl, or the content of a run's folder."""
 
     id: str
     summary: _Summary
@@ -180,14 +180,10 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
 
     Args:
         places: folders of runs; folders of studies; `STUDY/runs/PATTERN` for the recorded runs whose id
-            matches; or roots such as experiments/ and runs/, in which runs that were set aside
-            (`ID.before-N`) are left out.
-        strict: a damaged record or an absent place is an error; else a row of status "damaged" with its
-            reason, or none.
-
-    Raises:
-        RecordError: a record is damaged, a place is absent, a pattern matches nothing, or a study has no
-            records.
+            matches; or roots such as experiments/ and runs/, without the runs that were set aside
+            (`ID.before-N`).
+        strict: whether a damaged record or an absent place is an error. Otherwise a damaged record is a row
+            of status "damaged" with its reason, and an absent place is ignored.
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
@@ -211,13 +207,13 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
 
 
 def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a run's config changes its result, but the seed: dotted key → value."""
+    """Return the part of a run's config that changes its result, without the seed: dotted key → value."""
     return {key: v for key, v in run["config"].items() if _changes(run["pipeline"], key)}
 
 
 def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what `init_from` of a flattened config names: the id of a run, empty if none, and the step,
-    empty if it is the last one."""
+    """Return the run id and the step in `init_from` of a flattened config; empty without a run, or if it is
+    the last step."""
     place, _, step = str(config.get("init_from") or "").partition("@")
     place, _, checkpoint = place.partition("/checkpoints/")
     if checkpoint.startswith("step_"):
@@ -227,7 +223,7 @@ def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
-    """Return the tokens that were read for the weights which a run began with; None if `runs` lacks it."""
+    """Return the tokens read for the weights that a run starts from; None if `runs` lacks that run."""
     name, step = begun_from(config)
     for run in runs[runs.run == name].to_dict("records"):
         tokens, steps = run["tokens"], run["steps"]
@@ -240,13 +236,13 @@ def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None
 
 
 def run_label(run: Mapping[str, Any]) -> str:
-    """Return what a run is called by model, position and attention: `roformer (rotary)`."""
+    """Return a run's name by model, position and attention: `roformer (rotary)`."""
     attention = run.get("attention") or "softmax"
     return f"{run['model'] if attention == 'softmax' else attention} ({run['position']})"
 
 
 def position_name(config: Mapping[str, Any]) -> str:
-    """Return a flattened config's encoding as `PositionConfig.name` says it: `rotary+learned`."""
+    """Return a flattened config's encoding in the form of `PositionConfig.name`: `rotary+learned`."""
     kind, absolute = (config.get(f"model.position.{key}") for key in ("kind", "absolute"))
     return f"{kind or ''}{'' if absolute in (None, 'none') else f'+{absolute}'}"
 
@@ -281,7 +277,7 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
             own = [one for one in own if ".before-" not in one.name]
             yield from ((study, one_line(study.name), "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
-            if strict and not studies and not own:  # said to be a run: one that has not begun
+            if strict and not studies and not own:  # a run that has not started
                 yield place, YOURS, "*"
 
 
@@ -290,7 +286,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _state(place: Path) -> State:
-    """Return which files of a record are there, and when they were written."""
+    """Return the existing files of a record with their times."""
     state = []
     for name in (RUNS, METRICS, *FILES, *FURTHER):
         try:
@@ -326,7 +322,7 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
     config, tasks = flattened(record["config"]), record["config"].get("task")
     last = rows[-1] if rows and not summary else {}
     tokens = last.get("data/tokens")
-    # A run that has not ended is told by its config and its last line.
+    # A run that has not ended is described by its config and its last line.
     about = {
         "pipeline": folder.parent.name,
         "status": "running",
@@ -381,7 +377,7 @@ def _reason(about: Mapping[str, Any], written: float) -> str:
 
 
 def _elapsed(environment: Mapping[str, Any], written: float) -> float | None:
-    """Return the seconds from the start of a run to what it wrote last; None without a start."""
+    """Return the seconds from the start of a run to its last write; None without a start."""
     try:
         started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
@@ -390,7 +386,7 @@ def _elapsed(environment: Mapping[str, Any], written: float) -> float | None:
 
 
 def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
-    """Return a run's metrics, one row a value."""
+    """Return a run's metrics, one row per value."""
     values = [
         (row["step"], row.get("data/samples"), row.get("data/tokens"), metric, value)
         for row in rows
@@ -413,11 +409,7 @@ def _changes(pipeline: str, key: str) -> bool:
 
 
 def read_folder(folder: Path) -> tuple[Record, Rows]:
-    """Return the record of a run's folder; of one that has not ended what is there.
-
-    Raises:
-        RecordError: names the file, and of metrics the line, that is missing or damaged.
-    """
+    """Return the record of a run's folder; unless the run has ended, files may be missing."""
     ended = (folder / "summary.json").is_file()
 
     def part(name: str, parse: Any, empty: Any, *, optional: bool = not ended) -> Any:
@@ -438,7 +430,9 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
         name: part(name, parse, None, optional=True)
         for name, parse in (whole | {SPIKES: _spikes}).items()
     }
-    if ended and files[SPIKES] is None:  # absent where none was: a record says so
+    if (
+        ended and files[SPIKES] is None
+    ):  # a run without spikes has no file, a record has an empty one
         files[SPIKES] = ""
     if found := {name: content for name, content in files.items() if content is not None}:
         record["files"] = found
@@ -448,11 +442,7 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
 
 
 def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
-    """Return the records of a study by run id, in its order; none without runs.jsonl.
-
-    Raises:
-        RecordError: names the file and line that is damaged.
-    """
+    """Return the records of a study by run id, in its order; none without runs.jsonl."""
     file = study / RUNS
     rows = _read_csv(study / METRICS)
     found: dict[str, tuple[Record, Rows]] = {}
@@ -472,18 +462,15 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
 def write_recorded(
     study: Path, folders: Iterable[Path], complete: Callable[[Record], Record] = lambda one: one
 ) -> list[str]:
-    """Add the records of run folders to a study's two files; one of the same id is replaced.
+    """Add the records of run folders to a study's two files; records with the same id are replaced.
 
     Args:
         study: its folder.
-        folders: of finished runs; there may be none.
-        complete: returns a record, also one that was there, with what it lacks.
+        folders: of finished runs; may be empty.
+        complete: completes each record, also the existing ones.
 
     Returns:
         The ids added.
-
-    Raises:
-        RecordError: a folder's record, or one of the study, is damaged, or a run has not ended.
     """
     added = {}
     for folder in folders:
@@ -511,18 +498,14 @@ def write_recorded(
 
 
 def read_yaml_file(file: Path, *, what: str) -> dict[str, Any]:
-    """Return a YAML file as plain data, without resolving anything in it.
-
-    Raises:
-        RecordError: it cannot be read, is no mapping, or holds what a config or a plan cannot.
-    """
+    """Return a YAML file as plain data, without resolving anything in it."""
     with _naming(str(file), what):
         return _config(file.read_bytes())
 
 
 @contextmanager
 def _naming(file: str, what: str = "what a run wrote") -> Iterator[None]:
-    """Turn what is wrong with a file into a RecordError that names it."""
+    """Turn an error of a file into a RecordError that names it."""
     try:
         yield
     except RecordError:
@@ -540,7 +523,7 @@ def _text(file: Path) -> str:
 
 
 def _json(shape: Any, content: bytes) -> dict[str, Any]:
-    """Return a JSON object that has the shape."""
+    """Return a JSON object after checking its shape."""
     found: dict[str, Any] = from_json(content, allow_inf_nan=False)
     check_shape(shape, found)
     return found
@@ -551,7 +534,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def _spikes(content: bytes) -> str:
-    """Return the lines of a spikes.jsonl without the samples, which a replay alone needs."""
+    """Return the lines of a spikes.jsonl without the samples, which only a replay needs."""
     rows = map(_object, content.splitlines())
     kept = ({name: row.get(name) for name in ("step", "rank", "loss", "usual")} for row in rows)
     return "".join(json.dumps(row) + "\n" for row in kept)

@@ -1,16 +1,16 @@
 """Scores of finished runs as one frame, and the tables that all pipelines share.
 
-What pipelines differ in is `SCORES`. Of each there are the scores by configuration, the differences from
-the baseline in pairs of a seed, and what else a pipeline has: all learning rates of a fine-tuning, the
-resampled test set of a translation.
+`SCORES` has the differences between pipelines. Each pipeline has tables of the scores by configuration and
+of the differences from the baseline, paired by seed. Fine-tuning also has all learning rates, translation
+the resampled test set.
 
 The learning rate of a fine-tuning is the one with the highest mean of the headline metric on validation,
 over all seeds, constant predictors included.
 
-Translations with different signatures, or of different test sets, never stand in one table. That is why
-the paper's Table 1 is not printed beside them: its 27.3 (Transformer-base) and 27.5 (RoFormer) are
-tokenised BLEU of newstest2014, most likely with split compounds, and no signature tells. sacreBLEU
-of the same translations is about 0.5-1 lower.
+Translations with different signatures or test sets are never in one table. So the paper's Table 1 is not
+printed with them: its 27.3 (Transformer-base) and 27.5 (RoFormer) are tokenised BLEU of newstest2014, most
+likely with split compounds, and without a signature. sacreBLEU of the same translations is about 0.5-1
+lower.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from roformer.report.tables import (
 GLUE_ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Tasks of the paper's Table 2; others follow by name."""
 PLACES = {"": "", "_early": ", evidence early", "_late": ", evidence late"}
-"""As accuracies of triplets end → which; the builtin ones alone say where the evidence stands."""
+"""Suffix of an accuracy of triplets → its triplets; only built-in cases have a place of the evidence."""
 
 
 class Scored(NamedTuple):
@@ -58,24 +58,24 @@ class Scored(NamedTuple):
 
     title: str
     metrics: Mapping[str, str] = {}
-    """Metric of the summary → heading; none: those of the run's task."""
+    """Metric of the summary → heading; empty: the metrics of the run's task."""
     compared: Sequence[str] = ()
-    """Metrics that are compared with the baseline's, besides a run's own headline metric."""
+    """Metrics that are compared with the baseline's, in addition to a run's headline metric."""
     digits: int = 2
     factor: int = 1
     note: str = ""
     label: str = "{label}"
-    """Return the name of a run from its facts and its summary."""
+    """Format of a run's name, from its facts and its summary."""
     no_setting: Sequence[str] = ()
-    """Keys of the config, or what is below them, in which runs of a configuration may differ."""
+    """Keys or sections of the config in which runs of a configuration may differ."""
     same: Sequence[str] = ()
-    """Keys of the summary which all runs of a table have in common."""
+    """Keys of the summary that are equal for all runs of a table."""
     held_out: Sequence[str] = ()
-    """Keys of the config which they have in common, because these say which examples are scored."""
+    """Keys of the config that are equal too, because they decide the scored examples."""
     best_epoch: bool = False
-    """True if the scores on validation are those of the best epoch, not of the last."""
+    """True if the validation scores are from the best epoch, not from the last."""
     adjusted: str = "t_p"
-    """The p-value that Holm's adjusts."""
+    """The p-value that Holm's method adjusts."""
     family: str = "configurations"
     """Tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
 
@@ -133,7 +133,7 @@ SCORES = {
 
 
 def scored(pipeline: str) -> Scored:
-    """Return what the tables of a pipeline show: its losses or its headline, if `SCORES` has none."""
+    """Return the metrics and columns of a pipeline; by default its loss or its headline metric."""
     if pipeline in SCORES:
         return SCORES[pipeline]
     if loss := LOSSES.get(pipeline):
@@ -144,11 +144,7 @@ def scored(pipeline: str) -> Scored:
 
 
 def pipeline_of(runs: pd.DataFrame) -> str:
-    """Return the pipeline of runs.
-
-    Raises:
-        RecordError: there are several, or no run.
-    """
+    """Return the pipeline of runs."""
     found = dict(zip(runs.pipeline, runs.folder, strict=True))
     if len(found) > 1:
         (one, first), (other, second), *_ = found.items()
@@ -161,27 +157,23 @@ def pipeline_of(runs: pd.DataFrame) -> str:
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a run and metric, of finished runs of one pipeline.
+    """Return one row per run and metric, of finished runs of one pipeline.
 
-    Failed runs and others without scores have none.
+    Runs without scores, such as failed ones, have no rows.
 
     Returns:
         The columns of the runs and:
         name: the configuration; see `named`.
-        group: what is the same for all runs that may be compared.
-        rate: the learning rate, where several are tried; else 0.
-        metric: as the summary has it.
-        value: the score, in percent where `Scored` says so; NaN where it is not defined.
-        best: the same of the best epoch.
-        baselines: the same of trivial baselines, by name.
+        group: the values that are equal for all comparable runs, as JSON.
+        rate: the learning rate of a fine-tuning; else 0.
+        metric: its name in the summary.
+        value: the score, in percent if `Scored` says so; NaN if undefined.
+        best: the score of the best epoch.
+        baselines: the scores of model-free baselines, by name.
         headline: whether it is compared with the baseline's.
-        shown: whether it is a headline, or another part of one.
-        chosen: whether the rate is the best one, of those that the most seeds tried and of these at which
-            the fewest failed.
-
-    Raises:
-        RecordError: runs of several pipelines, a run that did not end, or is not what its pipeline
-            writes.
+        shown: whether it is a headline metric or another part of it.
+        chosen: whether the rate is the best one, among the rates that the most seeds tried and of these the
+            ones with the fewest failures.
     """
     rows = _rows(runs)
     about = scored(pipeline_of(runs))
@@ -202,8 +194,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     means = by_rate.value.agg(fmean).fillna(-math.inf)
     failed = rows[rows.status == "failed"].groupby(tried).size().reindex(means.index, fill_value=0)
     ranked = means.to_frame().assign(failed=failed, seeds=by_rate.seed.nunique() + failed)
-    # A rate at which seeds failed is not chosen for those that did not, nor one that a grid in its
-    # middle has tried with a lucky seed alone.
+    # A rate is not chosen for the seeds that did not fail, nor for the one lucky seed of an unfinished grid.
     ranked = ranked.sort_values(
         ["seeds", "failed", "value"], ascending=[False, True, False], kind="stable"
     )
@@ -224,9 +215,6 @@ def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
     Args:
         result: of a study.
         frame: of its runs; see `scores`.
-
-    Raises:
-        RecordError: a configuration or metric is missing or ambiguous.
     """
     about = scored(pipeline_of(frame))
     found = frame[frame.chosen & (frame.metric == result.metric)]
@@ -247,7 +235,7 @@ def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
 
 
 def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    """Return sentences on the runs that have no scores, and on those that count though degenerate."""
+    """Return sentences on the runs without scores, and on degenerate runs, which count."""
     without = runs[~runs.folder.isin(set(frame.folder))]
     notes = [
         f"Left out, without scores: {run} is {status}."
@@ -302,7 +290,7 @@ def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
                 name: shown(values[metric]) for name, values in simple.items() if metric in values
             }
             told["headline"] = metric in about.compared or metric == run["headline"]
-            # accuracy_mismatched beside accuracy_matched
+            # accuracy_mismatched is a part, as accuracy_matched is
             part_of_it = metric.partition("_")[0] == run["headline"].partition("_")[0]
             found.append(told | {"shown": part_of_it or metric in about.metrics})
     return found
@@ -370,7 +358,7 @@ def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFr
 
 
 def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
-    """Return one line a configuration: the headline metrics and the other parts of them."""
+    """Return one line per configuration: the headline metrics and their other parts."""
     shown = frame[frame.shown]
     shown = shown.assign(configuration=shown.name, heading=shown.metric.replace(about.metrics))
     header, *lines = mean_lines(shown, "configuration", "heading", about.digits)
@@ -383,7 +371,7 @@ def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
 
 
 def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[str, str]]:
-    """Return name of a trivial baseline → value of `by` → its score; several where the data differs."""
+    """Return name of a model-free baseline → value of `by` → its score; several if the data differs."""
     found: dict[str, dict[str, set[str]]] = {}
     for place, baselines in zip(frame[by], frame.baselines, strict=True):
         for name, value in baselines.items():
@@ -395,7 +383,7 @@ def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[
 
 
 def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
-    """Return one line a configuration, task, learning rate and metric; the chosen rates are marked."""
+    """Return one line per configuration, task, learning rate and metric, with the chosen rates marked."""
     numbers = ["mean ± std", "median", "best", "n", "best epoch, mean", "constant", "failed"]
     lines = [["configuration", "metric", "learning rate", *numbers]]
     for (name, task, rate, metric), part in frame.groupby(
@@ -440,12 +428,12 @@ def paired_table(
     over: Mapping[str, Callable[[str, str], str]] | None = None,
     note: str = "",
 ) -> Table:
-    """Return one line a configuration and value of `by`: the differences from the baseline's.
+    """Return one line per configuration and value of `by`: the differences from the baseline.
 
     Args:
         frame: columns name, seed, value and `by`.
         base: name of the baseline.
-        by: the column whose values are compared one by one, such as metric or step.
+        by: the column whose values are compared separately, such as metric or step.
         title: of the table.
         digits: of differences and intervals.
         adjusted, family: see `Scored`.

@@ -1,7 +1,6 @@
-"""Statistics of a few seeds and how tables write them: means, paired differences, tests, intervals.
+"""Statistics of a few seeds, and their text in tables: means, paired differences, tests, intervals.
 
-A value that is not finite is never left out: it makes the mean NaN and takes the interval and the
-p-value away.
+A value that is not finite is never dropped: the mean is NaN, without an interval and a p-value.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 DRAWS = 9999
-"""Number of random sign flips and resamples, where there are too many to try all."""
+"""Number of random sign flips and resamples, if there are too many to enumerate."""
 ROUNDING = 1e-12
 """Share of the largest value that counts as zero: the rounding of sums and differences."""
 
 
 class Interval(NamedTuple):
-    """From `low` to `high`; an infinite end is open."""
+    """An interval; an infinite end is open."""
 
     low: float
     high: float
 
 
 class Spread(NamedTuple):
-    """Mean, standard deviation (over n - 1; None of fewer than two values) and number of values."""
+    """Mean, standard deviation (over n - 1; None for fewer than two values) and number of values."""
 
     mean: float
     std: float | None
@@ -36,7 +35,7 @@ class Spread(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Differences within pairs: their mean, its 95 % by Student's t, and two-sided p-values."""
+    """Differences within pairs: their mean, its 95 % t-interval, and two-sided p-values."""
 
     difference: float
     std: float | None
@@ -48,7 +47,7 @@ class Paired(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return mean, standard deviation and number of values; NaN of none, or where one is not finite."""
+    """Return mean, standard deviation and number of values; NaN without values or if one is not finite."""
     n = len(values)
     if not n or not all(map(math.isfinite, values)):
         return Spread(math.nan, math.nan if n > 1 else None, n)
@@ -58,10 +57,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95 % of a mean by Student's t.
-
-    None of one value, of values that are all the same, or where one is not finite.
-    """
+    """Return the 95 % t-interval of a mean; None for one value, equal values, or one that is not finite."""
     mean, std, n = spread(values)
     if not std or math.isnan(mean):
         return None
@@ -69,14 +65,14 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Return what the differences ours - theirs say, value by value of the same seed.
+    """Return statistics of the differences ours - theirs, paired by seed.
 
-    Pairing takes out what the seed gives to both. The t test and its interval (Student 1908) assume
-    normal differences, which few cannot show; the sign-flip test does not. Of one pair there is no
-    test; of differences that are all the same no interval and no t test.
+    Pairing removes the effect that a seed has on both sides. The t test and its interval (Student 1908)
+    assume normal differences; the sign-flip test does not. One pair gives no test; equal differences give
+    no interval and no t test.
 
     Raises:
-        ValueError: not as many values on both sides.
+        ValueError: different numbers of values.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
     mean, std, n = spread(differences)
@@ -94,17 +90,17 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
 def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float | None:
     """Return the two-sided p-value of the permutation test of paired samples (Fisher 1935).
 
-    If neither side is better, each difference is as likely with the other sign: p is the share of
-    all 2ⁿ choices of signs whose mean is at least as far from 0. Assumes no more than that. It is
-    exact up to 13 pairs; of more, `DRAWS` choices are drawn.
+    If neither side is better, each difference is equally likely with the other sign: p is the share of
+    all 2ⁿ choices of signs whose mean is at least as far from 0. The test assumes nothing else. It is
+    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn.
 
     Args:
-        differences: one a pair.
-        rounding: differences that count as none.
+        differences: one per pair.
+        rounding: size of differences that count as zero.
 
     Returns:
-        At least `smallest_p(n)`: 0.25 of three pairs, however far apart. None where a difference is
-        not finite, or there is none.
+        At least `smallest_p(n)`: 0.25 for three pairs, however far apart. None without differences or if
+        one is not finite.
     """
     found = np.asarray(differences, dtype=np.float64)
     if len(found) == 0 or not np.isfinite(found).all():
@@ -123,26 +119,26 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float | 
 
 
 def smallest_p(n: int) -> float:
-    """Return the least two-sided p that the sign-flip test of n pairs can give: 2 / 2ⁿ, or drawn."""
+    """Return the smallest two-sided p of the sign-flip test of n pairs: 2 / 2ⁿ, or 2 / (`DRAWS` + 1)."""
     return 2.0 ** (1 - n) if 2**n <= DRAWS else 2 / (DRAWS + 1)
 
 
 def percentiles(values: NDArray[np.float64]) -> Interval:
     """Return the percentile bootstrap interval (Efron 1979): the middle 95 % of resampled values.
 
-    Its ends are among the values, without interpolation, so that an infinite one is an open end.
+    Its ends are values without interpolation, so an infinite value is an open end.
     """
     ends = np.quantile(values, (0.025, 0.975), method="inverted_cdf")
     return Interval(float(ends[0]), float(ends[1]))
 
 
 def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:
-    """Return the two-sided p-value of a difference out of its bootstrap (Koehn 2004, shifted).
+    """Return the two-sided p-value of a difference from its bootstrap (Koehn 2004, shifted).
 
-    The resampled differences, moved to a mean of 0, stand for systems equally good: p = (c + 1) /
-    (draws + 1), where c of them are at least as far from 0 as the one found. sacreBLEU takes the
-    absolute value before it moves them, so that of a clear difference it counts one side alone: its
-    p is then half of this one.
+    The resampled differences, shifted to a mean of 0, represent equally good systems: p = (c + 1) /
+    (draws + 1), where c of them are at least as far from 0 as the measured one. sacreBLEU takes the
+    absolute value before the shift, so for a clear difference it counts only one side, and its p is half
+    of this one.
     """
     moved = np.abs(resampled - resampled.mean())
     count = np.sum(moved >= abs(found) - ROUNDING * max(abs(found), 1.0))
@@ -150,11 +146,11 @@ def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for being several (Holm 1979).
+    """Return p-values adjusted for multiple tests (Holm 1979).
 
-    Of m in ascending order the k-th becomes the greatest of (m - j + 1) · p_j over j ≤ k, at most 1.
-    It bounds the chance of one false alarm among them, and assumes nothing of how they depend on
-    each other. None is no test and not counted.
+    The k-th of m in ascending order becomes the maximum of (m - j + 1) · p_j over j ≤ k, at most 1. This
+    bounds the chance of one false positive, whatever the dependence of the tests. None is no test and is
+    not counted.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -191,27 +187,27 @@ def difference_text(found: Paired, digits: int) -> str:
 
 
 def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
-    """Return `low to high`, as differences with signs; – where there is no interval."""
+    """Return `low to high`, with signs for differences; – without an interval."""
     if interval is None:
         return "–"
     return " to ".join(signed(end, digits) if sign else f"{end:.{digits}f}" for end in interval)
 
 
 def p_text(p: float | None) -> str:
-    """Return a p-value with three decimals, none of them rounded to nothing."""
+    """Return a p-value with three decimals, or with an exponent if it is smaller."""
     if p is None:
         return "–"
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
 
 
 def sign_flip_limit(n: int) -> str:
-    """Return, in a sentence, the least p that n pairs of seeds can give."""
+    """Return a sentence with the smallest p that n pairs of seeds can give."""
     least = f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
     return ONE_SEED if n < 2 else least
 
 
 def bootstrap_limit(n: int) -> str:
-    """Return, in a sentence, how coarse the bootstrap over n seeds is."""
+    """Return a sentence on how coarse the bootstrap over n seeds is."""
     if n < 2:
         return ONE_SEED
     return (

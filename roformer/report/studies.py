@@ -1,7 +1,7 @@
-"""Studies under experiments/: what each asks, its configurations and seeds, and which runs it has.
+"""Studies under experiments/: question, configurations, seeds and recorded runs.
 
-`study.yaml` is the plan as data: `scripts/sweep.py` starts the runs that it names, the report says
-which of them are there, and a test checks that two configurations differ in the claimed keys alone.
+`study.yaml` is the plan as data: `scripts/sweep.py` starts its runs, the report lists the recorded ones,
+and a test checks that configurations differ only in the claimed keys.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
 
 class Configuration(BaseModel, extra="forbid"):
-    """A configuration that a study runs; its pipeline and seeds are the study's where it has none."""
+    """A configuration that a study runs; the default pipeline and seeds are the study's."""
 
     overrides: list[str]
-    """On Hydra's command line, after those that all configurations share."""
+    """Hydra overrides, after those that all configurations share."""
     seeds: list[int] = []
     pipeline: str = ""
 
@@ -43,38 +43,38 @@ class Result(BaseModel, extra="forbid"):
     rerun: str
     """Command or data with which a reader can repeat the test."""
     metric: str
-    """As the summaries of the runs have it."""
+    """Its name in the summaries of the runs."""
     ours: str
-    """The configuration that should be ahead: its name in tables, or a part that no other has."""
+    """The configuration that should be ahead: its name in tables, or a unique part of it."""
     baseline: str
     """The configuration that it is compared with, named likewise."""
 
 
 class Study(BaseModel, extra="forbid"):
-    """The plan of a study, and where it is."""
+    """The plan of a study, and its folder."""
 
     folder: Path
     title: str
     claim: Name
-    """Which part of the paper it is about: a key of paper.yaml, or `none`."""
+    """The part of the paper that it tests: a key of paper.yaml, or `none`."""
     scale: str
     """Size of models and data, in a few words."""
     outcome: str
     """The result, in a sentence."""
     toy: bool = False
-    """True if it reads made-up data: a regression test, which stands beside no claim of the paper."""
+    """True for synthetic data: a regression test, which is no evidence for a claim of the paper."""
     results: list[Result] = []
     data: str = ""
-    """Name of its data in tables, where the records' word, `files`, says too little."""
+    """Name of its data in tables, if `files` in the records is not enough."""
     baseline: str | None = None
-    """The configuration that others are compared with: its name in tables, or a part that no other has."""
+    """The configuration that others are compared with: its name in tables, or a unique part of it."""
     pipeline: str = ""
     extensions: list[str] = []
     """Modules that its runs need in ROFORMER_EXTENSIONS, below the root of the repository."""
     common: list[str] = []
     """Overrides of all configurations."""
     configurations: dict[Name, Configuration] = {}
-    """By name; none where the study measures finished runs of others."""
+    """Configurations by name; empty if the study measures finished runs of other studies."""
     seeds: list[int] = []
     differ: list[str] = []
     """The config keys in which configurations may differ; all others are the control."""
@@ -98,8 +98,8 @@ class Study(BaseModel, extra="forbid"):
     def commands(self, only: Collection[int] = ()) -> list[tuple[str, list[str]]]:
         """Return (configuration, words of the command line) of every run, or of `only` these seeds.
 
-        Seeds are outermost, so that a study that is cut short has the same ones for all configurations.
-        Grids, which take all seeds in one command, are last: they may begin with the other runs.
+        Seeds are the outermost loop, so an interrupted study has the same seeds for all configurations.
+        Grids, which take all seeds in one command, are last, because they may start from the other runs.
         """
         found: list[tuple[float, str, list[str]]] = []
         for name, one in self.configurations.items():
@@ -113,9 +113,9 @@ class Study(BaseModel, extra="forbid"):
         return [(name, words) for _, name, words in sorted(found, key=lambda run: run[0])]
 
     def configuration_of(self, command: str) -> str:
-        """Return the configuration that a run's command line is of; empty: of none.
+        """Return the configuration of a run's command line; empty if it matches no configuration.
 
-        Of several whose overrides it has all, the one with most of them.
+        If the overrides of several configurations occur, the one with the most overrides is chosen.
         """
         given = set(shlex.split(command))
         fitting = [
@@ -133,24 +133,19 @@ def require_plan(folder: Path) -> None:
 
 
 def read_study(folder: Path) -> Study:
-    """Return the study of a folder with a study.yaml.
-
-    Raises:
-        RecordError: it cannot be read, a key is missing, unknown or of another type.
-    """
+    """Return the study of a folder with a study.yaml."""
     file = folder / "study.yaml"
     content = read_yaml_file(file, what="the plan of a study")
     try:
         return Study(**content | {"folder": folder})
     except ValidationError as error:
-        # A key that is mistyped is missing too: what was typed says more.
+        # A misspelt key is also a missing key; the unknown key is the better message.
         problems = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         raise RecordError(f"{file} is not the plan of a study: {_explain(problems[0])}") from error
 
 
 def _explain(problem: Any) -> str:
-    """Return what is wrong with a plan: the key, and what pydantic says or, of an unknown key, the
-    valid ones."""
+    """Return the problem of a plan: the key, and pydantic's message or the valid keys."""
     path, said = [str(part) for part in problem["loc"]], problem["msg"]
     if problem["type"] == "extra_forbidden":
         parts: dict[str, type[BaseModel]] = {"configurations": Configuration, "results": Result}

@@ -1,4 +1,4 @@
-"""Tables as Markdown, and the names that configurations of runs have in them."""
+"""Tables as Markdown, and the names of configurations in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roformer.report.runs import RecordError, settings_of
 from roformer.report.statistics import mean_text
 
 SCREEN = (100, 16)
-"""Columns and rows of tables that a terminal shows with what else a command ends with."""
+"""Columns and rows of tables that fit on a terminal together with the last lines of a command."""
 
 
 class Table(NamedTuple):
@@ -22,11 +22,11 @@ class Table(NamedTuple):
 
     title: str
     lines: Sequence[Sequence[str]]
-    """The header, then the rows; plain text, escaped where it is written out."""
+    """The header, then the rows: plain text, escaped on output."""
     text_columns: int = 1
-    """Number of columns, from the left, with words instead of numbers."""
+    """Number of columns, from the left, that hold words."""
     notes: Sequence[str] = ()
-    """Sentences below it: scale, caveats, what is left out."""
+    """Sentences below it: scale, caveats, exclusions."""
     command: str = ""
     """The command that prints it."""
 
@@ -39,7 +39,7 @@ class Table(NamedTuple):
         return "\n\n".join(parts)
 
     def screen(self) -> str | None:
-        """Return title and table for a terminal, turned over if it is too wide; None: it is too large."""
+        """Return title and table for a terminal, transposed if too wide; None if too large."""
         for lines in (self.lines, list(zip(*self.lines, strict=True))):
             cells = [[one_line(cell) for cell in line] for line in lines]
             widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -55,11 +55,11 @@ def mean_lines(
     """Return the lines of a table with mean ± standard deviation (n) of the column `value`.
 
     Args:
-        frame: one row a run and place in the table.
-        rows: the column whose values begin the lines, in their order.
-        columns: the column whose values are the header, in their order.
+        frame: one row per run and cell.
+        rows: the column with the first cell of each line, in their order.
+        columns: the column with the header, in its order.
         digits: after the point.
-        missing: what stands where there is no value.
+        missing: the text of a cell without a value.
     """
     cells = {
         place: mean_text([*part.value], digits) for place, part in frame.groupby([rows, columns])
@@ -75,11 +75,11 @@ def mean_lines(
 
 
 def named(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with a column `name`: what tells a configuration from the others, and no more.
+    """Return the runs with a column `name`, which distinguishes their configurations.
 
-    It is the label, such as `roformer (rotary)`; where configurations have the same one, also the
-    settings in which they differ. What runs began with is an id or a folder in their settings: where
-    the plan of their study has a name for each of these configurations, it stands there instead.
+    It is the label, such as `roformer (rotary)`; configurations with equal labels also have the settings in
+    which they differ. Weights to start from (`init_from`) are an id or a folder: they are replaced by the
+    plan's names of the configurations if the study's plan has all of them.
     """
     told = {run["configuration"]: settings_of(run) for run in runs.to_dict("records")}
     planned = runs.groupby("configuration").planned.unique()
@@ -94,8 +94,7 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def unique_ids(runs: pd.DataFrame) -> pd.Series[str]:
-    """Return a name for each run by itself: its id, or its folder where a recorded run and the same one
-    made here have one id."""
+    """Return a unique name per run: its id, or its folder if two runs have the same id."""
     return runs.run.where(~runs.run.duplicated(keep=False), runs.folder)
 
 
@@ -162,12 +161,7 @@ def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]
 
 
 def find_baseline(names: Iterable[str], wanted: str | None) -> str:
-    """Return the name of the configuration to compare with: the one that has `wanted` in it, else the
-    first.
-
-    Raises:
-        RecordError: none or several have it; says which there are.
-    """
+    """Return the configuration whose name contains `wanted`, or the first one without `wanted`."""
     known = list(dict.fromkeys(names))
     if wanted is None or wanted in known:
         return wanted or known[0]
@@ -182,12 +176,12 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
 
 
 def markdown_of(tables: Iterable[Table]) -> str:
-    """Return tables one below the other."""
+    """Return tables as one Markdown text."""
     return "\n\n".join(table.markdown() for table in tables)
 
 
 def screen_of(tables: Iterable[Table]) -> str:
-    """Return the first tables as plain text, as many as fit on a screen."""
+    """Return as many of the first tables as fit on a screen, as plain text."""
     shown: list[str] = []
     for table in tables:
         text = table.screen()
@@ -198,7 +192,7 @@ def screen_of(tables: Iterable[Table]) -> str:
 
 
 def end_with(tables: Sequence[Table], file: Path, *, shown: bool = True) -> None:
-    """Write tables to a Markdown file; print, if `shown`, the first of them, and where all are."""
+    """Write tables to a Markdown file and print its path, after the first tables if `shown`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with naming(file):
         file.write_text(f"{markdown_of(tables)}\n", encoding="utf-8")
@@ -214,17 +208,17 @@ def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """Return a line of a table; no cell ends it, or is more than text."""
+    """Return a line of a table with escaped cells."""
     return f"| {' | '.join(map(escaped, cells))} |"
 
 
 def escaped(text: str) -> str:
-    """Return a name out of a record as Markdown text: no table, code, tag or line begins or ends."""
+    """Return text of a record as one line of Markdown without markup."""
     return re.sub(r"([\\|`<])", r"\\\1", one_line(text))
 
 
 def code(text: str) -> str:
-    """Return a name out of a record as Markdown code."""
+    """Return text of a record as Markdown code."""
     text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"

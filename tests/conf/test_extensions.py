@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -39,6 +42,20 @@ def test_the_guides_example_trains_as_documented(package):
     assert "roformer-window-smoke-" in call(*words, "data=files", "data.path=text.jsonl")
     (run,) = folder.glob("runs/pretrain/*")
     assert json.loads((run / "summary.json").read_text())["position"] == "window"
+
+
+def test_the_guides_example_is_an_encoding_inside_the_package(tmp_path):
+    """With its parts where the guide says, in a process that imports this file first."""
+    copy = shutil.copytree(REPOSITORY / "roformer", tmp_path / "roformer")
+    start, config, code = re.split(r"(?=^class Window\(|^@encodes)", WINDOW, flags=re.MULTILINE)
+    with (copy / "config" / "position.py").open("a") as file:
+        file.write(f"\n\n{config}")
+    start = start.replace("SOFTMAX_ALONE, PositionConfig", "Window")
+    (copy / "nn" / "position" / "window.py").write_text(start + code)
+    read = "from roformer.nn.position import window, ENCODINGS; print(ENCODINGS[window.Window])"
+    command = [sys.executable, "-c", read]
+    printed = subprocess.check_output(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert b"roformer.nn.position.window.WindowPosition" in printed
 
 
 def test_its_mistakes_read_like_those_of_others(package):

@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import transformers
 from huggingface_hub import ModelCard
 
 import roformer
@@ -16,6 +17,7 @@ from roformer.nn.position import base
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
 from tests.e2e.conftest import SMALL, small_run, write_corpus
+from tests.trained import UNCASED
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md"))]
 PAGES.remove(REPOSITORY / "docs" / "rope.md")  # one program in cells: tests/repo/test_rope_page.py
@@ -78,6 +80,18 @@ def test_snippets_run(code, runs, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(file), run_name="snippet")
     printed = capsys.readouterr()
     assert printed.err == "" and bool(printed.out) == ("print(" in code)
+
+
+def test_the_snippet_of_hidden_states_takes_a_model_without_a_head(tmp_path, capsys):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=UNCASED.size, **sizes))
+    model.save_pretrained(tmp_path)
+    UNCASED.to_transformers().save_pretrained(tmp_path)
+    page = (REPOSITORY / "docs" / "interop.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    capsys.readouterr()
+    exec(PLACE.sub(str(tmp_path), code), {})
+    assert capsys.readouterr().out.startswith("torch.Size([2, ")
 
 
 def call(monkeypatch, name, *arguments):

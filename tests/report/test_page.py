@@ -57,6 +57,13 @@ def test_a_page_without_runs_or_sections_is_one(tmp_path):
     assert "connect-src 'none'" in build_page(json.dumps(data))
 
 
+def test_a_page_without_scripts_says_so_and_shows_no_empty_boxes(tmp_path):
+    page = build_page(json.dumps(shown(tmp_path)))
+    style, line = re.findall(r"<noscript>(.*?)</noscript>", page, re.DOTALL)
+    assert style == "<style>header, section, #counts, .made { display: none }</style>"
+    assert "needs JavaScript" in line
+
+
 def test_your_run_and_its_record_are_not_seeds_of_each_other(tmp_path):
     local = write_run(tmp_path / "runs/pretrain/same-s0", losses=LOSSES)
     write_run(tmp_path / "runs/pretrain/same-s1", losses=LOSSES, seed=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roformer.report.pages import run_tables
 from roformer.report.paper import (
     Ours,
     against_paper,
@@ -21,7 +22,7 @@ from roformer.report.paper import (
 from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.studies import Study, read_studies
 from tests.recorded_runs import EXPERIMENTS
-from tests.report.records import record
+from tests.report.records import curve, record
 
 NUMBERS = {
     "table_1": [
@@ -196,6 +197,16 @@ def test_a_damaged_file_is_one_line(tmp_path, text):
 
 
 # --- ours beside them ----------------------------------------------------------------------------
+
+
+def test_an_installed_package_says_that_it_has_no_numbers_of_the_paper(tmp_path, monkeypatch):
+    """Only the table of stages needs them: other runs have theirs."""
+    monkeypatch.setattr("roformer.report.paper.PAPER", tmp_path / "paper.yaml")
+    training = {"sequence_length": 128, "batch_size": 16}
+    stage = record(tmp_path / "s", recipe="stages_mini", config={"training": training})
+    missing, other = run_tables(read_runs([stage, record(tmp_path / "p", rows=curve((5.0,)))]))
+    assert "is not part of an installed package" in missing.lines[1][0]
+    assert other.title == "valid/mlm_loss at equal steps"
 
 
 @pytest.mark.parametrize("key", OURS)

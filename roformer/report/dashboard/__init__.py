@@ -1,1 +1,1 @@
-"""The dashboard of run records: one HTML page that needs nothing besides itself."""
+"""The dashboard of run records: one self-contained HTML page."""

@@ -1,7 +1,7 @@
-"""Run records and tables as one HTML page: styles, scripts, libraries and data are all inside it.
+"""Run records and tables as one HTML page that contains its styles, scripts, libraries and data.
 
-Text out of records is escaped here, or reaches the document as text alone. The policy in the page's head
-lets its own scripts run, by their hashes, and nothing else; it asks no network.
+Text of records is escaped here, or inserted into the document as plain text. The content security policy
+in the page's head allows only its own scripts, by their hashes, and no network.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.tables import Table
 
 LONGEST_CURVE = 500
-"""Points of a curve that are drawn."""
+"""Most points of a drawn curve."""
 POLL_SECONDS = 10
-"""Seconds between two requests of a live page for the records."""
+"""Seconds between two requests for the records by a live page."""
 SHOWN = (
     *("run", "folder", "study", "status", "reason", "pipeline", "model", "position", "recipe"),
     *("task", "label", "seed", "headline", "score", "steps", "tokens", "wall_seconds"),
     *("tokens_per_second", "parameters"),
 )
-"""Columns of the frame that the page has as they are."""
+"""Columns of the frame that the page copies."""
 FIRST = "valid/mlm_loss"
-"""The metric of the first plot where none of the runs is yours."""
+"""The metric of the first plot if there are no runs of this machine."""
 AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
 FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
-"""Config keys that names of runs leave out."""
+"""Config keys that are not part of a run's name."""
 VERDICT = re.compile(r"(yes|no|unclear)$|(within|off) ")
 VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "odd"}
-"""First word of a cell → its class in the style sheet; one in brackets is of no claim, and has none."""
+"""First word of a cell → its class in the style sheet; words in brackets have no class."""
 Sections = Mapping[str, Sequence[Table]]
 
 
 def build_page(data: str, *, live: bool = False) -> str:
-    """Return the page of what `data_json` returned; a live one asks for `records.json` again and again."""
+    """Return the page with the data of `data_json`; a live page polls `records.json`."""
     libraries, script = [_datatables("js"), get_plotlyjs()], _asset("page.js")
     digests = [hashlib.sha256(one.encode()).digest() for one in (*libraries, script)]
     packed = '<script type="text/gzip" class="library">{}</script>'
@@ -68,12 +68,12 @@ def build_page(data: str, *, live: bool = False) -> str:
 
 
 def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
-    """Return what the page shows: of each run its facts and curves, of its other parts the markup.
+    """Return the page's data: facts and curves of each run, and the markup of the other parts.
 
     Args:
         runs: the frames, read with `strict=False`.
         sections: heading → its tables, in the order of the page.
-        rows: of `roformer.report.reproduction`, the first table.
+        rows: the rows of the first table, from `roformer.report.reproduction`.
     """
     frame = runs.runs.reset_index(drop=True).sort_values(["study", "run"])
     yours = frame["study"] == YOURS
@@ -101,10 +101,10 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
 
 
 def thinned(values: np.ndarray, longest: int = LONGEST_CURVE) -> np.ndarray:
-    """Return which points of a curve are drawn, at most this many.
+    """Return the indices of at most `longest` points of a curve that are drawn.
 
-    Of each of equally long stretches the first, the last, the lowest, the highest and one that is not
-    finite are kept: so the curve keeps its ends and extremes, and every spike.
+    The curve is cut into equal parts. Each part keeps its first, last, lowest and highest point and one that
+    is not finite, so the curve keeps its ends, extremes and spikes.
     """
     if len(values) <= longest:
         return np.arange(len(values))
@@ -118,7 +118,7 @@ def thinned(values: np.ndarray, longest: int = LONGEST_CURVE) -> np.ndarray:
 
 
 def _run(run: dict[str, Any]) -> dict[str, Any]:
-    whose = "yours" if run["study"] == YOURS else "recorded"  # these are no seeds of each other
+    whose = "yours" if run["study"] == YOURS else "recorded"  # they are not seeds of each other
     command = {"command": run["command"]} if run["command"] else {}
     scores = run["summary"].get("metrics", {})
     return {name: _plain(run[name]) for name in SHOWN} | {
@@ -131,8 +131,7 @@ def _run(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Name configurations by label, task and the keys that tell those of a study apart; else by run id,
-    without the seed."""
+    """Name configurations by label, task and the keys that differ in a study, or by run id without seed."""
     found = {}
     ones = frame.drop_duplicates(["study", "configuration"])
     for (study, label, task), alike in ones.groupby(["study", "label", "task"]):
@@ -148,7 +147,7 @@ def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def _curves(metrics: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return of each run the values of its metrics, and how much was read until each."""
+    """Return the values of the metrics per run, with the amount of data read until each value."""
     values = metrics["value"].to_numpy(dtype=float)
     columns = {axis: metrics[name].to_numpy() for axis, name in AXES.items()}
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -164,7 +163,7 @@ def _curves(metrics: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _counts(frame: pd.DataFrame) -> str:
-    """Return how many runs have which status: yours, or all where none is."""
+    """Return the number of runs by status: yours, or all if none is yours."""
     yours = frame[frame["study"] == YOURS]
     shown = frame if yours.empty else yours
     found = shown["status"].value_counts()
@@ -237,7 +236,7 @@ def _texts(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold of a cell: null where there is no number, a whole one as such."""
+    """Return a cell as JSON: null without a number, an integer if it is whole."""
     if isinstance(value, str):
         return value
     if pd.isna(value) or math.isinf(value):
@@ -251,7 +250,7 @@ def _packed(text: str) -> str:
 
 @cache
 def _datatables(kind: str) -> str:
-    """Return DataTables as itables brings it: a script that defines DataTable and Select, or its style."""
+    """Return DataTables from itables: the script that defines DataTable and Select, or its style."""
     text = files("itables").joinpath(f"html/dt_bundle.{kind}").read_text(encoding="utf-8")
     if kind == "css":
         return text

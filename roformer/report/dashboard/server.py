@@ -1,7 +1,7 @@
-"""Serve the dashboard to this machine alone: two paths, read only, made anew at every request.
+"""Serve the dashboard to this machine only: two read-only paths, made again for every request.
 
-A page of another site may make a browser ask 127.0.0.1, under a name of its own that it lets point there;
-such a request names another host, and gets nothing.
+Another site's page may make a browser request 127.0.0.1 under a host name that it controls. Such a request
+names another host and is rejected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 ADDRESS = "127.0.0.1"
 PORTS = 20
-"""Number of ports tried, from the given one on."""
+"""Number of ports to try, starting with the given one."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -32,7 +32,7 @@ class DashboardServer(ThreadingHTTPServer):
         data: makes its data.
 
     Raises:
-        OSError: no port from `port` on is free, or this one may not be had.
+        OSError: no port is free, or the given one is not allowed.
     """
 
     daemon_threads = True
@@ -53,7 +53,7 @@ class DashboardServer(ThreadingHTTPServer):
         self.address = f"http://{ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that went away; any other error is a bug, and is printed."""
+        """Ignore a closed connection; any other error is a bug and is printed."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with the page or its data; a HEAD with the headers alone."""
+        """Answer with the page or its data; a HEAD request only with the headers."""
         hosts = [[f"{name}:{self.server.server_port}"] for name in (ADDRESS, "localhost")]
         status, (kind, make) = 404, ("text/plain", lambda: "not here\n")
         if self.headers.get_all("Host", []) not in hosts:
