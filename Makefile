@@ -109,8 +109,8 @@ scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRE
 prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
 	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
-sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/convergence ARGS="--jobs 2"
-	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/convergence) $(ARGS)
+sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/causal_lm ARGS="--jobs 2"
+	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/causal_lm) $(ARGS)
 
 ##@ Use a trained run (RUN=)
 

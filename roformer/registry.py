@@ -63,7 +63,7 @@ class Stage(NamedTuple):
     """One command of `make reproduce`."""
 
     minutes: float
-    """At recipe mini on two CPU cores with AVX-512 in fp32 (experiments/reproduce)."""
+    """At recipe mini on two CPU cores with AVX-512 in fp32 (experiments/appendix/reproduce)."""
     overrides: tuple[str, ...] = ()
     """Overrides that distinguish it from the other stages of its pipeline."""
     only_all: bool = False

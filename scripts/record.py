@@ -1,6 +1,6 @@
 """Keep the records of finished runs, without weights, in a study under experiments/.
 
-`python scripts/record.py experiments/pretraining_builtin runs/pretrain/*`
+`python scripts/record.py experiments/causal_lm runs/clm/*`
 
 Adds them to the study's runs.jsonl and metrics.csv, with the names of their configurations in study.yaml; a
 run that is already recorded is replaced. A record also has the data of further tables: the spikes of the

@@ -13,7 +13,7 @@ from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.pages import HERE, refresh, sections_of
 from roformer.report.reproduction import read_reproduction, screen
-from roformer.report.runs import read_runs
+from roformer.report.runs import read_runs, study_files
 from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
@@ -28,7 +28,7 @@ def report(experiments: Path, runs: Path) -> None:
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
     pages = [experiments.parent / "README.md", experiments / "README.md"]
     pages += sorted(experiments.parent.glob("docs/*.md"))
-    pages += sorted(experiments.glob("*/REPORT.md"))
+    pages += study_files(experiments, "REPORT.md")
     pages = [page for page in pages if page.is_file()]
     with tqdm(pages, desc="pages", unit="page", leave=False, disable=None) as bar:
         changed = [str(page) for page in refresh(bar)]

@@ -1,4 +1,4 @@
-"""Start the runs that a study's study.yaml lists: `python scripts/sweep.py experiments/convergence`.
+"""Start the runs that a study's study.yaml lists: `python scripts/sweep.py experiments/causal_lm`.
 
 Finished runs are kept and stopped ones resume, so the same command completes an interrupted sweep. The
 output of a run goes to a file. Overrides after the study are for every run: `tracker=none runtime.threads=1`.

@@ -5,10 +5,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roformer.report.runs import RUNS, read_recorded
+from roformer.report.runs import RUNS, read_recorded, study_files
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "experiments"
+
+
+def folder_of(study):
+    """Return the folder of a study, on the front page or in the appendix."""
+    (folder,) = (f for f in (EXPERIMENTS / study, EXPERIMENTS / "appendix" / study) if f.is_dir())
+    return folder
 
 
 class Recorded(NamedTuple):
@@ -28,7 +34,7 @@ class Recorded(NamedTuple):
 def recorded(study, pattern="*"):
     """Return the recorded runs of a study whose ids match."""
     found = []
-    for name, (record, rows) in read_recorded(EXPERIMENTS / study).items():
+    for name, (record, rows) in read_recorded(folder_of(study)).items():
         if fnmatchcase(name, pattern):
             files = {
                 "summary.json": record["summary"],
@@ -38,14 +44,14 @@ def recorded(study, pattern="*"):
                 "metrics.jsonl": rows,
                 **record.get("files", {}),
             }
-            found.append(Recorded(EXPERIMENTS / study / "runs" / name, files))
+            found.append(Recorded(folder_of(study) / "runs" / name, files))
     assert found, f"{study} has no {pattern}"
     return found
 
 
 def all_recorded():
     """Return the recorded runs of all studies."""
-    studies = sorted(file.parent.name for file in EXPERIMENTS.glob(f"*/{RUNS}"))
+    studies = [file.parent.name for file in study_files(EXPERIMENTS, RUNS)]
     return [run for study in studies for run in recorded(study)]
 
 

@@ -46,7 +46,15 @@ from roformer.report.results import (
     linear_tables,
     speed_tables,
 )
-from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, read_runs, settings_of
+from roformer.report.runs import (
+    ENDED,
+    LOSSES,
+    RecordError,
+    Runs,
+    read_runs,
+    settings_of,
+    study_files,
+)
 from roformer.report.scores import result_texts, score_tables, scores
 from roformer.report.studies import Study, read_studies, read_study
 from roformer.report.tables import (
@@ -136,7 +144,7 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
     if (experiments / "paper.yaml").is_file():
         found["Claims: what the paper says, and what came out"] = _or_problem(_claims, experiments)
         found["Paper: its numbers and ours"] = _or_problem(_paper, experiments)
-        for file in sorted(experiments.glob("*/study.yaml")):
+        for file in study_files(experiments, "study.yaml"):
             try:
                 study = read_study(file.parent)
             except RecordError as error:
@@ -163,7 +171,7 @@ def study_tables(study: Study) -> list[Table]:
     if not study.has_runs:
         return []
     tables = run_tables(read_runs([study.folder]), study.baseline)
-    again = f"python scripts/sweep.py experiments/{study.folder.name}"
+    again = f"python scripts/sweep.py {study.path}"
     return [table._replace(command=table.command or again) for table in tables]
 
 
@@ -285,7 +293,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
         f"- Runs recorded: {len(runs)} ({_statuses(study)}), {sum(runs.tokens):,} tokens in all; "
         f"{len(runs) - dirty} from a clean tree.",
         f"- Commits: {', '.join(commits)}; processor: {', '.join(processors)}.",
-        f"- Again: `python scripts/sweep.py experiments/{study.folder.name}`",
+        f"- Again: `python scripts/sweep.py {study.path}`",
     ]
     bad = runs[runs.status != "done"]
     if named := [f"{code(run)} ({s})" for run, s in zip(bad.run, bad.status, strict=True)]:
@@ -299,7 +307,7 @@ def index_block(folder: Path, words: list[str]) -> str:
     for study in read_studies(folder):
         if study.toy != (words == ["toy"]):
             continue
-        name = study.folder.name
+        name = study.folder.relative_to(folder).as_posix()
         page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
         about = "" if study.toy or study.claim == "none" else study.claim.replace("_", " ")
         title = f"[{study.title}]({name}/{page})"

@@ -2,7 +2,7 @@
 
 `screen` prints the rows of `read_reproduction`, and the dashboard shows the same rows. The paper's scale
 differs, so no difference from its numbers is taken: the verdicts compare the runs here with the record, and
-the order of the two models with the claim. `experiments/reproduce/expected.yaml` lists the comparisons.
+the order of the two models with the claim. `expected.yaml` of the study `reproduce` lists the comparisons.
 """
 
 from __future__ import annotations
@@ -163,7 +163,10 @@ def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
         experiments: the folder of the paper's numbers and of the records.
         runs: of the record and of this machine.
     """
-    numbers, expected = experiments / "paper.yaml", experiments / "reproduce" / "expected.yaml"
+    numbers, expected = (
+        experiments / "paper.yaml",
+        experiments / "appendix" / "reproduce" / "expected.yaml",
+    )
     if not (numbers.is_file() and expected.is_file()):
         return []
     found = read_paper(numbers)["experiments"]

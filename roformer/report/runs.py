@@ -33,6 +33,8 @@ from roformer.json_files import check_shape
 
 RUNS = "runs.jsonl"
 METRICS = "metrics.csv"
+APPENDIX = "appendix"
+"""Folder below experiments/ with the studies that are not on its front page."""
 FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.txt")
 """A folder with one of these files is a run's folder."""
 SPIKES = "spikes.jsonl"
@@ -206,6 +208,14 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
     return Runs(runs.set_index(["study", "run"], drop=False), logged.reset_index(drop=True))
 
 
+def study_files(experiments: Path, name: str) -> list[Path]:
+    """Return the files of this name in the folders of studies, those of the appendix last."""
+    return [
+        *sorted(experiments.glob(f"*/{name}")),
+        *sorted(experiments.glob(f"{APPENDIX}/*/{name}")),
+    ]
+
+
 def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a run's config that changes its result, without the seed: dotted key → value."""
     return {key: v for key, v in run["config"].items() if _changes(run["pipeline"], key)}
@@ -272,7 +282,7 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
         elif strict and not place.exists():
             raise RecordError(f"no run is {place}: give folders of runs or of studies")
         else:
-            studies = [file.parent for file in sorted(place.glob(f"*/{RUNS}"))]
+            studies = [file.parent for file in study_files(place, RUNS)]
             own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]
             own = [one for one in own if ".before-" not in one.name]
             yield from ((study, one_line(study.name), "*") for study in studies)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from roformer import registry
 from roformer.config.build import near_first
 from roformer.errors import InputError
-from roformer.report.runs import RUNS, RecordError, read_yaml_file
+from roformer.report.runs import APPENDIX, RUNS, RecordError, read_yaml_file, study_files
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
@@ -91,6 +91,12 @@ class Study(BaseModel, extra="forbid"):
         return self
 
     @property
+    def path(self) -> str:
+        """Its folder below the root of the repository."""
+        parts = self.folder.resolve().parts
+        return "/".join(parts[-3:] if parts[-2] == APPENDIX else parts[-2:])
+
+    @property
     def has_runs(self) -> bool:
         """True if any run is recorded."""
         return (self.folder / RUNS).is_file()
@@ -155,5 +161,5 @@ def _explain(problem: Any) -> str:
 
 
 def read_studies(experiments: Path) -> list[Study]:
-    """Return the studies of a folder, by name; see `read_study`."""
-    return [read_study(file.parent) for file in sorted(experiments.glob("*/study.yaml"))]
+    """Return the studies of a folder, by name, those of the appendix last; see `read_study`."""
+    return [read_study(file.parent) for file in study_files(experiments, "study.yaml")]

@@ -70,7 +70,7 @@ def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("script", "study"),
     [
-        ("tables", "experiments/glue_real"),
+        ("tables", "experiments/appendix/glue_real"),
         ("plan", None),
     ],
 )

@@ -13,7 +13,7 @@ from scripts.sweep import commands_of, outcome, sweep
 from tests.conftest import REPOSITORY
 from tests.scripts import run_script
 
-CONVERGENCE = REPOSITORY / "experiments" / "convergence"
+CONVERGENCE = REPOSITORY / "experiments" / "appendix" / "convergence"
 
 
 def test_seeds_go_outermost_so_that_a_cut_study_is_balanced():

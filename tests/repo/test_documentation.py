@@ -24,7 +24,7 @@ from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_studies, read_study
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import all_recorded, recorded
+from tests.recorded_runs import all_recorded, folder_of, recorded
 
 EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = {
@@ -42,7 +42,7 @@ recorded, all_recorded = cache(recorded), cache(all_recorded)
 
 
 def report(study):
-    return PAGES[f"experiments/{study}/REPORT.md"]
+    return PAGES[str((folder_of(study) / "REPORT.md").relative_to(REPOSITORY))]
 
 
 # --- as rendered ---------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ def test_records_are_whole_and_configs_keep_their_run_id():
 
 def test_records_are_two_files_a_study():
     """Not a folder of files a run, which a reader of the repository pays for in every listing."""
-    assert not list(EXPERIMENTS.glob("*/runs"))
-    lines = [line for file in EXPERIMENTS.glob("wmt*/runs.jsonl") for line in file.open()]
+    assert not list(EXPERIMENTS.glob("**/runs"))
+    lines = [line for file in EXPERIMENTS.rglob("wmt*/runs.jsonl") for line in file.open()]
     assert max(map(len, lines)) < 20_000  # counts of 1,000 test lines are packed
     assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 250
 
@@ -247,7 +247,7 @@ def test_every_study_has_generated_parts_and_a_changed_number_is_seen():
         if study.has_runs:
             text = report(study.folder.name)
             assert "<!-- report: facts -->" in text and text.count("<!-- report: ") >= 2
-    text, page = report("wmt_builtin"), EXPERIMENTS / "wmt_builtin" / "REPORT.md"
+    text, page = report("wmt_builtin"), EXPERIMENTS / "appendix" / "wmt_builtin" / "REPORT.md"
     assert refreshed(text.replace("96.98 (1)", "97.98 (1)"), page) == text
 
 
@@ -296,7 +296,7 @@ def test_the_results_of_the_readme_are_few_and_of_real_data():
     assert table + speed == every
     assert len(table[2:]) <= 8 and len(speed[2:]) <= 6
     for study in map(read_study, map(REPOSITORY.joinpath, blocks[0][1].split())):
-        rows = [row for row in table if f"](experiments/{study.folder.name}/REPORT.md)" in row]
+        rows = [row for row in table if f"]({study.path}/REPORT.md)" in row]
         assert len(rows) == len(study.results) > 0
         assert all(("(toy)" in row) == study.toy for row in rows)
 
@@ -308,7 +308,7 @@ def test_made_up_data_stands_beside_no_claim():
     studies, rest = INDEX.split("\n## Regression tests\n")
     tests, claims = rest.split("\n## The paper's claims\n")
     for name in toys:
-        assert f"]({name}/REPORT.md)" in tests and f"]({name}/" not in studies
+        assert f"](appendix/{name}/REPORT.md)" in tests and f"/{name}/" not in studies
         assert f"experiments/{name}" not in claims
     assert "| builtin" not in claims.partition("Fig. 3 left: masked")[0]
 

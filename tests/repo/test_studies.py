@@ -146,7 +146,7 @@ def test_a_study_of_the_first_form_of_records_takes_more():
 
 
 def test_every_record_is_of_a_study():
-    folders = {path.parent for path in REPOSITORY.glob("experiments/*/runs.jsonl")}
+    folders = {path.parent for path in REPOSITORY.glob("experiments/**/runs.jsonl")}
     assert folders <= {study.folder for study in ALL}
 
 

@@ -170,7 +170,7 @@ def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
 
 
 def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
-    frame, _, caption = drawn("bleu", [EXPERIMENTS / "wmt_builtin"])
+    frame, _, caption = drawn("bleu", [EXPERIMENTS / "appendix" / "wmt_builtin"])
     assert (frame.low < frame.value).all() and (frame.value < frame.high + 1).all()
     assert "builtin (500 lines)" in caption and "95 % over the test lines" in caption
     runs = [translation_run(tmp_path / f"r{n}", n, 27.0 + n, lines=n + 3) for n in range(2)]
@@ -181,7 +181,7 @@ def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
 
 
 def test_triplets_are_those_of_the_test_by_place_beside_a_coin(drawn):
-    frame, _, caption = drawn("triplets", [EXPERIMENTS / "scm_builtin"])
+    frame, _, caption = drawn("triplets", [EXPERIMENTS / "appendix" / "scm_builtin"])
     assert frame.group.unique().tolist() == ["test", "test, evidence early", "test, evidence late"]
     assert sorted(set(frame.level)) == pytest.approx([54, 56.5, 59])
     assert "roformer-1024 (rotary) 5" in caption

@@ -22,7 +22,7 @@ def experiments(tmp_path):
     """Return a copy of two studies, of the paper's numbers and of an index page."""
     copy = tmp_path / "experiments"
     for study in ("pretraining_builtin", "wmt_builtin"):
-        shutil.copytree(EXPERIMENTS / study, copy / study)
+        shutil.copytree(EXPERIMENTS / "appendix" / study, copy / "appendix" / study)
     shutil.copy(EXPERIMENTS / "paper.yaml", copy)
     shutil.copy(EXPERIMENTS / "README.md", copy)
     return copy
@@ -44,11 +44,11 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
     assert len(tables_under(sections, "Paper")) == 10
     *_, bleu = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
-    assert bleu.command == "python scripts/sweep.py experiments/wmt_builtin"
+    assert bleu.command == "python scripts/sweep.py experiments/appendix/wmt_builtin"
 
 
 def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
-    file = experiments / "wmt_builtin" / "runs.jsonl"
+    file = experiments / "appendix" / "wmt_builtin" / "runs.jsonl"
     file.write_text(file.read_text()[:-20])
     sections = sections_of(experiments, tmp_path / "none")
     (table,) = tables_under(sections, "wmt_builtin")
@@ -100,9 +100,9 @@ def test_runs_on_other_text_are_not_compared(tmp_path):
 
 def test_a_report_is_made_once(experiments, tmp_path, capsys):
     """A second one changes no file; a changed record is seen."""
-    (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
+    (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").unlink()
     report(experiments, tmp_path / "runs")
-    assert (experiments / "wmt_builtin" / "plots" / "bleu.png").is_file()
+    assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
     page = tmp_path / "runs" / "report" / "dashboard.html"
     assert page.read_text().startswith("<!doctype html>")
     before = {path: path.stat().st_mtime_ns for path in experiments.rglob("*")}
@@ -111,7 +111,7 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in experiments.rglob("*")} == before
     assert "pages changed" not in capsys.readouterr().out
     change_recorded(
-        experiments / "wmt_builtin",
+        experiments / "appendix" / "wmt_builtin",
         "sinusoidal",
         lambda line: (
             line["summary"]["metrics"].update({"test/sacrebleu": 12.34}),
@@ -119,16 +119,16 @@ def test_a_report_is_made_once(experiments, tmp_path, capsys):
         ),
     )
     report(experiments, tmp_path / "runs")
-    assert "12.34" in (experiments / "wmt_builtin" / "REPORT.md").read_text()
+    assert "12.34" in (experiments / "appendix" / "wmt_builtin" / "REPORT.md").read_text()
 
 
 def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_path):
     """An unrecorded study with a page is the last to be made; the figure and the page before it wait."""
-    (experiments / "wmt_builtin" / "plots" / "bleu.png").unlink()
-    page = experiments / "pretraining_builtin" / "REPORT.md"
+    (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").unlink()
+    page = experiments / "appendix" / "pretraining_builtin" / "REPORT.md"
     page.write_text(page.read_text().replace("| 600 |", "| 601 |"))
     (study := experiments / "zebra").mkdir()
-    shutil.copy(experiments / "wmt_builtin" / "study.yaml", study)
+    shutil.copy(experiments / "appendix" / "wmt_builtin" / "study.yaml", study)
     (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
     before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
     with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
@@ -138,12 +138,12 @@ def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_pat
     report(experiments, tmp_path / "runs")
     changed = {p for p in before if p.is_file() and p.read_bytes() != before[p]}
     assert changed == {page, experiments / "README.md"}
-    assert (experiments / "wmt_builtin" / "plots" / "bleu.png").is_file()
+    assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
 
 
 def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
     """What is printed is a file too; the statistics of this machine's runs are another."""
-    shutil.copytree(EXPERIMENTS / "reproduce", experiments / "reproduce")
+    shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
     runs = tmp_path / "runs"
     (rotary,) = recorded("wmt_builtin", "*rotary*")
     write_folder(rotary, runs / "wmt" / rotary.name)

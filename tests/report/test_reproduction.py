@@ -8,7 +8,7 @@ from roformer.report.reproduction import read_comparisons, read_reproduction, sc
 from roformer.report.runs import COLUMNS, YOURS, RecordError, Runs, read_runs
 from tests.recorded_runs import EXPERIMENTS
 
-EXPECTED = EXPERIMENTS / "reproduce" / "expected.yaml"
+EXPECTED = EXPERIMENTS / "appendix" / "reproduce" / "expected.yaml"
 
 
 def run(study, *, loss, model, status="done", written=0.0, **config):
@@ -218,7 +218,7 @@ def test_every_comparison_is_of_the_papers_data():
 
 
 def test_the_records_of_make_reproduce_fill_their_rows_and_one_screen():
-    recorded = read_runs([EXPERIMENTS / "reproduce"])
+    recorded = read_runs([EXPERIMENTS / "appendix" / "reproduce"])
     both = pd.concat([recorded.runs, recorded.runs.assign(study=YOURS)])
     every = read_reproduction(EXPERIMENTS, recorded._replace(runs=both))
     found = [row for row in every if row.is_run]

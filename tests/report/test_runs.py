@@ -110,7 +110,7 @@ def test_all_recorded_runs_are_read():
 
 
 def test_places_are_runs_studies_patterns_and_roots(tmp_path):
-    study = EXPERIMENTS / "wmt_builtin"
+    study = EXPERIMENTS / "appendix" / "wmt_builtin"
     runs = read_runs([study]).runs
     assert len(runs) == 3 and read_runs([study / "runs" / "*"]).runs.equals(runs)
     rotary = read_runs([study / "runs" / "*rotary*"]).runs
