@@ -110,7 +110,13 @@ def main_of(part: Part) -> None:
         pipeline = registry.get(name)
     schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
     assert action is not None
-    run(name, schema(), action, part)
+
+    def act(config: Any) -> None:
+        result: Any = action(config)
+        if part == "prepare":
+            print(result.summary)
+
+    run(name, schema(), act, part)
 
 
 def having(part: Part) -> list[str]:

@@ -25,6 +25,7 @@ from roformer.config.schema import (
     RunConfig,
 )
 from roformer.config.typed import (
+    Column,
     Commit,
     Config,
     FileName,
@@ -38,8 +39,6 @@ from roformer.config.typed import (
 
 T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
-Column = str | Annotated[int, Field(ge=0, strict=True)]
-"""A column of a .tsv or .csv file: its name in the header, or its number in a file without one."""
 
 
 def _several(value: Any) -> Any:

@@ -72,7 +72,15 @@ class HubSource(Config):
     split: str = "train"
     text_field: str = "text"
     rows_per_document: PositiveInt = 1
-    """Consecutive rows that are joined, for data sets of one sentence a row."""
+    """Consecutive rows that are joined, for data sets of one sentence per row."""
+    document_separator: Literal["heading"] | None = later(None)
+    """`heading`: the rows from one WikiText heading of the first level to the next are joined."""
+
+    def rules(self) -> Rules:
+        yield (
+            self.document_separator is not None and self.rows_per_document > 1,
+            "give document_separator or rows_per_document, not both",
+        )
 
 
 class TextData(Config):
@@ -96,8 +104,9 @@ class FilesText(TextData, LocalFiles):
 
     kind: Literal["files"] = "files"
     text_field: str = "text"
-    document_separator: Literal["blank_line", "line_break"] = "blank_line"
-    """The separator of documents in a .txt."""
+    document_separator: Literal["blank_line", "line_break", "heading"] = "blank_line"
+    """The separator of documents in a .txt; `heading`: a WikiText heading of the first level, ` = Title = `,
+    begins a document."""
 
 
 class HubText(TextData):

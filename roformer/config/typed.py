@@ -38,6 +38,8 @@ Name = Annotated[str, Field(min_length=1)]
 FileName = Annotated[Name, VERBATIM]
 PathName = Annotated[Name, AfterValidator(os.path.expanduser), VERBATIM]
 """A path, or a word or id that a path may replace; the only place where `~` is expanded."""
+Column = str | Annotated[int, Field(ge=0, strict=True)]
+"""A column of a .tsv or .csv file: its name in the header, or its number in a file without one."""
 Label = Annotated[str, Field(pattern=r"^[\w-]+$")]
 """Part of a run id, so of a folder's name."""
 Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]

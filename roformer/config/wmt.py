@@ -9,15 +9,18 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from roformer.config.schema import LoopConfig, RunConfig, TransformerConfig
 from roformer.config.typed import (
+    Column,
     Commit,
     Config,
     FileName,
+    Fraction,
     Label,
     Name,
     PathName,
     Probability,
     Repository,
     Rules,
+    later,
 )
 
 
@@ -89,13 +92,30 @@ class BuiltinParallel(ParallelData):
 
 
 class FilesParallel(ParallelData):
-    """Line-aligned text: `<path>/<train>.<language>`, .gz or not."""
+    """Local text: `<path>/<train>.<language>`, two files aligned by line, or `<path>/<train>.tsv`, .csv,
+    .jsonl or .parquet with a column per language; .gz or not."""
 
     kind: Literal["files"] = "files"
     path: PathName
+    """A folder, or one file of training pairs."""
     train: FileName = "train"
     valid: FileName = "valid"
     test: FileName = "test"
+    source_field: Column | None = later(None)
+    """Column of the source sentences; a number in a .tsv or .csv without a header. null: the language."""
+    target_field: Column | None = later(None)
+    """The same of the target sentences."""
+    valid_fraction: Fraction | None = later(None)
+    """Share of the training pairs to hold out in place of the file `valid`; a hash of each pair decides."""
+    test_fraction: Fraction | None = later(None)
+    """The same in place of the file `test`."""
+    max_bad_rows: NonNegativeInt = later(0)
+    """Rows without two texts that may be skipped (counted and reported) before the run stops."""
+
+    def rules(self) -> Rules:
+        valid, test = self.valid_fraction or 0.0, self.test_fraction or 0.0
+        message = f"valid_fraction={valid} and test_fraction={test} leave nothing to train on"
+        yield valid + test >= 1.0, message
 
 
 class HubParallel(ParallelData):

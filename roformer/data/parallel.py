@@ -12,12 +12,9 @@ several processes; the words that it finds wait on disk while merges are learnt 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from itertools import chain, compress, islice
@@ -35,7 +32,7 @@ from roformer.data.sources.pairs import SPLITS, open_parallel
 from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.text import use_threads
 from roformer.data.translation_batches import Pairs
-from roformer.data.work import batches, in_order, stage
+from roformer.data.work import batches, in_order, stage, tell_skipped, worker_pool
 from roformer.errors import InputError
 
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
@@ -55,6 +52,20 @@ class PreparedPairs(Prepared):
         self.tokenizer = Bpe.load(folder / "tokenizer")
         self.train, self.valid, self.test = (
             Pairs(*(self.tokens(split, side) for side in IDS)) for split in SPLITS
+        )
+
+    @property
+    def summary(self) -> str:
+        """The size of the text and its folder, in one line."""
+        facts, limit = self.manifest, self.manifest["max_train_pairs"]
+        tokenizer, rows, name = facts["tokenizer"], facts["rows"], "-".join(facts["languages"])
+        reached = (
+            f", data.max_train_pairs={limit} reached" if facts["filter"]["read"] == limit else ""
+        )
+        return (
+            f"{name}: {_kept_pairs(facts['filter'])}{reached}, {rows['valid']:,} validation and "
+            f"{rows['test']:,} test pairs; {tokenizer['merges']:,} merges, vocabulary of "
+            f"{tokenizer['size']:,}, {tokenizer['size_used']:,} of it in the training text: {self.folder}"
         )
 
     def texts(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
@@ -128,46 +139,49 @@ def _build(
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
     bpe.save(builder.folder / "tokenizer")
 
-    left_out = Counter(empty=source.skipped["train"], too_long=0, ratio=0)
+    account, bad = source.describe(), source.bad["train"]
+    tell_skipped(name, account)
+    left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
     used = {}
     with stage("encoding", "pairs", sum(s.rows for s in spools.values()), progress, name) as bar:
         for split, spool in spools.items():
             limits = config.filter if split == "train" else None
             used[split] = _encode(split, spool, bpe, builder, limits, left_out, bar)
     read, kept = source.rows_read["train"], builder.writers["train"].rows
-    told = (
-        f"{name}: {kept:,} of {read:,} training pairs kept (empty: {left_out['empty']:,}, longer than "
-        f"{config.filter.max_length} tokens: {left_out['too_long']:,}, length ratio over "
-        f"{config.filter.max_ratio}: {left_out['ratio']:,})"
-    )
+    counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
-        raise InputError(f"{told}: raise data.filter.max_length or data.filter.max_ratio")
-    size_used = int(used["train"].sum())
-    if progress:
-        vocabulary = f"vocabulary of {bpe.size:,}, {size_used:,} of it in the training text"
-        print(f"{told}; {bpe.merges:,} merges, {vocabulary}", file=sys.stderr, flush=True)
+        remedy = "raise data.filter.max_length or data.filter.max_ratio"
+        raise InputError(f"{name}: {_kept_pairs(counts)}: {remedy}")
     return {
         "languages": languages,
-        "source": source.describe(),
+        "source": account,
         "max_train_pairs": config.max_train_pairs,
-        "filter": plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out},
+        "filter": counts,
         "tokenizer": {
             "source": "train" if given is None else Path(config.tokenizer.source).name,
             "words": bpe.words,
             "merges": bpe.merges,
             "size": bpe.size,
-            "size_used": size_used,
+            "size_used": int(used["train"].sum()),
             "fingerprint": bpe.fingerprint,
         },
     }
+
+
+def _kept_pairs(counts: Mapping[str, Any]) -> str:
+    """Return in words how many training pairs are kept, and why others are not."""
+    reasons = {"empty": "empty", "too_long": f"longer than {counts['max_length']} tokens"}
+    if counts["max_ratio"] is not None:
+        reasons["ratio"] = f"length ratio over {counts['max_ratio']}"
+    skipped = ", ".join(f"{words}: {counts['left_out'][why]:,}" for why, words in reasons.items())
+    return f"{counts['kept']:,} of {counts['read']:,} training pairs kept ({skipped})"
 
 
 def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iterator[Any]:
     """Yield what `work` makes of each chunk, in their order, few of them held at once."""
     workers, chunks = workers or os.cpu_count() or 1, iter(chunks)
     yield from map(work, islice(chunks, ALONE if workers > 1 else None))
-    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
         yield from in_order(pool, work, chunks, ahead=2 * workers)
 
 

@@ -30,6 +30,7 @@ from numpy.typing import DTypeLike
 
 from roformer.config.build import plain
 from roformer.data.tokens import RaggedTokens, TokenWriter
+from roformer.data.work import UNGUARDED
 from roformer.errors import InputError, one_line
 from roformer.json_files import read_object
 
@@ -81,7 +82,7 @@ class Prepared:
 
     @classmethod
     def _folder(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
-        key = _hash({"format": FORMAT, "version": 1, **identity})[:16]
+        key = _hash({"format": FORMAT, "version": 2, **identity})[:16]
         return Path(cache_dir) / cls.kind / key
 
     @classmethod
@@ -242,10 +243,12 @@ def _locked(folder: Path, progress: bool) -> Iterator[None]:
     try:
         held = lock.acquire(blocking=False)
     except Timeout:
+        holder = ""
+        with suppress(OSError):  # it may have been released meanwhile
+            holder = file.read_text(encoding="utf-8")
+        if holder.startswith(f"process {os.getppid()} on {socket.gethostname()} "):
+            raise InputError(UNGUARDED) from None  # it waits for this worker
         if progress:
-            holder = ""
-            with suppress(OSError):  # it may have been released meanwhile
-                holder = file.read_text(encoding="utf-8")
             line = f"waiting: {one_line(holder) or 'another process is at work'}"
             print(line, file=sys.stderr, flush=True)
         held = lock.acquire()

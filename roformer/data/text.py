@@ -1,7 +1,7 @@
 """Text to model: tokens of documents, or the bytes of one long text; made once, read by all.
 
 `prepare_text` reads the source once, drops exact duplicates, sorts each document into train or
-valid by its own hash, trains the tokenizer on train (or reads one) and keeps it beside the tokens.
+valid by its own hash, trains the tokenizer on train (or reads one) and keeps it with the tokens.
 A document is its pieces followed by [SEP], so that [SEP] occurs at the end of documents only.
 
 `prepare_bytes` reads the source once and cuts it into three stretches in this order: train, valid
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from roformer.data.tokens import TokenStream
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
+MANY_UNKNOWN, MOST_UNKNOWN = 0.02, 0.5
+"""Shares of [UNK] in a text beyond which the vocabulary is likely, and surely, made for other text."""
 CHARACTERS = 2**22
 """Characters tokenized at once: enough to keep all threads busy."""
 COPIED = 2**22
@@ -52,6 +55,20 @@ class PreparedText(Prepared):
         self.train, self.valid = (TokenStream(self.tokens(s, "ids")) for s in ("train", "valid"))
         self.tokenizer = WordPiece.load(folder / "tokenizer")
 
+    @property
+    def summary(self) -> str:
+        """The size of the text and its folder, in one line."""
+        facts, limit = self.manifest, self.manifest["max_documents"]
+        rows, tokens = facts["rows"], facts["tokens"]
+        duplicates = facts["duplicates_dropped"]
+        read = sum(rows.values()) + duplicates
+        reached = f"; data.max_documents={limit} reached" if read == limit else ""
+        return (
+            f"text: {read:,} documents ({duplicates:,} duplicates dropped{reached}), {tokens['train']:,} "
+            f"training and {tokens['valid']:,} validation tokens, vocabulary {self.tokenizer.size:,}, "
+            f"{facts['unknown_share']:.2%} of the tokens [UNK]: {self.folder}"
+        )
+
 
 class PreparedBytes(Prepared):
     """A prepared text: three streams of bytes."""
@@ -63,6 +80,16 @@ class PreparedBytes(Prepared):
         super().__init__(folder, manifest)
         self.train, self.valid, self.test = (
             TokenStream(self.tokens(split, "ids")) for split in ("train", "valid", "test")
+        )
+
+    @property
+    def summary(self) -> str:
+        """The size of the text and its folder, in one line."""
+        sizes, limit = self.manifest["tokens"], self.manifest["max_bytes"]
+        reached = f" (data.max_bytes={limit} reached)" if sum(sizes.values()) == limit else ""
+        return (
+            f"text: {sum(sizes.values()):,} bytes{reached}, {sizes['train']:,} for training, "
+            f"{sizes['valid']:,} for validation, {sizes['test']:,} for the test: {self.folder}"
         )
 
 
@@ -138,6 +165,7 @@ def _build_text(
             bar.update(tokenizer.size)
     tokenizer.save(builder.folder / "tokenizer")
 
+    unknown = 0
     dtype = np.uint16 if tokenizer.size < 2**16 else np.uint32
     with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
         for split, spool in spools.items():
@@ -145,7 +173,12 @@ def _build_text(
             for texts in batches(spool, CHARACTERS, weight=len):
                 ids = tokenizer.encode_batch(texts)
                 writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
+                unknown += sum(document.count(tokenizer.unk_id) for document in ids)
                 bar.update(sum(len(text.encode()) for text in texts))
+    written = builder.writers.values()
+    share = unknown / max(1, sum(writer.tokens - writer.rows for writer in written))
+    check_unknown(share, given)
+    facts["unknown_share"] = share
     facts["tokenizer"] = {
         "source": Path(given).name if Path(given).exists() else given,
         "revision": config.tokenizer.revision,
@@ -153,6 +186,22 @@ def _build_text(
         **({"words": segmenter()} if tokenizer.words != "none" else {}),
     }
     return facts
+
+
+def check_unknown(share: float, source: str) -> None:
+    """Warn where more than `MANY_UNKNOWN` of the tokens are [UNK]; raise InputError beyond `MOST_UNKNOWN`."""
+    if share <= MANY_UNKNOWN:
+        return
+    remedy = {
+        "train": "raise data.tokenizer.vocab_size, or give more text",
+        "init_from": "start from weights that were trained on such text",
+    }.get(source, "give another data.tokenizer.source, or train, which learns one from the text")
+    problem = (
+        f"{share:.1%} of the tokens are [UNK], because the vocabulary does not have them: {remedy}"
+    )
+    if share > MOST_UNKNOWN:
+        raise InputError(f"text: {problem}")
+    print(f"warning: text: {problem}", file=sys.stderr)
 
 
 def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
@@ -235,9 +284,9 @@ def _build_bytes(
     valid, test = (round(part * count) for part in (config.valid_fraction, config.test_fraction))
     sizes = {"train": count - valid - test, "valid": valid, "test": test}
     if min(sizes.values()) < 2:
-        told = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+        counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
         raise InputError(
-            f"the text has {count:,} bytes, which would be {told}: give more text "
+            f"the text has {count:,} bytes, which would be {counts}: give more text "
             f"(data.max_bytes={config.max_bytes})"
         )
     with open(whole, "rb") as stream:

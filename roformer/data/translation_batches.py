@@ -161,18 +161,12 @@ class Steps:
 
 def share(buckets: Sequence[Numbers], rank: int, world_size: int) -> list[Numbers]:
     """Return what a rank takes of a step: whole buckets; where they are fewer, a part of each, or where
-    these have too few pairs, a part of all their pairs.
+    these have too few pairs, a part of all their pairs, which may be empty.
     """
     if len(buckets) >= world_size:
         return list(buckets[rank::world_size])
     if max(map(len, buckets)) < world_size:
-        pairs = np.concatenate(buckets)
-        if len(pairs) < world_size:
-            raise InputError(
-                f"a step of {len(pairs)} pairs cannot be shared by {world_size} processes: raise "
-                "training.tokens_per_update or start fewer"
-            )
-        return [np.array_split(pairs, world_size)[rank]]
+        return [np.array_split(np.concatenate(buckets), world_size)[rank]]
     parts = [np.array_split(bucket, world_size)[rank] for bucket in buckets]
     return [part for part in parts if len(part)]
 
@@ -187,7 +181,7 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.pairs, self.pad_id, self.end_id = pairs, pad_id, end_id
 
     def __getitem__(self, numbers: Sequence[int] | Numbers) -> dict[str, Tensor]:
-        """Return the batch of these pairs.
+        """Return the batch of these pairs; of none, the batch of the first pair.
 
         Returns:
             input_ids (B, S), int64; attention_mask (B, S), bool, True on tokens, left out where
@@ -195,7 +189,7 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
             labels (B, T), the target, IGNORED on padding; predict (K,), the places of the K tokens of
             the target in flattened (B·T), found here because on a GPU finding them is a wait.
         """
-        chosen = np.asarray(numbers, np.int64)
+        chosen = np.asarray(numbers if len(numbers) else [0], np.int64)
         source, there = self._padded(self.pairs.source, chosen)
         target, real = self._padded(self.pairs.target, chosen)
         decoder = np.roll(target, 1, axis=1)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-EVERY = 10.0
-"""Seconds between what a log is told; it hears nothing of a stage that is over before."""
+from roformer.errors import InputError
 
+EVERY = 10.0
+"""Seconds between the lines of a log; a stage that ends before has none."""
+
+UNGUARDED = (
+    "the script is imported by each worker and starts its work there again: put that work under "
+    '`if __name__ == "__main__":`'
+)
+"""The problem of a script without the guard."""
 SHOWN = 10
 """Names of skipped files in one line."""
 
@@ -36,6 +46,19 @@ def batches(
             batch, full = [], 0
     if batch:
         yield batch
+
+
+@contextmanager
+def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of processes; one that ends before its work does is an InputError."""
+    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **options)
+    try:
+        yield pool
+    except BrokenProcessPool as error:
+        raise InputError(f"a worker process ended: memory ran out, or {UNGUARDED}") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def in_order(
@@ -78,7 +101,7 @@ class _Lines(io.TextIOBase):
 
 def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
     """Print which rows and files a source skipped, also where no progress is shown."""
-    if count := account["rows_skipped"]:
+    if count := account["bad_rows"]:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
         print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
     if names := account.get("other_files"):

@@ -352,4 +352,5 @@ def open_bytes(config: CharLMConfig) -> Opened:
     batch_size = config.training.batch_size
     check_share(batch_size, f"training.batch_size={batch_size} is")
     text = prepare_text_of_bytes(config)
+    say(text.summary, config.runtime.progress)
     return Opened(config, text.fingerprint, text.vocabulary, lambda: ByteTask(config, text))

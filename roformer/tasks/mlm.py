@@ -29,7 +29,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint
-from roformer.training.distributed import check_share, first_process
+from roformer.training.distributed import check_share, first_process, say
 from roformer.training.hardware import widest_float
 from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
 
@@ -269,6 +269,7 @@ def open_blocks(config: C, task: Callable[[C, PreparedText, StoredModel | None],
     check_share(batch_size, f"training.batch_size={batch_size} is")
     start = weights_of(config)
     text = prepare(config, start)
+    say(text.summary, config.runtime.progress)
     weights = None if start is None else start.fingerprint
     return Opened(
         config, text.fingerprint, text.tokenizer, lambda: task(config, text, start), weights

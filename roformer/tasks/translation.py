@@ -38,7 +38,7 @@ from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
-from roformer.training.distributed import first_process, process_count, say
+from roformer.training.distributed import check_share, first_process, say
 from roformer.training.hardware import widest_float
 from roformer.training.task import Batch, Opened, Task, share_of
 
@@ -83,7 +83,8 @@ class TranslationTask(Task):
             "search": plain(config.search),
             "max_length": config.data.filter.max_length,
         }
-        self.keys(1, 0, process_count())  # a rank without a share would wait for ever
+        pairs = sum(map(len, self.steps[1]))
+        check_share(pairs, f"a step has {pairs} pairs,", "training.tokens_per_update")
         mean = float(text.train.target.lengths.mean())
         self.flops_per_token = seq2seq_flops_per_token(config.model, tokenizer.size, round(mean))
 
@@ -91,7 +92,7 @@ class TranslationTask(Task):
         micro = self.config.runtime.micro_batch_size
         keys = []
         for bucket in share(self.steps[step], rank, world_size):
-            keys += share_of(bucket, 0, 1, micro)
+            keys += share_of(bucket, 0, 1, micro) or [bucket]
         return keys
 
     def texts(self, batch: Batch) -> list[str]:
@@ -236,13 +237,14 @@ def open_run(config: WmtConfig) -> Opened:
         InputError: see `prepare_parallel`.
     """
     text = prepare(config)
+    say(text.summary, config.runtime.progress)
     return Opened(config, text.fingerprint, text.tokenizer, lambda: TranslationTask(config, text))
 
 
 def test_set_name(data: Parallel) -> str:
     """Return what the test set is called in tables."""
     if isinstance(data, FilesParallel):
-        return data.test
+        return data.test if data.test_fraction is None else f"{data.train} (held out)"
     return "builtin" if isinstance(data, BuiltinParallel) else f"{data.path} {data.name} test"
 
 

@@ -60,12 +60,10 @@ def say(line: str, shown: bool = True) -> None:
         print(line, flush=True)
 
 
-def check_share(count: int, what: str) -> None:
+def check_share(count: int, what: str, key: str = "training.batch_size") -> None:
     """Raise InputError where a step has fewer samples, named by `what`, than there are processes."""
     if count < (processes := process_count()):
-        raise InputError(
-            f"{what} less than the {processes} processes: raise training.batch_size or start fewer"
-        )
+        raise InputError(f"{what} less than the {processes} processes: raise {key} or start fewer")
 
 
 @contextmanager

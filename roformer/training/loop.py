@@ -213,10 +213,13 @@ class Loop:
         """Make one optimizer step, over all micro-batches of all ranks."""
         task, step = self.task, self.state.step + 1
         begin_step(task.model, self.settings.seed, step, self.rank)
-        window = [next(batches) for _ in task.keys(step, self.rank, self.world_size)]
-        targets = sum(task.targets(batch) for batch in window)
-        tokens = sum(task.tokens(batch) for batch in window)
-        samples = sum(len(batch["input_ids"]) for batch in window)
+        keys = task.keys(step, self.rank, self.world_size)
+        window = [next(batches) for _ in keys]
+        # A rank without samples makes a pass that adds nothing, because the others wait for it.
+        filled = window if len(keys[0]) else []
+        targets = sum(task.targets(batch) for batch in filled)
+        tokens = sum(task.tokens(batch) for batch in filled)
+        samples = sum(len(batch["input_ids"]) for batch in filled)
         counted = [targets, tokens, samples, int(self.signal is not None)]
         # From pinned memory: a copy from any other waits for all that the device has to do before it.
         sent = torch.tensor(counted, pin_memory=self.device.type == "cuda")
@@ -237,7 +240,7 @@ class Loop:
             # FSDP would keep whole gradients until it may reduce them.
             reduces = self.sharded or index == passes - 1
             with nullcontext() if reduces else self.accelerator.no_sync(self.model):
-                loss = task.loss(self.model, batch) * (index < len(window))
+                loss = task.loss(self.model, batch) * (index < len(filled))
                 self.accelerator.backward(loss.sum() * scale)
             self.window_loss = self.window_loss + loss.detach().to(self.window_loss)
 
@@ -305,7 +308,7 @@ class Loop:
                 yield Spike(step, rank, math.nan, self.spikes[rank].known[1])
             for rank, (watch, loss) in enumerate(zip(self.spikes, losses, strict=True)):
                 usual = watch.known[1]
-                if watch.see(loss):
+                if loss and watch.see(loss):  # 0: the rank had no samples
                     yield Spike(step, rank, loss, usual)
 
     def _report(self, spike: Spike) -> None:

@@ -49,9 +49,10 @@ class Task(ABC):
 
     @abstractmethod
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
-        """Return the micro-batches of this rank in step 1, 2, …: at least one.
+        """Return the micro-batches of this rank in step 1, 2, …: at least one, whose key is empty where
+        the rank has no sample.
 
-        Of such a key, `key[i : i + 1]` is the micro-batch of its sample i alone.
+        `key[i : i + 1]` is the micro-batch of only its sample i.
         """
 
     def samples(self, key: Any) -> list[int]:

@@ -61,6 +61,10 @@ def test_splits_are_consecutive_and_of_the_stated_sizes(tmp_path, count, valid, 
     text = prepare(tmp_path, tmp_path / "cache", max_bytes=count, **shares)
     assert (len(text.train), len(text.valid), len(text.test)) == sizes
     assert written(text) == TEXT[:count]
+    assert text.summary == (
+        f"text: {count:,} bytes (data.max_bytes={count} reached), {sizes[0]:,} for training, "
+        f"{sizes[1]:,} for validation, {sizes[2]:,} for the test: {text.folder}"
+    )
     assert round(10**8 * 0.05) == 5_000_000
 
 

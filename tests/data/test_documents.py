@@ -45,6 +45,38 @@ def test_a_txt_is_cut_at_blank_lines_or_at_each_line(tmp_path):
     assert read(file, document_separator="line_break") == ["one", " two", "three"]
 
 
+WIKITEXT = [
+    *(
+        "",
+        " = Homarus gammarus = \n",
+        "",
+        " The lobster is large . \n",
+        " = = Description = = \n",
+        "",
+    ),
+    *(" It has claws : \n", " = 1 m = \n", "", " = = = Size = = = \n", "", " It grows . \n", ""),
+    *("", " = E = mc2 = \n", "", " A formula . \n", "", " = M = \n", "", " The end . \n", ""),
+]
+"""Rows in the shape of Salesforce/wikitext; a line that follows a text directly is no heading."""
+ARTICLES = [
+    "= Homarus gammarus =\nThe lobster is large .\n= = Description = =\nIt has claws :\n= 1 m =\n"
+    "= = = Size = = =\nIt grows .",
+    "= E = mc2 =\nA formula .",
+    "= M =\nThe end .",
+]
+
+
+def test_a_heading_of_the_first_level_begins_a_document(tmp_path):
+    (file := tmp_path / "wiki.txt").write_text("".join(row or " \n" for row in WIKITEXT))
+    assert read(file, document_separator="heading") == ARTICLES
+
+
+def test_wikitext_2_has_sixty_articles_per_file(real_data):
+    for split in ("valid", "test"):
+        path = real_data / "wikitext2" / f"{split}.txt.gz"
+        assert len(read(path, document_separator="heading")) == 60
+
+
 def test_jsonl_rows_end_at_newlines_only_and_blank_lines_are_nothing(tmp_path):
     text = "line\u2028separator \x85 é"
     content = "\ufeff" + json.dumps({"body": text}, ensure_ascii=False) + "\n\n" + '{"body": "b"}'
@@ -211,7 +243,12 @@ def test_each_mistake_is_one_line_that_names_the_place(tmp_path, name, content, 
 
 COMMIT, NEWEST = "0123456789abcdef0123456789abcdef01234567", "f" * 40
 WIKIPEDIA, BOOKS = "wikimedia/wikipedia", "rojagtap/bookcorpus"
-TABLES = {WIKIPEDIA: {"title": [*"abcd"], "text": ["one", "", "two", ""]}, BOOKS: {"text": ["x"]}}
+WIKITEXT_ROWS = "Salesforce/wikitext"
+TABLES = {
+    WIKIPEDIA: {"title": [*"abcd"], "text": ["one", "", "two", ""]},
+    BOOKS: {"text": ["x"]},
+    WIKITEXT_ROWS: {"text": [*WIKITEXT[:6], None, *WIKITEXT[6:]]},
+}
 
 
 @pytest.fixture
@@ -254,6 +291,27 @@ def test_hub_sources_are_concatenated_pinned_and_accounted_for(hub, streaming):
     read = [(read["revision"], read["rows_read"]) for read in account["sources"]]
     assert read == [(COMMIT, 4), (NEWEST, 1)]
     assert (account["rows_read"], account["rows_skipped"]) == (5, 2)
+
+
+def test_sources_of_one_data_set_are_accounted_for_one_by_one(hub):
+    """They differ in the field of the text, in the revision, and in nothing."""
+    sources = [of_hub(text_field="title"), of_hub(), of_hub(revision=NEWEST), of_hub()]
+    source = open_documents(HubText(sources=sources))
+    assert texts(source) == [*"abcd", *["one", "two"] * 3]
+    account = source.describe()
+    read = [(one["text_field"], one["revision"], one["rows_read"]) for one in account["sources"]]
+    revisions = [COMMIT, COMMIT, NEWEST, COMMIT]
+    assert read == list(zip(["title", *["text"] * 3], revisions, [4] * 4, strict=True))
+    assert (account["rows_read"], account["rows_skipped"]) == (16, 6)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_of_the_hub_are_joined_into_articles(hub, streaming):
+    """As the same lines of a file are."""
+    source = of_hub(WIKITEXT_ROWS, document_separator="heading")
+    assert texts(open_documents(HubText(sources=[source], streaming=streaming))) == ARTICLES
+    with pytest.raises(ValueError, match="document_separator or rows_per_document, not both"):
+        of_hub(document_separator="heading", rows_per_document=2)
 
 
 def test_sentences_of_the_hub_are_joined_into_documents(hub):

@@ -1,10 +1,14 @@
 """Parallel text from files, the Hub and the templates: aligned pairs, or one line that says why not."""
 
+import gzip
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import datasets
 import pytest
 
+from roformer.config.build import plain
 from roformer.config.wmt import BuiltinParallel, HubParallel
 from roformer.data.sources.pairs import open_parallel
 from roformer.data.toy.translation import builtin_pairs
@@ -66,7 +70,7 @@ def test_empty_training_sides_are_left_out_and_counted(tmp_path):
         ((b"", b""), "{0}/valid.en and valid.de are empty"),
         (
             None,
-            "{0} has no valid.de, nor with .gz, but test.de, test.en, train.de, train.en, valid.en",
+            "{0} has no valid.en and valid.de, aligned by line, nor valid with .tsv, .tsv.gz, .csv",
         ),
     ],
 )
@@ -79,6 +83,174 @@ def test_what_is_wrong_with_files_is_named(tmp_path, content, message):
 
 def test_a_missing_folder_is_named(tmp_path):
     assert refused(files(tmp_path / "no")).startswith(f"data.path: {tmp_path}/no is no folder")
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+PAIRS = [("one, two", "eins"), ('"quoted" text', "zwei"), ("", "leer"), ("four", "vier\u2028")]
+WHOLE = [pair for pair in PAIRS if all(pair)]
+
+
+def tsv(pairs, *header):
+    return "".join("\t".join(row) + "\n" for row in [*([header] if header else []), *pairs])
+
+
+def jsonl(pairs, source="en", target="de"):
+    return "".join(json.dumps({source: a, target: b, "id": 1}) + "\n" for a, b in pairs)
+
+
+def nested(pairs):
+    """The rows of Hugging Face's translation data sets."""
+    return "".join(json.dumps({"translation": {"en": a, "de": b}}) + "\n" for a, b in pairs)
+
+
+def csv_text(pairs):
+    quoted = [['"' + text.replace('"', '""') + '"' for text in pair] for pair in pairs]
+    return "en,de\n" + "".join(",".join(pair) + "\n" for pair in quoted)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("train.tsv", tsv(PAIRS, "en", "de"), {}),
+        ("train.TSV", tsv([("x", b, a) for a, b in PAIRS], "id", "de", "en"), {}),
+        ("train.tsv", tsv(PAIRS), {"source_field": 0, "target_field": 1}),
+        ("train.csv", csv_text(PAIRS), {}),
+        ("train.jsonl", jsonl(PAIRS), {}),
+        ("train.json", nested(PAIRS), {}),
+        ("train.json", jsonl(PAIRS, "src", "tgt"), {"source_field": "src", "target_field": "tgt"}),
+        ("train.tsv.gz", gzip.compress(tsv(PAIRS, "en", "de").encode()), {}),
+    ],
+)
+def test_rows_of_tables_and_json_are_pairs(tmp_path, name, content, fields):
+    config = write(tmp_path, train=[])
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").unlink()
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    source = open_parallel(replace(config, **fields))
+    assert [row.texts for row in source.rows("train")] == WHOLE
+    assert [row.texts for row in source.rows("valid")] == TEXT["valid"]
+    assert (source.skipped["train"], source.bad["train"]) == (1, 0)
+    # The path may name the file itself, next to the other splits.
+    one = replace(config, path=str(tmp_path / name), **fields)
+    assert read(one) == WHOLE and read(one, "test") == TEXT["test"]
+
+
+def test_a_line_break_in_a_row_is_a_space(tmp_path):
+    (tmp_path / "all.jsonl").write_text(jsonl([("a\nb\n", "c\r\n")] * 2))
+    config = files(tmp_path, train="all", valid="all", test="all")
+    assert read(config) == [("a b", "c")] * 2
+
+
+@pytest.mark.parametrize(("valid", "test"), [(0.2, 0.3), (0.1, None)])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_shares_of_one_corpus_are_held_out(tmp_path, valid, test, aligned):
+    """By the pair itself, whatever its place, and the same in both directions."""
+    pairs = [(f"sentence {i}", f"Satz {i}") for i in range(500)]
+    every = [*pairs, ("", "leer"), *pairs[:50]]
+    if aligned:
+        write(tmp_path, corpus=every)
+    else:
+        write(tmp_path)
+        (tmp_path / "corpus.tsv").write_text(tsv([*every, ("three", "x", "y")], "en", "de"))
+    shares = {"valid_fraction": valid, "test_fraction": test, "max_bad_rows": 1}
+    config = files(tmp_path, train="corpus", **shares)
+    source = open_parallel(config)
+    found = {split: [row.texts for row in source.rows(split)] for split in TEXT}
+    if test is None:
+        assert found.pop("test") == TEXT["test"]
+    assert sorted(pair for split in found.values() for pair in split) == sorted(
+        [*pairs, *pairs[:50]]
+    )
+    split_of = {pair: split for split, some in found.items() for pair in some}
+    assert len(split_of) == len(pairs) == sum(len(set(some)) for some in found.values())
+    assert len(set(found["valid"])) == pytest.approx(500 * valid, abs=30)
+    back = replace(config, source_language="de", target_language="en")
+    assert [pair[::-1] for pair in read(back, "valid")] == found["valid"]
+    few = replace(config, max_train_pairs=7)
+    assert read(few) == found["train"][:7] and read(few, "valid") == found["valid"]
+    assert source.skipped["train"] - source.bad["train"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "changes", "message"),
+    [
+        (
+            "train.tmx",
+            "<tmx/>",
+            {},
+            "{0} has no train.en and train.de, aligned by line, nor train with",
+        ),
+        (
+            "train.tmx",
+            "<tmx/>",
+            {"path": "{0}/train.tmx"},
+            "data.path={0}/train.tmx is not a file of",
+        ),
+        (
+            "train.tsv",
+            tsv(PAIRS),
+            {},
+            "{0}/train.tsv:1 has no column 'en', but one, two, eins: set da",
+        ),
+        (
+            "train.jsonl",
+            '{{"a": 1}}',
+            {},
+            "{0}/train.jsonl:1: no 'en' among its keys ['a'] (data.sou",
+        ),
+        (
+            "train.jsonl",
+            '{{"en": "a", "de": 1}}',
+            {},
+            "{0}/train.jsonl:1: 'de' is int, not text: fix",
+        ),
+        ("train.json", "[]", {}, "{0}/train.json holds a JSON list"),
+        (
+            "train.en",
+            "a\n",
+            {"extra": "train.tsv"},
+            "{0} has train.en and train.tsv: keep one of th",
+        ),
+        (
+            *("train.tsv", "en\tde\na\tb\n", {"valid_fraction": 1e-9}),
+            "{0}/train.tsv has no pair for valid with data.valid_fraction=1e-09 and",
+        ),
+    ],
+)
+def test_what_is_wrong_with_rows_is_named(tmp_path, name, content, changes, message):
+    config = write(tmp_path, train=[])
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").unlink()
+    content = content.replace("{{", "{").replace("}}", "}")
+    (tmp_path / name).write_text(content)
+    if extra := changes.pop("extra", None):
+        (tmp_path / extra).write_text("")
+    changes = {
+        key: value.format(tmp_path) if isinstance(value, str) else value
+        for key, value in changes.items()
+    }
+    split = "valid" if "valid_fraction" in changes else "train"
+    assert refused(replace(config, **changes), split).startswith(message.format(tmp_path))
+
+
+def test_bad_rows_are_skipped_up_to_the_limit_and_empty_ones_always(tmp_path, capsys):
+    rows = tsv([*TEXT["train"], ("", "leer"), ("a", "b", "c"), ("d",)], "en", "de")
+    write(tmp_path)
+    (tmp_path / "bad.tsv").write_text(rows)
+    with pytest.raises(InputError, match=r"bad\.tsv:43: 3 tab-separated .*so far: 2\).*\(now 1\)"):
+        read(files(tmp_path, train="bad", max_bad_rows=1))
+    text = prepare(files(tmp_path, train="bad", max_bad_rows=2), tmp_path / "cache")
+    assert capsys.readouterr().err.startswith(
+        "en-de: 2 bad rows skipped (the first: bad.tsv:43: 3 tab"
+    )
+    assert text.manifest["filter"]["left_out"]["empty"] == 1
+
+
+def test_keys_of_rows_leave_ids_and_caches_of_aligned_files_as_they_are():
+    assert plain(files("x")).keys() & {"source_field", "valid_fraction", "max_bad_rows"} == set()
+    with pytest.raises(ValueError, match="leave nothing to train on"):
+        files("x", valid_fraction=0.5, test_fraction=0.5)
 
 
 # --- the Hub -------------------------------------------------------------------------------------

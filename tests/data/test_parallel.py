@@ -67,25 +67,30 @@ def test_training_pairs_are_filtered_by_their_tokens_and_the_others_never(tmp_pa
 
 def test_a_filter_that_leaves_nothing_is_refused(tmp_path):
     write(tmp_path)
-    with pytest.raises(InputError, match=r"0 of 40 training pairs kept .*raise data\.filter\.max_"):
-        prepare(files(tmp_path, filter=FilterConfig(max_length=2)), tmp_path / "cache")
+    counts = r"\(empty: 0, longer than 2 tokens: 40\)"
+    with pytest.raises(
+        InputError, match=rf"0 of 40 training pairs kept {counts}: raise data\.filter"
+    ):
+        limits = FilterConfig(max_length=2, max_ratio=None)
+        prepare(files(tmp_path, filter=limits), tmp_path / "cache")
     assert not list((tmp_path / "cache" / "wmt").glob("*/"))
 
 
-def test_progress_and_what_was_left_out_are_told(tmp_path, capsys, monkeypatch):
+def test_progress_is_shown_and_the_summary_counts_what_is_kept(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(work, "EVERY", 1e-9)
     write(tmp_path, train=[("a", ""), *TEXT["train"]])
     config = files(tmp_path, filter=FilterConfig(max_ratio=1.5))
     text = prepare(config, tmp_path / "cache", progress=True)
-    told = capsys.readouterr().err
-    assert re.search(r"en-de: reading: 45.*BPE: learning: 200.*en-de: encoding: .*45", told, re.S)
+    shown = capsys.readouterr().err
+    assert re.search(r"en-de: reading: 45.*BPE: learning: 200.*en-de: encoding: .*45", shown, re.S)
     kept = text.manifest["filter"]
-    assert told.splitlines()[-1] == (
+    summary = (
         f"en-de: {kept['kept']} of 41 training pairs kept (empty: 1, longer than 250 tokens: 0, "
-        f"length ratio over 1.5: {40 - kept['kept']}); 200 merges, vocabulary of 459, "
-        f"{text.manifest['tokenizer']['size_used']} of it in the training text"
+        f"length ratio over 1.5: {40 - kept['kept']}), 3 validation and 2 test pairs; 200 merges, "
+        f"vocabulary of 459, {text.manifest['tokenizer']['size_used']} of it in the training text: "
+        f"{text.folder}"
     )
-    prepare(config, tmp_path / "cache", progress=True)
+    assert text.summary == prepare(config, tmp_path / "cache", progress=True).summary == summary
     assert not capsys.readouterr().err
     used = {*text.train.source.tokens.tolist(), *text.train.target.tokens.tolist()}
     assert text.manifest["tokenizer"]["size_used"] == len(used)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,6 +244,15 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
         holder.stdout.close()
         other.join()
     assert names(tmp_path) == ["made"] and names(folder) == ["whole"]
+
+
+def test_a_worker_whose_parent_holds_the_lock_does_not_wait_for_it(tmp_path):
+    """A script without the guard: its worker imports it, and the import asks for the same data."""
+    with store._locked(tmp_path / "made", progress=False):
+        holder = f"process {os.getppid()} on {socket.gethostname()} is making it"
+        (tmp_path / ".made.lock").write_text(holder)
+        with pytest.raises(InputError, match=r'under `if __name__ == "__main__":`$'):
+            publish(tmp_path / "made", Path.mkdir, False)
 
 
 def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):

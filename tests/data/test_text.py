@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -117,7 +118,8 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path, prepared):
     (file := tmp_path / "vocab.txt").write_text(
         "\n".join([*SPECIAL_TOKENS, *(f"w{i}" for i in range(2**16 - 5)), "document"])
     )
-    config = corpus(tmp_path / "text", tokenizer=TokenizerConfig(source=str(file)))
+    texts = [f"document w{i}" for i in range(99)]
+    config = corpus(tmp_path / "text", texts, tokenizer=TokenizerConfig(source=str(file)))
     large = prepare_text(config, tmp_path, progress=False)
     assert large.train[:].max() == 2**16
     assert large.train.lists.tokens.dtype == np.uint32
@@ -194,6 +196,44 @@ def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     lines = replace(config, document_separator="line_break")
     prepared = prepare_text(lines, tmp_path / "cache", progress=False)
     assert prepared.manifest["source"]["rows_read"] == 50
+
+
+@pytest.mark.parametrize("known", [0.0, 0.4, 0.6, 0.9, 0.99])
+def test_a_vocabulary_that_does_not_fit_is_a_warning_or_an_error(tmp_path, capsys, known):
+    """Words of another language are [UNK]."""
+    words = ["word" if place < known * 100 else "词" for place in range(100)]
+    texts = [
+        " ".join([*words, f"{i:08b}".replace("0", "a ").replace("1", "b ")]) for i in range(99)
+    ]
+    (file := tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "word", "a", "b"]))
+    config = corpus(tmp_path / "text", texts, tokenizer=TokenizerConfig(source=str(file)))
+    share = (100 - 100 * known) / 108
+    problem = (
+        f"text: {share:.1%} of the tokens are [UNK], because the vocabulary does not have them"
+    )
+    if share > 0.5:
+        with pytest.raises(InputError, match="^" + re.escape(problem) + ".*data.tokenizer.source"):
+            prepare_text(config, tmp_path / "cache", progress=False)
+        return
+    prepared = prepare_text(config, tmp_path / "cache", progress=False)
+    assert prepared.manifest["unknown_share"] == pytest.approx(share)
+    assert capsys.readouterr().err.startswith(f"warning: {problem}" if share > 0.02 else "")
+    assert f" {share:.2%} of the tokens [UNK]: " in prepared.summary
+
+
+def test_the_summary_counts_documents_and_says_where_the_reading_ended(tmp_path):
+    texts = [*TEXTS, *TEXTS[:7]]
+    for limit in (None, 307, 305, 5):
+        config = corpus(tmp_path / "text", texts, max_documents=limit)
+        prepared = prepare_text(config, tmp_path / "cache", progress=False)
+        count = {"train": len(prepared.train), "valid": len(prepared.valid)}
+        reached = "" if limit is None else f"; data.max_documents={limit} reached"
+        assert prepared.summary == (
+            f"text: {limit or 307} documents ({max(0, (limit or 307) - 300)} duplicates dropped{reached}), "
+            f"{count['train']:,} training and {count['valid']:,} validation tokens, vocabulary "
+            f"{prepared.tokenizer.size}, {prepared.manifest['unknown_share']:.2%} of the tokens [UNK]: "
+            f"{prepared.folder}"
+        )
 
 
 def test_progress_is_shown_and_skipped_rows_are_told_even_when_it_is_not(

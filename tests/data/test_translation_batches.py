@@ -150,19 +150,31 @@ def test_two_readers_around_the_end_of_an_epoch_cut_each_once(monkeypatch):
 
 @given(LENGTHS, st.integers(40, 200), st.integers(1, 8))
 def test_shares_of_all_ranks_are_the_step(lengths, budget, world_size):
-    """Or, where a rank would have nothing, all are refused."""
+    """A rank has an empty share only where the step has fewer pairs than there are ranks."""
     buckets = epoch_buckets(sides(lengths), budget, 0, 0)
-    if sum(map(len, buckets)) < world_size:
-        for rank in range(world_size):
-            with pytest.raises(InputError, match=r"cannot be shared by .*tokens_per_update"):
-                share(buckets, rank, world_size)
-        return
     shares = [share(buckets, rank, world_size) for rank in range(world_size)]
-    assert all(len(part) for shared in shares for part in shared) and all(shares)
+    empty = [rank for rank, shared in enumerate(shares) if not sum(map(len, shared))]
+    assert all(shares) and empty == [*range(sum(map(len, buckets)), world_size)]
     shared = np.concatenate([part for shared in shares for part in shared])
     assert sorted(shared) == list(range(len(lengths)))
     if len(buckets) >= world_size:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_an_epoch_may_end_with_fewer_pairs_than_ranks():
+    """Pairs of 250 tokens, 16 to a bucket, 8 buckets to a step, and 9 buckets: the last step has one."""
+    pairs = with_lengths([250] * 136, [250] * 136)
+    steps = Steps(pairs, 8 * 4096, 4096, seed=0)
+    last = next(step for step in range(1, 9) if steps.locate(step + 1)[0] == 1)
+    (bucket,) = steps[last]
+    shares = [share([bucket], rank, 18) for rank in range(18)]
+    assert lists(numbers for (numbers,) in shares) == [[n] for n in bucket] + [[]] * (
+        18 - len(bucket)
+    )
+    filler, first = (TranslationBatches(pairs, PAD, END)[n] for n in (shares[-1][0], [0]))
+    assert {name: values.tolist() for name, values in filler.items()} == {
+        name: values.tolist() for name, values in first.items()
+    }
 
 
 def test_fewer_buckets_than_ranks_are_cut_in_slices():

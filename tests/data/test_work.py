@@ -1,6 +1,12 @@
 """The progress of work on data: one live line on a terminal, plain lines in a pipe."""
 
+import os
+
+import pytest
+
 from roformer.data import work
+from roformer.data.work import worker_pool
+from roformer.errors import InputError
 from tests.terminal import terminal
 
 
@@ -27,3 +33,11 @@ def test_a_pipe_gets_plain_lines_of_what_takes_long(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines and all(line.isprintable() for line in lines)
     assert lines[-1].startswith("sst2: reading: 100% 3/3 [")
+
+
+def test_a_worker_that_ends_early_is_one_line():
+    with (
+        pytest.raises(InputError, match=r"^a worker process ended: memory ran out, or the script"),
+        worker_pool(1) as pool,
+    ):
+        pool.submit(os._exit, 1).result()

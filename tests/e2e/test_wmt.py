@@ -198,7 +198,9 @@ def test_a_vocabulary_of_another_model_is_refused(trained, of_other_words, tmp_p
     shutil.copytree(folder, copy, symlinks=True)
     shutil.rmtree(copy / "tokenizer")
     shutil.copytree(of_other_words / "tokenizer", copy / "tokenizer")
-    with pytest.raises(InputError, match="tokenizer is not the one that averaged was trained with"):
+    with pytest.raises(
+        InputError, match="tokenizer is not the tokenizer that the model was trained with"
+    ):
         load_translator(copy)
     shutil.rmtree(copy / "tokenizer")
     with pytest.raises(InputError, match="has no tokenizer/"):

@@ -22,6 +22,7 @@ GLUE, WMT, TEXT = (
     OmegaConf.load(CONF / pipeline / "data" / "hub.yaml") for pipeline in ("glue", "wmt", "text")
 )
 GLUE, WMT, WIKIPEDIA = GLUE.revision, WMT.revision, TEXT.sources[0].revision
+WIKITEXT = OmegaConf.load(CONF / "text" / "data" / "wikitext.yaml").sources[0].revision
 VOCABULARY = TEXT.tokenizer.revision
 """Commits that the project pins."""
 TINY_BERT = "org/tiny-bert"
@@ -92,6 +93,17 @@ def wikipedia_set():
         ]
         configs[f"20231101.{language}"] = {"train": Dataset.from_list(rows)}
     return data_set(configs, 3)
+
+
+def wikitext_set():
+    """Salesforce/wikitext: a line per row, articles with headings, blank rows, two files."""
+    generator, lines = random.Random(0), []
+    for number in range(40):
+        lines += ["", f" = Article {number} = \n", ""]
+        for section in range(3):
+            lines += ["", f" = = Section {section} = = \n", "", f" {sentence(generator, 40)} . \n"]
+    rows = Dataset.from_list([{"text": line} for line in lines])
+    return data_set({"wikitext-103-raw-v1": {"train": rows, "validation": rows, "test": rows}}, 2)
 
 
 def bookcorpus_set(seed=0):

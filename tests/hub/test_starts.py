@@ -5,7 +5,7 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA, WMT
+from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA, WIKITEXT, WMT
 from tests.hub.starter import Starter
 
 pytestmark = pytest.mark.slow
@@ -20,6 +20,7 @@ SMALL = {
         *("training.tokens_per_update=256", "training.bucket_tokens=128", "search.beam=1"),
         "training.valid_bleu_sentences=2",
     ],
+    "clm": [*FEW, "training.longer=[]", "training.valid_sequences=8"],
     "pretrain": [*FEW, "runtime.prepare_workers=1", "training.valid_sequences=8"],
 }
 NOTHING_FETCHED = "/resolve/|/api/datasets/"
@@ -156,6 +157,16 @@ def test_pretraining_from_a_hub_model(hub, start, tmp_path):
     config = read(made / "config.yaml")
     assert (config.init_revision, len(config.init_digest)) == (commit, 64)
     assert config.data.tokenizer.source == "init_from"
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain", "clm"])
+def test_language_models_of_wikitext(hub, start, tmp_path, pipeline):
+    """Only the pinned commit is read; a document is an article."""
+    begun = len(hub.log)
+    run(start, tmp_path, pipeline, "data=wikitext", "data.tokenizer.vocab_size=200")
+    assert hub.revisions("Salesforce/wikitext", begun) == {WIKITEXT}
+    (manifest,) = manifests(tmp_path)
+    assert sum(manifest["rows"].values()) == manifest["source"]["rows_read"] == 40
 
 
 def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):

@@ -18,6 +18,7 @@ from roformer.pipelines.glue import cells_of
 from roformer.tasks import baselines
 from roformer.tasks.classification import open_finetuning
 from roformer.tasks.translation import open_run
+from roformer.training import distributed
 from roformer.training.records import RunFolder
 from tests.e2e import wmt_runs
 from tests.e2e.wmt_runs import write_parallel_text
@@ -145,6 +146,25 @@ def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
     torch.testing.assert_close(
         task.loss(model, inputs | {"labels": labels, "predict": predict}), expected
     )
+
+
+def test_translation_on_more_processes_than_the_end_of_an_epoch_has_pairs(tmp_path, monkeypatch):
+    """Every process takes part in every step. A start on more than the first step has is an error."""
+    write_parallel_text(tmp_path / "text")
+    where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    task = open_run(composed("wmt", *wmt_runs.SMALL, *where, "runtime.micro_batch_size=2")).build()
+    last = next(step for step in range(1, 99) if task.steps.locate(step + 1)[0] == 1)
+    pairs = sorted(np.concatenate(task.steps[last]))
+    keys = [task.keys(last, rank, len(pairs) + 2) for rank in range(len(pairs) + 2)]
+    assert sorted(number for key in keys for part in key for number in part) == pairs
+    assert [list(map(len, key)) for key in keys[-2:]] == [[0], [0]]
+    assert len(task.batches[keys[-1][0]]["input_ids"]) == 1
+    pairs = sum(map(len, task.steps[1]))
+    monkeypatch.setattr(distributed, "process_count", lambda: pairs + 1)
+    with pytest.raises(
+        InputError, match=rf"a step has {pairs} pairs, less than.*tokens_per_update"
+    ):
+        begin("wmt", composed("wmt", *wmt_runs.SMALL, *where))
 
 
 @pytest.mark.parametrize(("limit", "epochs"), [(97, 5), (96, 2)])

@@ -55,6 +55,16 @@ def test_a_sharded_model_is_never_moved_whole(tmp_path, monkeypatch):
         assert loop.optimizer.param_groups[0]["params"][0] in set(model.parameters())
 
 
+def test_a_rank_without_a_sample_adds_nothing(tmp_path):
+    """It takes part in the step, so that the others do not wait for it."""
+    with one_rank_of(16):  # has no sample; the others, which have some, add nothing here
+        loop = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True)
+        loop.advance(1)
+        assert loop.counts.tolist() == [0] * 4 and float(loop.window_loss) == 0
+        loop._look()
+    assert loop.norm == 0 and loop.spikes[0].known == [0.0] * 4
+
+
 @pytest.mark.parametrize(("first", "best_step"), [(0.9, 4), (1.1, 2)])
 def test_all_ranks_save_when_the_first_rank_improved(tmp_path, monkeypatch, first, best_step):
     """Catches ranks that decide by their own metric: one saves, and the others do not take part."""

@@ -40,6 +40,10 @@ class BadRow(ValueError):
     """A row that cannot be used; the message says why."""
 
 
+class EmptyText(BadRow):
+    """A row without the text of a column."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """The columns that a row must have: texts and, in labelled data, a class or a score."""
@@ -54,6 +58,8 @@ class Columns:
     """Column of the row number; None: rows are counted."""
     filled: int = 1
     """Number of texts that must not be empty."""
+    skip_empty: bool = False
+    """Skip any number of rows with fewer; they are no bad rows."""
     set_by: str = ""
     """Keys that name the columns, for messages."""
 
@@ -79,7 +85,7 @@ class Columns:
         texts = tuple(_text(column, row[column]) for column in self.texts)
         empty = [column for column, text in zip(self.texts, texts, strict=True) if not text.strip()]
         if len(texts) - len(empty) < self.filled:
-            raise BadRow(f"{empty[0]!r} is empty")
+            raise EmptyText(f"{empty[0]!r} is empty")
         number = number if self.index is None else row[self.index]
         return Example(number, texts, -1 if self.label is None else self._label(row[self.label]))
 
@@ -120,6 +126,8 @@ class Source(ABC, Generic[T]):
         self.rows_read: dict[str, int] = {}
         """Rows of each split, skipped ones too."""
         self.skipped: dict[str, int] = {}
+        self.bad: dict[str, int] = {}
+        """Skipped rows that count as bad."""
         self.first_skipped: str | None = None
 
     @abstractmethod
@@ -137,12 +145,13 @@ class Source(ABC, Generic[T]):
             "rows": self.rows_read,
             "rows_read": sum(self.rows_read.values()),
             "rows_skipped": sum(self.skipped.values()),
+            "bad_rows": sum(self.bad.values()),
             "first_skipped": self.first_skipped,
         }
 
     def count(self, rows: Iterable[U], split: str) -> Iterator[U]:
         """Yield the rows and count them."""
-        self.rows_read[split] = self.skipped[split] = 0
+        self.rows_read[split] = self.skipped[split] = self.bad[split] = 0
         for row in rows:
             self.rows_read[split] += 1
             yield row
@@ -158,10 +167,13 @@ class Source(ABC, Generic[T]):
                     raise BadRow(row)
                 example = columns.check(number, row)
             except BadRow as problem:
+                self.skipped[split] += 1
+                if columns.skip_empty and isinstance(problem, EmptyText):
+                    continue
+                self.bad[split] += 1
                 first = first or f"{where}:{line}: {problem}"
                 self.first_skipped = self.first_skipped or first
-                self.skipped[split] += 1
-                count = sum(self.skipped.values())
+                count = sum(self.bad.values())
                 if most is not None and count > most:
                     so_far = f" (bad rows so far: {count})" if most else ""
                     raise InputError(f"{first}{so_far}: {remedy}") from None

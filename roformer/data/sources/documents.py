@@ -1,11 +1,11 @@
-"""Documents: installed packages, made-up cases, local files or the Hugging Face Hub.
+"""Documents: installed packages, synthetic cases, local files or the Hugging Face Hub.
 
 A document of a local file is
 
 * a row of `.jsonl` `.json` (one JSON object a line) or `.parquet`, its text in `data.text_field`;
-* a run of lines between blank lines of a `.txt`, as in BERT's own input format. A WikiText paragraph
-  is thus a document of its own, and a file without blank lines is one document. With
-  `data.document_separator=line_break` each line that is not blank is a document.
+* a run of lines between blank lines of a `.txt`, as in BERT's own input format. A file without blank lines
+  is one document. With `data.document_separator=line_break` each line that is not blank is a document, with
+  `heading` each article of a WikiText file.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+from roformer.config.build import plain
 from roformer.config.schema import BuiltinText, ChineseBuiltinText, FilesText, HubText, Text
-from roformer.data.sources import Columns, Example, MadeRows, Source
-from roformer.data.sources.files import JSON_LINES, PLAIN, FoundFiles, file_rows, has_suffix
+from roformer.data.sources import Columns, Example, MadeRows, Rows, Source
+from roformer.data.sources.files import (
+    JSON_LINES,
+    PLAIN,
+    FoundFiles,
+    articles,
+    file_rows,
+    has_suffix,
+)
 from roformer.data.sources.hub import HubTable, current_revision
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
@@ -65,7 +73,7 @@ class FileDocuments(FoundFiles[Example]):
     def separation(self) -> str:
         """Return how a .txt is cut into documents, for a message about too few."""
         plain = any(has_suffix(file, PLAIN) for file in self.names)
-        if not plain or self.config.document_separator == "line_break":
+        if not plain or self.config.document_separator != "blank_line":
             return ""
         return (
             " (blank lines part the documents of a .txt: put them there, or read each line as a "
@@ -73,31 +81,43 @@ class FileDocuments(FoundFiles[Example]):
         )
 
 
+def _articles(table: HubTable, columns: Columns) -> Rows:
+    """Yield the articles of a table of one line per row."""
+    (field,) = columns.texts
+    lines = ((number, row[field] or "") for _, number, row in table.rows() if isinstance(row, dict))
+    return ((table.where, number, {field: text}) for number, text in articles(lines))
+
+
 class HubDocuments(Source[Example]):
     """Data sets of the Hub, one after the other; rows without a text are skipped.
 
-    A null revision is looked up when the reading starts and stands in the account. The cache key
-    has the null: what was prepared once is found again without a network.
+    A null revision is looked up when the reading starts and is written into the account. The cache key has
+    the null, so that prepared data is found again without a network.
     """
 
     def __init__(self, config: HubText) -> None:
         super().__init__(kind="hub")
         self.config = config
-        self.places: dict[str, dict[str, Any]] = {}
+        self.revisions: list[str] = []
 
     def rows(self, split: str = "all") -> Iterator[Example]:
-        for source in self.config.sources:
+        self.revisions = []
+        for number, source in enumerate(self.config.sources, 1):
             revision = source.revision or current_revision(source.path)
+            self.revisions.append(revision)
             place = source.path, source.name, revision, source.split
             columns = Columns((source.text_field,), set_by="the source's text_field")
             table = HubTable(*place, columns, streaming=self.config.streaming)
-            told = dict(zip(("path", "name", "revision", "split"), place, strict=True))
-            self.places[table.where] = told
-            rows = self.checked(table.rows(), table.where, columns, None, "")
+            given = table.rows() if source.document_separator is None else _articles(table, columns)
+            rows = self.checked(given, f"source {number}", columns, None, "")
             while joined := list(islice(rows, source.rows_per_document)):
                 yield Example(joined[0].number, ("\n".join(row.texts[0] for row in joined),))
 
     def describe(self) -> dict[str, Any]:
-        read = self.rows_read
-        sources = [told | {"rows_read": read[where]} for where, told in self.places.items()]
+        # The last ones may not have been reached.
+        read = zip(self.config.sources, self.revisions, self.rows_read.values(), strict=False)
+        sources = [
+            plain(source) | {"revision": revision, "rows_read": count}
+            for source, revision, count in read
+        ]
         return super().describe() | {"sources": sources}

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from itertools import groupby, takewhile
+from itertools import chain, groupby, pairwise, takewhile
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -26,6 +26,10 @@ from roformer.errors import InputError
 
 JSON_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 PLAIN = (".txt", ".txt.gz")
+HEADING = re.compile("= (?!=).*(?<!=) =")
+"""A WikiText heading of the first level: ` = Title = `, and not ` = = Section = = `."""
+CSV = (".csv", ".csv.gz")
+TABLES = (".tsv", ".tsv.gz", *CSV)
 
 
 def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
@@ -243,12 +247,13 @@ def file_rows(file: Path, columns: Columns, separator: str = "blank_line") -> Ro
     number = 0
     if has_suffix(file, ".parquet"):
         rows = _parquet_rows(file, columns)
-    elif has_suffix(file, (".tsv", ".csv")):
+    elif has_suffix(file, TABLES):
         rows = _table_rows(file, columns)
     elif not has_suffix(file, PLAIN):
         rows = _json_lines(file)
     else:
-        documents = _lines(file) if separator == "line_break" else _paragraphs(file)
+        cut = {"line_break": filled_lines, "blank_line": paragraphs, "heading": articles}[separator]
+        documents = cut(text_lines(file))
         rows = ((number, {columns.texts[0]: text}) for number, text in documents)
     for number, row in rows:
         yield str(file), number, row
@@ -257,21 +262,41 @@ def file_rows(file: Path, columns: Columns, separator: str = "blank_line") -> Ro
 
 
 Numbered = Iterator[tuple[int, dict[Any, Any] | str]]
+Lines = Iterator[tuple[int, str]]
+"""Line numbers and texts."""
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in text_lines(file) if line.strip())
+def filled_lines(lines: Lines) -> Lines:
+    """Yield the lines that are not blank."""
+    return ((number, line) for number, line in lines if line.strip())
 
 
-def _paragraphs(file: Path) -> Iterator[tuple[int, str]]:
-    for filled, run in groupby(text_lines(file), lambda line: bool(line[1].strip())):
+def paragraphs(lines: Lines) -> Lines:
+    """Yield the runs of lines between blank lines."""
+    for filled, run in groupby(lines, lambda line: bool(line[1].strip())):
         if filled:
-            numbers, lines = zip(*run, strict=True)
-            yield numbers[0], "\n".join(lines)
+            numbers, texts = zip(*run, strict=True)
+            yield numbers[0], "\n".join(texts)
+
+
+def articles(lines: Lines) -> Lines:
+    """Yield the articles of WikiText without blank lines; a heading between blank lines begins each."""
+    article, first, before = list[str](), 1, ""
+    for (number, line), (_, after) in pairwise(chain(lines, [(0, "")])):
+        line = line.strip()
+        if HEADING.fullmatch(line) and not before and not after.strip() and article:
+            yield first, "\n".join(article)
+            article = []
+        if line:
+            first = first if article else number
+            article.append(line)
+        before = line
+    if article:
+        yield first, "\n".join(article)
 
 
 def _json_lines(file: Path) -> Numbered:
-    for place, (number, line) in enumerate(_lines(file)):
+    for place, (number, line) in enumerate(filled_lines(text_lines(file))):
         if not place and line.lstrip().startswith("["):
             raise InputError(
                 f"{file} holds a JSON list: write one JSON object per line, e.g. "
@@ -287,7 +312,7 @@ def _json_lines(file: Path) -> Numbered:
 
 def _table_rows(file: Path, columns: Columns) -> Numbered:
     """The first line is a header unless columns are numbers."""
-    lines = _comma_separated(file) if has_suffix(file, ".csv") else _tab_separated(file)
+    lines = _comma_separated(file) if has_suffix(file, CSV) else _tab_separated(file)
     names: list[Any] = []
     for number, cells in lines:
         if not names:
@@ -303,7 +328,7 @@ def _table_rows(file: Path, columns: Columns) -> Numbered:
         elif len(cells) == len(names):
             yield number, dict(zip(names, cells, strict=True))
         elif cells not in ([], [""]):  # a blank line, as some editors leave at the end
-            kind = "comma" if has_suffix(file, ".csv") else "tab"
+            kind = "comma" if has_suffix(file, CSV) else "tab"
             yield number, f"{len(cells)} {kind}-separated fields, not {len(names)} as in line 1"
 
 

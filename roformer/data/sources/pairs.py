@@ -1,25 +1,38 @@
-"""Pairs of sentences, none empty or with a line break: built in, line-aligned files or the Hub.
+"""Pairs of sentences, none empty or with a line break: built in, from local files or the Hub.
 
-A training pair with an empty side is left out and counted, and beyond `max_train_pairs` nothing is
+A training pair with an empty side is skipped and counted, and beyond `max_train_pairs` nothing is
 read. In valid and test an empty side would falsify the score and is an error.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from roformer.config.wmt import BuiltinParallel, FilesParallel, HubParallel, Parallel
-from roformer.data.sources import Columns, Example, MadeRows, Rows, Source
-from roformer.data.sources.files import Files, absent, text_lines
+from roformer.data.sources import BadRow, Columns, Example, MadeRows, Rows, Source
+from roformer.data.sources.files import (
+    JSON_LINES,
+    TABLES,
+    Files,
+    absent,
+    file_rows,
+    has_suffix,
+    named_file,
+    text_lines,
+)
 from roformer.data.sources.hub import HubTable
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
+ROWS = (*TABLES, *JSON_LINES, ".parquet")
+"""Suffixes of files with both languages in a row."""
 FILTERED = 2737
 """Lines of a filtered newstest2014, sacrebleu's wmt14 and not wmt14/full."""
 
@@ -51,44 +64,126 @@ def _builtin(config: BuiltinParallel) -> Source[Example]:
 class _Pairs(Source[Example]):
     splits = SPLITS
     config: FilesParallel | HubParallel
+    most_bad_rows: int | None = None
+    """Bad training rows that may be skipped; None: any number."""
+
+    def columns(self, split: str) -> Columns:
+        """Return the columns of the two languages."""
+        return Columns((self.config.source_language, self.config.target_language), filled=2)
 
     @abstractmethod
     def read(self, split: str) -> Rows:
         """Yield all rows of a split, a column for each language."""
 
     def rows(self, split: str = "train") -> Iterator[Example]:
-        config, train = self.config, split == "train"
-        columns = Columns((config.source_language, config.target_language), filled=2)
-        rows = islice(self.read(split), config.max_train_pairs if train else None)
+        rows, columns = self.read(split), self.columns(split)
+        if split == "train":
+            rows = islice(rows, self.config.max_train_pairs)
+            columns = replace(columns, skip_empty=True)
+            remedy = f"fix it, or allow more with data.max_bad_rows (now {self.most_bad_rows})"
+            return self.checked(rows, split, columns, self.most_bad_rows, remedy)
         remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
-        return self.checked(rows, split, columns, None if train else 0, remedy)
+        return self.checked(rows, split, columns, 0, remedy)
 
 
 class FilePairs(_Pairs, Files[Example]):
-    """Two files a split, `<path>/<name>.<language>` or the same with .gz, aligned by line."""
+    """Splits of local files: two files, `<path>/<name>.<language>`, aligned by line; one file of rows,
+    `<path>/<name>.tsv` or of another kind; or a share of the training pairs.
+    """
+
+    config: FilesParallel
 
     def __init__(self, config: FilesParallel) -> None:
-        super().__init__(Path(config.path))
-        self.config = config
-        self.found = {split: self._find(split) for split in SPLITS}
+        path, self.config = Path(config.path), config
+        super().__init__(path.parent if path.is_file() else path)
+        self.most_bad_rows = config.max_bad_rows
+        if path.is_file() and not has_suffix(path, ROWS):
+            raise InputError(
+                f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: convert "
+                "it, or give a folder of two aligned files, train.en and train.de"
+            )
+        shares = {"valid": config.valid_fraction, "test": config.test_fraction}
+        self.shares = {split: share for split, share in shares.items() if share is not None}
+        self.found = {"train": [path] if path.is_file() else self._find("train")}
+        for split in shares:
+            self.found[split] = self.found["train"] if split in self.shares else self._find(split)
 
     def _find(self, split: str) -> list[Path]:
-        found = []
-        for language in (self.config.source_language, self.config.target_language):
-            name = f"{getattr(self.config, split)}.{language}"
-            file = self.root / name
-            file = file if file.is_file() else self.root / f"{name}.gz"
-            if not file.is_file():
-                remedy = f"put it there, or set data.{split} and the languages as the files say"
-                raise absent(self.root, f"{name}, nor with .gz", remedy)
-            found.append(file)
-        return found
+        place = self.root / getattr(self.config, split)
+        languages = self.config.source_language, self.config.target_language
+        names = [f"{place.name}.{language}" for language in languages]
+        aligned = [named_file(place.parent, [name], ("", ".gz")) for name in names]
+        rows = named_file(place.parent, [place.name], ROWS)
+        if rows is not None and any(aligned):
+            raise InputError(f"{self.root} has {names[0]} and {rows.name}: keep one of them")
+        found = [file for file in (rows, *aligned) if file is not None]
+        if len(found) == (1 if rows else 2):
+            return found
+        wanted = (
+            f"{' and '.join(names)}, aligned by line, nor {place.name} with {', '.join(ROWS)} and a "
+            "column per language"
+        )
+        remedy = f"put them there (convert other formats), or set the languages and data.{split}"
+        if split != "train":
+            remedy += f", or hold out pairs with data.{split}_fraction=0.01"
+        raise absent(place.parent, wanted, remedy)
 
     def files(self, split: str) -> list[Path]:
         return self.found[split]
 
+    def columns(self, split: str) -> Columns:
+        columns, config = super().columns(split), self.config
+        if len(self.found[split]) == 2:
+            return columns
+        fields = config.source_field, config.target_field
+        pairs = zip(fields, columns.texts, strict=True)
+        texts = tuple(name if field is None else field for field, name in pairs)
+        numbers = "by number in a .tsv or .csv without a header"
+        return replace(
+            columns, texts=texts, set_by=f"data.source_field and .target_field, {numbers}"
+        )
+
     def read(self, split: str) -> Rows:
-        files, config = self.found[split], self.config
+        columns, count = self.columns(split), 0
+        for where, number, row in self._all_rows(split, columns):
+            if split not in ("train", *self.shares) or self._split_of(row, columns) == split:
+                count += 1
+                yield where, number, row
+        if not count:
+            raise InputError(
+                f"{self.found[split][0]} has no pair for {split} with data.valid_fraction="
+                f"{self.config.valid_fraction} and data.test_fraction={self.config.test_fraction}: "
+                "change them, or give more text"
+            )
+
+    def _split_of(self, row: dict[Any, Any] | str, columns: Columns) -> str:
+        """Return the split of a row of the training file; rows that cannot be used are not held out."""
+        if not self.shares or isinstance(row, str):
+            return "train"
+        try:
+            texts = columns.check(0, row).texts
+        except BadRow:
+            return "train"
+        # The same language in both directions, so that the split is the same.
+        languages = self.config.source_language, self.config.target_language
+        text = texts[languages.index(min(languages))]
+        place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+        for split, share in self.shares.items():
+            if place < share:
+                return split
+            place -= share
+        return "train"
+
+    def _all_rows(self, split: str, columns: Columns) -> Rows:
+        files = self.found[split]
+        if len(files) == 1:
+            for where, number, row in file_rows(files[0], columns):
+                if isinstance(row, dict):
+                    nested = row.get("translation")
+                    row = nested if isinstance(nested, dict) else row
+                    row = {k: _one_line(v) if isinstance(v, str) else v for k, v in row.items()}
+                yield where, number, row
+            return
         place, number = f"{files[0]} and {files[1].name}", 0
         for lines in zip_longest(*map(text_lines, files)):
             if None in lines:
@@ -98,8 +193,7 @@ class FilePairs(_Pairs, Files[Example]):
                     "must translate line n of the other, so find where they part"
                 )
             (number, source), (_, target) = lines
-            row = {config.source_language: source, config.target_language: target}
-            yield place, number, row
+            yield place, number, dict(zip(columns.texts, (source, target), strict=True))
         if not number:
             raise InputError(f"{place} are empty: give text")
 

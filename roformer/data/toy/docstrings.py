@@ -18,14 +18,13 @@ from __future__ import annotations
 import ast
 import gc
 import hashlib
-import multiprocessing
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
+from roformer.data.work import worker_pool
 from roformer.errors import InputError
 
 DISTRIBUTIONS = {
@@ -118,14 +117,9 @@ def _parse(paths: list[str], workers: int | None) -> Iterator[list[str] | None]:
     if workers == 1:
         yield from map(module_docstrings, paths)
         return
-    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
-    spawn = multiprocessing.get_context("spawn")
-    # A syntax tree has no cycles worth collecting: looking for them costs a quarter of the time.
-    pool = ProcessPoolExecutor(workers, spawn, initializer=gc.disable)
-    try:
+    # A syntax tree has few cycles; looking for them costs a quarter of the time.
+    with worker_pool(workers, initializer=gc.disable) as pool:
         yield from pool.map(module_docstrings, paths, chunksize=32)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def module_docstrings(path: str) -> list[str] | None:
