@@ -159,9 +159,6 @@ class Epoch(Task):
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[step - 1]]
 
-    def texts(self, batch: Batch) -> list[str]:
-        return [str(ids) for ids in batch["input_ids"].tolist()]
-
     def tokens(self, batch: Batch) -> int:
         return tokens_in(batch)
 

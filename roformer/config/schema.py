@@ -399,7 +399,7 @@ class RuntimeConfig(Config):
     """Newest checkpoints kept beside the best one."""
     keep_optimizer: bool = False
     """Keep AdamW's moments, two thirds of a checkpoint, when the run is finished: for `keep_moments` of
-    a run that starts from it, and for replaying a step without the steps before it."""
+    a run that starts from it."""
     progress: bool = True
     """Tell how it goes; false, which `--quiet` sets: the last one or two lines alone, and errors."""
 

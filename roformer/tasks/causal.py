@@ -153,9 +153,6 @@ class TokenTask(CausalTask):
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
 
-    def texts(self, batch: Batch) -> list[str]:
-        return [self.tokenizer.decode(row) for row in batch["input_ids"].tolist()]
-
     def conclude(self, run: Path) -> dict[str, Any]:
         """Read the validation sample at the training's length and at multiples. Beyond the paper.
 
@@ -194,9 +191,6 @@ class ByteTask(CausalTask):
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/bits_per_byte": nats / math.log(2)}
-
-    def texts(self, batch: Batch) -> list[str]:
-        return [bytes(row).decode(errors="replace") for row in batch["input_ids"].tolist()]
 
     def conclude(self, run: Path) -> dict[str, Any]:
         """Score the whole validation text (`valid/bits_per_byte_whole`) and the test text.

@@ -188,15 +188,6 @@ class ExamplesTask(Task):
         micro = max(1, sequences // self.sequences) if sequences else None
         return share_of(self.epochs.batch(step), rank, world_size, micro)
 
-    def texts(self, batch: Batch) -> list[str]:
-        """Return the examples, the pairs of a triplet with a bar between them."""
-        ids = batch["input_ids"]
-        ends = batch.get("attention_mask", torch.ones_like(ids)).sum(-1).flatten().tolist()
-        rows = zip(ids.flatten(0, -2).tolist(), ends, strict=True)
-        read = [self.tokenizer.decode(row[:end]) for row, end in rows]
-        each = len(read) // len(ids)
-        return [" | ".join(read[i : i + each]) for i in range(0, len(read), each)]
-
     def targets(self, batch: Batch) -> int:
         return len(batch["labels"])
 

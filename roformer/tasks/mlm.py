@@ -155,19 +155,6 @@ class MaskedLMTask(BlockTask):
             related=bool(self.relation),
         )
 
-    def texts(self, batch: Batch) -> list[str]:
-        """Return the blocks with the masked tokens in brackets."""
-        vocabulary, lines = self.batches.blocks.tokenizer.vocabulary, []
-        for ids, predict, labels in zip(
-            batch["input_ids"], batch["predict"], batch["labels"], strict=True
-        ):
-            pieces = [vocabulary[i] for i in ids.tolist()]
-            for place, label in zip(predict.tolist(), labels.tolist(), strict=True):
-                if label != IGNORED:
-                    pieces[place] = f"[{vocabulary[label]}]"
-            lines.append(" ".join(pieces[1:-1]).replace(" ##", ""))
-        return lines
-
     def tokens(self, batch: Batch) -> int:
         return tokens_in(batch)
 

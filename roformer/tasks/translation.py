@@ -95,12 +95,6 @@ class TranslationTask(Task):
             keys += share_of(bucket, 0, 1, micro) or [bucket]
         return keys
 
-    def texts(self, batch: Batch) -> list[str]:
-        tokenizer = self.text.tokenizer
-        source = tokenizer.decode_batch(batch["input_ids"].tolist(), tokenizer.source_language)
-        target = tokenizer.decode_batch(batch["labels"].tolist(), tokenizer.target_language)
-        return [f"{ours} → {theirs}" for ours, theirs in zip(source, target, strict=True)]
-
     def targets(self, batch: Batch) -> int:
         return len(batch["predict"])
 

@@ -320,17 +320,17 @@ class Loop:
         step = spike.step
         if self.first:
             keys = self.task.keys(step, spike.rank, self.world_size)
-            samples = [self.task.samples(key) for key in keys]
-            self.folder.note_spike({**spike._asdict(), "samples": samples})
-        replay = f"look at its batch with: python scripts/replay_batch.py {self.folder.path} {step}"
+            rows = [self.task.samples(key) for key in keys]
+            self.folder.note_spike({**spike._asdict(), "samples": rows})
+        samples = f"its samples: {self.folder.spikes}"
         if math.isnan(spike.loss):
             raise Diverged(
                 f"the loss or its gradient is not finite at step {step}: lower "
                 "optimizer.learning_rate or lengthen the warm-up; the checkpoints are from "
-                f"before it; {replay}"
+                f"before it; {samples}"
             )
         self.progress.say(
-            f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; {replay}"
+            f"loss spike at step {step}: {spike.loss:.3f} where {spike.usual:.3f} was usual; {samples}"
         )
 
     def _training_row(self) -> dict[str, Any]:

@@ -49,19 +49,14 @@ class Task(ABC):
 
     @abstractmethod
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
-        """Return the micro-batches of this rank in step 1, 2, …: at least one, whose key is empty where
-        the rank has no sample.
+        """Return the micro-batches of this rank in step 1, 2, …: at least one.
 
-        `key[i : i + 1]` is the micro-batch of only its sample i.
+        Its key is empty where the rank has no sample.
         """
 
     def samples(self, key: Any) -> list[int]:
         """Return which rows of the prepared training data a micro-batch holds."""
         return [int(number) for number in key]
-
-    @abstractmethod
-    def texts(self, batch: Batch) -> list[str]:
-        """Return a readable line for each sample of a batch."""
 
     @abstractmethod
     def targets(self, batch: Batch) -> int:

@@ -51,9 +51,6 @@ class SmallTask(Task):
     def evaluate(self, model, accelerator):
         return {"valid/loss": 1.0}
 
-    def texts(self, batch):
-        raise NotImplementedError
-
     def degenerate(self, metrics):
         return False
 
