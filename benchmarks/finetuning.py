@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder
 from roformer.training.state import State
-from roformer.training.task import Batch, Settings, Task, tokens_in
+from roformer.training.task import Batch, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
 VOCABULARY, TEXTS, BATCH, FIXED = 30522, 256, 32, 512
@@ -152,9 +153,11 @@ class Epoch(Task):
         words = WordPiece.bert([*SPECIAL_TOKENS, "a"], lowercase=True)
         self.batches: Inputs = inputs([ids], labels, words, 128)
         self.order = epoch_batches(self.batches.lengths, BATCH, 0, 0)
+
+    def build_model(self) -> None:
         torch.manual_seed(0)
         config = training.our_config("mini", training.OURS["fp32, no dropout"])
-        self.model: nn.Module = Classifier(config, VOCABULARY, 2, dropout=0.1)
+        self.model = Classifier(config, VOCABULARY, 2, dropout=0.1)
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[step - 1]]
@@ -179,21 +182,21 @@ class Epoch(Task):
 def our_epoch(inputs: type[Inputs], precision: str) -> float:
     """Return the seconds that our loop spends in the steps of an epoch."""
     task = Epoch(inputs)
+    task.build_model()
     steps = len(task.order)
     device = default_device()
     every = dict.fromkeys(("steps", "log_every", "evaluate_every", "checkpoint_every"), steps)
     task.training = build(schema.LoopConfig, {**every, "precision": precision})
-    settings = Settings(
+    task.config = SimpleNamespace(
         seed=0,
         optimizer=schema.OptimizerConfig(learning_rate=1e-4),
         schedule=schema.ScheduleConfig(),
         runtime=build(schema.RuntimeConfig, {"device": device, "progress": False}),
     )
-    accelerator = open_accelerator(settings.runtime, precision, task.model)
+    accelerator = open_accelerator(task.config.runtime, precision, task.model)
     with tempfile.TemporaryDirectory() as folder:
-        loop = Loop(
-            task, settings, accelerator, RunFolder(Path(folder)), NoTracker(), State(), None
-        )
+        run = RunFolder(Path(folder))
+        loop = Loop(task, accelerator, run, NoTracker(), State(), None)
         state, _ = loop.run()
     return state.seconds
 

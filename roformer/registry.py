@@ -80,7 +80,7 @@ class Pipeline:
     config: Callable[[], Any]
     """Return the config class; `--help` prints its docstring."""
     task: Callable[[Any], Any]
-    """Prepare the data of a run's resolved config; return `roformer.training.task.Opened`."""
+    """Return the task of a run's resolved config, a `roformer.training.task.Task`."""
     kind: Kind
     """Kind of its models."""
     headline: Metric | None
@@ -182,9 +182,10 @@ def prepare_text(config: Any) -> Any:
 
 
 def pretrain_task(config: Any) -> Any:
-    from roformer.tasks.mlm import open_run
+    from roformer.tasks.match import MatchTask
+    from roformer.tasks.mlm import MaskedLMTask
 
-    return open_run(config)
+    return (MatchTask if config.objective == "match" else MaskedLMTask)(config)
 
 
 register(
@@ -289,9 +290,9 @@ def glue_train(config: Any) -> list[Path]:
 
 
 def glue_task(config: Any) -> Any:
-    from roformer.tasks.classification import open_finetuning
+    from roformer.tasks.classification import ClassificationTask
 
-    return open_finetuning(config)
+    return ClassificationTask(config)
 
 
 def glue_baselines(config: Any) -> dict[str, dict[str, float]]:
@@ -357,9 +358,9 @@ def wmt_prepare(config: Any) -> Any:
 
 
 def wmt_task(config: Any) -> Any:
-    from roformer.tasks.translation import open_run
+    from roformer.tasks.translation import TranslationTask
 
-    return open_run(config)
+    return TranslationTask(config)
 
 
 register(
@@ -398,9 +399,9 @@ def charlm_prepare(config: Any) -> Any:
 
 
 def charlm_task(config: Any) -> Any:
-    from roformer.tasks.causal import open_bytes
+    from roformer.tasks.causal import ByteTask
 
-    return open_bytes(config)
+    return ByteTask(config)
 
 
 def charlm_baselines(config: Any) -> dict[str, dict[str, float]]:
@@ -452,9 +453,9 @@ def clm_config() -> Any:
 
 
 def clm_task(config: Any) -> Any:
-    from roformer.tasks.causal import open_tokens
+    from roformer.tasks.causal import TokenTask
 
-    return open_tokens(config)
+    return TokenTask(config)
 
 
 def clm_baselines(config: Any) -> dict[str, dict[str, float]]:
@@ -494,9 +495,9 @@ def scm_config() -> Any:
 
 
 def scm_task(config: Any) -> Any:
-    from roformer.tasks.classification import open_triplets
+    from roformer.tasks.classification import TripletTask
 
-    return open_triplets(config)
+    return TripletTask(config)
 
 
 def scm_baselines(config: Any) -> dict[str, dict[str, float]]:

@@ -36,7 +36,6 @@ from roformer.config.build import configuration, plain
 from roformer.data.mlm import PackedBlocks
 from roformer.data.random import EpochOrder, Purpose
 from roformer.errors import InputError
-from roformer.inference.start import weights_of
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
@@ -267,13 +266,10 @@ def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
 
 
 def initial_model(run: Pretrained) -> MaskedLM:
-    """Return the run's model with its initial weights.
-
-    They are drawn from the seed by the training's own code.
-    """
-    # Only the weights.
+    """Return the run's model with the weights that its training began with."""
     config = dataclasses.replace(run.config, keep_moments=False)
-    task = MaskedLMTask(config, run.text, weights_of(config))
+    task = MaskedLMTask(config, run.text)
+    task.build_model()
     assert isinstance(task.model, MaskedLM)
     return task.model.eval()
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate.utils import broadcast_object_list
@@ -39,7 +39,7 @@ from roformer.training.loop import Loop
 from roformer.training.process import tune_process
 from roformer.training.records import RunFolder, environment, repository_state
 from roformer.training.state import State, restore
-from roformer.training.task import Opened, Settings, Task
+from roformer.training.task import Task
 from roformer.training.tracking import NoTracker, open_tracker
 
 AUTO = "auto"
@@ -72,20 +72,25 @@ def resolve(config: C) -> C:
 
 
 def train(pipeline: str, config: Any) -> dict[str, Any]:
-    """Prepare the data if it is not, train unless that is done, and return the summary.
+    """Prepare the data, train unless that is done, and return the summary.
 
-    `init_from=auto` of a fine-tuning is made first, if it is not there.
-
-    Raises:
-        InputError: a mistake in the input; see `Run`.
-        Diverged: recorded as `failed` in the summary first.
-        ProcessLost: another process of the run ended.
+    `init_from=auto` of a fine-tuning is trained first if it is missing.
     """
-    config = with_pretraining(resolve(config))
-    run = Run(pipeline, registry.get(pipeline).task(config))
-    summary = run.summary or run.train()
-    if run.opened.keep_only_best and first_process():  # a kill may have come before this
-        keep_only_best(run.folder.path / "checkpoints")
+    task = registry.get(pipeline).task(with_pretraining(resolve(config)))
+    folder = RunFolder(Path(task.config.runtime.runs_dir) / pipeline / run_id(task.config))
+    summary = find_earlier(task, folder).summary
+    if summary is None:
+        task.build_model()
+        introduce(task, folder)
+        try:
+            earlier = take(task, folder) if first_process() else Earlier()
+            summary = train_from(task, folder, earlier)
+        finally:
+            folder.lock.release()
+        if first_process():
+            say_all(task.result(summary, folder.path), task)
+    if task.keep_only_best and first_process():  # a kill may have come before this
+        keep_only_best(folder.path / "checkpoints")
     return summary
 
 
@@ -143,223 +148,204 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
     return build(schema.PretrainConfig, theirs | here)
 
 
-def other_inputs(folder: RunFolder, opened: Opened) -> str | None:
-    """Return what a run was begun on, its data or its first weights, that is not what there is now."""
-    for what, then, now in (
-        ("data", folder.data(), opened.data),
-        ("weights", folder.weights(), opened.weights),
+# --- what an earlier start left ------------------------------------------------------------------
+
+
+class Earlier(NamedTuple):
+    """Results of an earlier start of a run."""
+
+    summary: dict[str, Any] | None = None
+    """Of a finished run; nothing is left to do then."""
+    checkpoint: Path | None = None
+    """The checkpoint to resume from."""
+
+
+def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earlier:
+    """Return what an earlier start left, after a line on each damaged checkpoint if `verify`."""
+    path, resume = folder.path, task.config.resume
+    if resume is False:
+        return Earlier()
+    if other := other_inputs(task, folder):
+        raise InputError(
+            f"{path} was begun on {other}: resume=false starts over and keeps it aside"
+        )
+    summary = folder.summary()
+    if summary is not None and summary["status"] != "failed":
+        say_all([f"already done: {path} (resume=false runs it again)"], task)
+        return Earlier(summary)
+    checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
+    if checkpoint is None and resume is True:
+        raise InputError(
+            f"{path}: nothing to resume: no complete checkpoint exists; "
+            "leave resume=true out to start the run"
+        )
+    for problem in problems if verify else ():
+        say(f"skipping a damaged checkpoint: {problem}")
+    return Earlier(None, checkpoint)
+
+
+def other_inputs(task: Task, folder: RunFolder) -> str | None:
+    """Return the input, data or first weights, that has changed since the run was begun."""
+    for what, before, now in (
+        ("data", folder.data(), task.fingerprint),
+        ("weights", folder.weights(), task.weights),
     ):
-        if then not in (None, now):
-            return f"other {what} (fingerprint {str(then)[:8]}, now {str(now)[:8]})"
+        if before not in (None, now):
+            return f"other {what} (fingerprint {str(before)[:8]}, now {str(now)[:8]})"
     return None
 
 
-class Run:
-    """One run of a pipeline, from its config to its summary.
+def take(task: Task, folder: RunFolder) -> Earlier:
+    """Lock the run, and return what an earlier start left, whose weights are verified."""
+    folder.lock.acquire()
+    if task.config.resume is False and (old := folder.set_aside()):
+        say_all([f"starting over; the earlier run is kept as {old}"], task)
+    return find_earlier(task, folder, verify=True)
 
-    Args:
-        pipeline: the folder under `runs/`.
-        opened: its config and data.
 
-    Raises:
-        InputError: the run was begun on other data or weights, or there is nothing to resume.
-    """
+# --- one run -------------------------------------------------------------------------------------
 
-    def __init__(self, pipeline: str, opened: Opened):
-        self.pipeline, self.opened = pipeline, opened
-        self.config = config = opened.config
-        self.id, self.shown = run_id(config), config.runtime.progress
-        self.folder = RunFolder(Path(config.runtime.runs_dir) / pipeline / self.id)
-        self.summary: dict[str, Any] | None = None
-        """Summary of a run that is finished already; there is nothing left to do then."""
-        self.checkpoint: Path | None = None
-        """The checkpoint that the run resumes from."""
-        if config.resume is not False:
-            self._find(verify=False)
 
-    def _find(self, *, verify: bool) -> list[str]:
-        """Find what an earlier start left; return a line about each newer, damaged checkpoint."""
-        path = self.folder.path
-        if other := other_inputs(self.folder, self.opened):
-            raise InputError(
-                f"{path} was begun on {other}: resume=false starts over and keeps it aside"
-            )
-        summary = self.folder.summary()
-        if summary is not None and summary["status"] != "failed":
-            say(f"already done: {path} (resume=false runs it again)", self.shown)
-            self.summary = summary
-            return []
-        self.checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
-        if self.checkpoint is None and self.config.resume is True:
-            raise InputError(
-                f"{path}: nothing to resume: no complete checkpoint exists; "
-                "leave resume=true out to start the run"
-            )
-        return problems
+def say_all(lines: Iterable[str], task: Task) -> None:
+    """Print lines on the first process, unless the run is quiet."""
+    for line in lines:
+        say(line, task.config.runtime.progress)
 
-    def _take(self) -> None:
-        """Lock the run on the first process, and find again what an earlier start left."""
-        self.folder.lock.acquire()
-        if self.config.resume is False:
-            if old := self.folder.set_aside():
-                say(f"starting over; the earlier run is kept as {old}", self.shown)
-            return
-        for problem in self._find(verify=True):
-            say(f"skipping a damaged checkpoint: {problem}")
 
-    def train(self) -> dict[str, Any]:
-        """Train, from the last checkpoint if there is one; write and return the summary.
-
-        Raises:
-            InputError: a checkpoint of another model, or another process is writing this run.
-            Diverged: recorded as `failed` in the summary first.
-            ProcessLost: another process of the run ended.
-        """
-        task = self.opened.build()
-        for number, line in enumerate(task.introduction()):
-            say(line if number else f"{self.id}: {line}", self.shown)
-        precision = self.config.training.precision
-        if computes_slowly(precision, self.config.runtime.device):
-            say(
-                f"warning: {precision} is slower than fp32 on this processor; "
-                "training.precision=auto takes fp32"
-            )
-        try:
-            if first_process():
-                self._take()
-            summary = self._train(task)
-        finally:
-            self.folder.lock.release()
-        if first_process():
-            for line in task.result(summary, self.folder.path):
-                say(line, self.shown)
-        return summary
-
-    def _baselines(self) -> dict[str, Any]:
-        """Return the model-free baselines for the summary; see `Pipeline.baselines`.
-
-        They are computed once for all runs on the same data, such as the cells of a grid.
-        """
-        baselines = registry.get(self.pipeline).baselines
-        if baselines is None:
-            return {}
-        content = plain(self.config)
-        sections = [content.get(section) for section in registry.DECIDE_BASELINES]
-        key = json.dumps([BASELINES_VERSION, self.pipeline, self.opened.data, sections])
-        name = hashlib.sha256(key.encode()).hexdigest()[:16]
-        folder = Path(self.config.runtime.cache_dir) / "baselines" / name
-        file = "baselines.json"
-
-        def make(new: Path) -> None:
-            (new / file).write_text(json.dumps(baselines(self.config)), encoding="utf-8")
-
-        try:
-            publish(folder, make, self.shown)
-        except InputError as error:  # the data is prepared, but its source is unavailable now
-            say(f"without model-free baselines: {error}")
-            return {}
-        return {"baselines": json.loads((folder / file).read_bytes())}
-
-    def _train(self, task: Task) -> dict[str, Any]:
-        config, folder = self.config, self.folder
-        runtime, training = config.runtime, task.training
-        process: dict[str, Any] = {}
-        if runtime.tune_process:
-            process |= tune_process(threads=runtime.threads)
-        accelerator = open_accelerator(runtime, training.precision, task.model)
-        # Only the first process has looked under the lock and verified the weights.
-        self.summary, self.checkpoint = broadcast_object_list([self.summary, self.checkpoint])
-        if self.summary is not None:
-            return self.summary
-        facts = task.facts()
-        moments = task.start() if self.checkpoint is None else None
-        state = restore(task, self.checkpoint)
-        main = accelerator.is_main_process
-        if main:
-            folder.begin(
-                to_yaml(config),
-                environment(
-                    seed=config.seed,
-                    data=self.opened.data,
-                    weights=self.opened.weights,
-                    devices=accelerator.num_processes,
-                    process=process,
-                ),
-            )
-            folder.rewind(state.step)
-            self.opened.tokenizer.save(folder.path / "tokenizer")
-        if self.checkpoint is not None:
-            say(f"resuming at step {state.step} from {self.checkpoint}", self.shown)
-        tracker = (
-            open_tracker(config.tracker, folder.path, self.id, plain(config), state.tracker_id)
-            if main
-            else NoTracker()
+def introduce(task: Task, folder: RunFolder) -> None:
+    """Print the run id, and what the task says of its model and data."""
+    first, *others = task.introduction() or [""]
+    say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
+    precision = task.training.precision
+    if computes_slowly(precision, task.config.runtime.device):
+        say(
+            f"warning: {precision} is slower than fp32 on this processor; "
+            "training.precision=auto takes fp32"
         )
-        status, metrics = "failed", dict[str, float]()
-        more: dict[str, Any] = {}
-        settings = Settings(config.seed, config.optimizer, config.schedule, runtime)
-        try:
-            begun = self.checkpoint or moments
-            loop = Loop(task, settings, accelerator, folder, tracker, state, begun)
-            state, metrics = loop.run()
-            with waiting_for_first(accelerator):
-                if main:
-                    more = self._baselines() | task.conclude(folder.path)
-            if last := more.pop("metrics", {}):
-                metrics = metrics | last  # not in place: the best metrics may be the same object
-                folder.amend(last)
-                tracker.log({"step": state.step, **last})
-            if main and not runtime.keep_optimizer:
-                # Before the summary: a kill in between leaves a run that the same command ends.
-                drop_moments(folder.path / "checkpoints")
-            status = "degenerate" if task.degenerate(metrics) else "done"
-        except (SystemExit, KeyboardInterrupt, ProcessLost):
-            status = "stopped"
-            raise
-        except RuntimeError as error:
-            if accelerator.num_processes > 1 and lost_process(error):
-                status = "stopped"
-                reason = str(error).strip().partition("\n")[0]
-                raise ProcessLost(
-                    "another process of this run ended or cannot be reached (what it printed says why; "
-                    f"here: {reason}): start the same command again, it resumes from the last checkpoint"
-                ) from error
-            raise
-        finally:
-            summary = self._summary(status, state, metrics, task)
-            summary["peak_memory_bytes"] = peak_memory_bytes(accelerator.device)
-            summary |= {**facts, **more}
-            if main and status != "stopped":
-                failure = sys.exc_info()[1]
-                if failure is not None:
-                    summary["error"] = f"{type(failure).__name__}: {failure}"
-                # A disk that is full was told of by the first error.
-                with suppress(OSError) if failure is not None else nullcontext():
-                    folder.finish(summary)
-            tracker.finish(status, summary)
-        accelerator.wait_for_everyone()
-        return summary
 
-    def _summary(
-        self, status: str, state: State, metrics: dict[str, float], task: Task
-    ) -> dict[str, Any]:
-        config = self.config
-        return {
-            "pipeline": self.pipeline,
-            "run_id": self.id,
-            "model": config.model.name,
-            "position": config.model.position.name,
-            "recipe": config.recipe,
-            "data": config.data.kind,
-            "seed": config.seed,
-            "status": status,
-            "metrics": metrics,
-            "best": {"step": state.best_step, "metrics": state.best_metrics},
-            "steps": state.step,
-            "tokens": state.tokens,
-            "wall_seconds": state.wall_seconds,
-            "tokens_per_second": state.tokens / state.seconds if state.seconds else 0.0,
-            "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
-            "command": self.folder.command(),
-            "commit": repository_state()[0],
-        }
+
+def train_from(task: Task, folder: RunFolder, earlier: Earlier) -> dict[str, Any]:
+    """Train from a checkpoint or from the start; write and return the summary.
+
+    `earlier` is known to the first process only.
+    """
+    config, runtime = task.config, task.config.runtime
+    process = tune_process(threads=runtime.threads) if runtime.tune_process else {}
+    accelerator = open_accelerator(runtime, task.training.precision, task.model)
+    summary, checkpoint = broadcast_object_list([*earlier])
+    if summary is not None:
+        return dict(summary)
+    facts = task.facts()
+    moments = task.start() if checkpoint is None else None
+    state = restore(task, checkpoint)
+    main = accelerator.is_main_process
+    if main:
+        folder.begin(
+            to_yaml(config),
+            environment(
+                seed=config.seed,
+                data=task.fingerprint,
+                weights=task.weights,
+                devices=accelerator.num_processes,
+                process=process,
+            ),
+        )
+        folder.rewind(state.step)
+        task.tokenizer.save(folder.path / "tokenizer")
+    if checkpoint is not None:
+        say_all([f"resuming at step {state.step} from {checkpoint}"], task)
+    tracker = NoTracker()
+    if main:
+        name = folder.path.name
+        tracker = open_tracker(config.tracker, folder.path, name, plain(config), state.tracker_id)
+    status, metrics = "failed", dict[str, float]()
+    more: dict[str, Any] = {}
+    try:
+        loop = Loop(task, accelerator, folder, tracker, state, checkpoint or moments)
+        state, metrics = loop.run()
+        with waiting_for_first(accelerator):
+            if main:
+                more = baselines_of(task, folder) | task.conclude(folder.path)
+        if last := more.pop("metrics", {}):
+            metrics = metrics | last  # not in place: the best metrics may be the same object
+            folder.amend(last)
+            tracker.log({"step": state.step, **last})
+        if main and not runtime.keep_optimizer:
+            # Before the summary: a kill in between leaves a run that the same command ends.
+            drop_moments(folder.path / "checkpoints")
+        status = "degenerate" if task.degenerate(metrics) else "done"
+    except (SystemExit, KeyboardInterrupt, ProcessLost):
+        status = "stopped"
+        raise
+    except RuntimeError as error:
+        if accelerator.num_processes > 1 and lost_process(error):
+            status = "stopped"
+            reason = str(error).strip().partition("\n")[0]
+            raise ProcessLost(
+                "another process of this run ended or cannot be reached (what it printed says why; "
+                f"here: {reason}): start the same command again, it resumes from the last checkpoint"
+            ) from error
+        raise
+    finally:
+        summary = summary_of(task, folder, state) | {"status": status, "metrics": metrics}
+        summary |= {"peak_memory_bytes": peak_memory_bytes(accelerator.device), **facts, **more}
+        if main and status != "stopped":
+            failure = sys.exc_info()[1]
+            if failure is not None:
+                summary["error"] = f"{type(failure).__name__}: {failure}"
+            # The first error has reported a full disk.
+            with suppress(OSError) if failure is not None else nullcontext():
+                folder.finish(summary)
+        tracker.finish(status, summary)
+    accelerator.wait_for_everyone()
+    return summary
+
+
+def baselines_of(task: Task, folder: RunFolder) -> dict[str, Any]:
+    """Return the part of the summary on model-free baselines; see `Pipeline.baselines`.
+
+    They are computed once for all runs on the same data, such as the cells of a grid.
+    """
+    pipeline = registry.get(folder.path.parent.name)
+    if pipeline.baselines is None:
+        return {}
+    compute, content = pipeline.baselines, plain(task.config)
+    sections = [content.get(section) for section in registry.DECIDE_BASELINES]
+    key = json.dumps([BASELINES_VERSION, pipeline.name, task.fingerprint, sections])
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    cached = Path(task.config.runtime.cache_dir) / "baselines" / name
+    file = "baselines.json"
+
+    def make(new: Path) -> None:
+        (new / file).write_text(json.dumps(compute(task.config)), encoding="utf-8")
+
+    try:
+        publish(cached, make, task.config.runtime.progress)
+    except InputError as error:  # the data is prepared, but its source is unavailable now
+        say(f"without model-free baselines: {error}")
+        return {}
+    return {"baselines": json.loads((cached / file).read_bytes())}
+
+
+def summary_of(task: Task, folder: RunFolder, state: State) -> dict[str, Any]:
+    """Return the summary of a run, in the order of its file."""
+    config = task.config
+    return {
+        "pipeline": folder.path.parent.name,
+        "run_id": folder.path.name,
+        "model": config.model.name,
+        "position": config.model.position.name,
+        "recipe": config.recipe,
+        "data": config.data.kind,
+        "seed": config.seed,
+        "status": "",
+        "metrics": {},
+        "best": {"step": state.best_step, "metrics": state.best_metrics},
+        "steps": state.step,
+        "tokens": state.tokens,
+        "wall_seconds": state.wall_seconds,
+        "tokens_per_second": state.tokens / state.seconds if state.seconds else 0.0,
+        "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
+        "command": folder.command(),
+        "commit": repository_state()[0],
+    }

@@ -19,22 +19,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roformer.config.build import plain
-from roformer.config.lm import CausalLMConfig, CharLMConfig, LanguageModelConfig
+from roformer.config.lm import CharLMConfig, LanguageModelConfig
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
 from roformer.data.random import IGNORED, unigram_entropy
-from roformer.data.text import PreparedBytes, PreparedText, prepare_bytes
+from roformer.data.text import PreparedBytes, prepare_bytes
 from roformer.data.tokens import TokenStream
 from roformer.data.work import stage
-from roformer.interop.stored import StoredModel
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
-from roformer.tasks.mlm import BlockTask, open_blocks
+from roformer.tasks.mlm import BlockTask
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process, say
 from roformer.training.hardware import widest_float
 from roformer.training.records import write_atomically
-from roformer.training.task import Batch, Opened, share_of
+from roformer.training.task import Batch, share_of
 
 POSITIONS = "positions.json"
 """File of a run: the loss by the number of tokens that are seen, at every length that was read."""
@@ -43,35 +42,24 @@ TOKENS_A_PASS = 8192
 
 
 class CausalTask(BlockTask):
-    """Predict every token of packed blocks; the loss is summed over them.
-
-    Args:
-        config: of the pipeline.
-        text: prepared; its training part is learnt from.
-        vocabulary: of the text.
-        origin: trained weights to start from.
-    """
+    """Predict every token of packed blocks; the loss is summed over them."""
 
     config: LanguageModelConfig
+    text: Any
+    tokenizer: Any
     reads: str
     """Kind of the ids, `bytes` or `tokens`; a checkpoint says it of its model."""
 
-    def __init__(
-        self,
-        config: LanguageModelConfig,
-        text: PreparedText | PreparedBytes,
-        vocabulary: Any,
-        origin: StoredModel | None = None,
-    ):
-        self.config, self.training = config, config.training
+    def build_model(self) -> None:
+        config, text = self.config, self.text
         self.valid, self.source = text.valid, text.manifest["source"]
         training, length = config.training, config.training.sequence_length
-        size = vocabulary.size if origin is None else origin.vocab_size
+        size = self.tokenizer.size if self.origin is None else self.origin.vocab_size
         torch.manual_seed(config.seed)
         self.model = CausalLM(
             config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
         )
-        self.load_origin(origin)
+        self.load_origin()
         self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
         self.validation = CausalBlocks(text.valid, length)
         self.sample = validation_sample(
@@ -82,7 +70,7 @@ class CausalTask(BlockTask):
             "kind": "causal",
             "model": plain(config.model),
             "vocab_size": size,
-            "tokenizer": vocabulary.fingerprint,
+            "tokenizer": self.tokenizer.fingerprint,
             "reads": self.reads,
             "length": length,
         }
@@ -144,12 +132,6 @@ class TokenTask(CausalTask):
     monitor, reads = "valid/loss", "tokens"
     told = ("valid/loss", "valid/perplexity")
 
-    def __init__(
-        self, config: CausalLMConfig, text: PreparedText, origin: StoredModel | None = None
-    ):
-        self.tokenizer = text.tokenizer
-        super().__init__(config, text, text.tokenizer, origin)
-
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
 
@@ -183,11 +165,18 @@ class ByteTask(CausalTask):
     monitor, reads = "valid/bits_per_byte", "bytes"
     told = ("valid/bits_per_byte_whole", "test/bits_per_byte")
 
-    def __init__(self, config: CharLMConfig, text: PreparedBytes):
-        self.test = text.test
-        # One too short would be found when the training has ended.
-        CausalBlocks(text.test, config.training.sequence_length)
-        super().__init__(config, text, text.vocabulary)
+    def __init__(self, config: CharLMConfig):
+        self.config, self.training = config, config.training
+        batch_size = config.training.batch_size
+        check_share(batch_size, f"training.batch_size={batch_size} is")
+        self.text = text = prepare_text_of_bytes(config)
+        say(text.summary, config.runtime.progress)
+        self.fingerprint, self.tokenizer, self.test = text.fingerprint, text.vocabulary, text.test
+
+    def build_model(self) -> None:
+        # A text that is too short fails here, not at the end of the training.
+        CausalBlocks(self.test, self.config.training.sequence_length)
+        super().build_model()
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/bits_per_byte": nats / math.log(2)}
@@ -319,7 +308,7 @@ def perplexity(nats: float) -> float:
         return math.inf
 
 
-# --- opening -------------------------------------------------------------------------------------
+# --- data ----------------------------------------------------------------------------------------
 
 
 def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
@@ -330,21 +319,3 @@ def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
-
-
-def open_tokens(config: CausalLMConfig) -> Opened:
-    """Return a run on the text of pre-training."""
-    return open_blocks(config, TokenTask)
-
-
-def open_bytes(config: CharLMConfig) -> Opened:
-    """Return a run on bytes.
-
-    Raises:
-        InputError: see `prepare_bytes`; a step has fewer blocks than there are processes.
-    """
-    batch_size = config.training.batch_size
-    check_share(batch_size, f"training.batch_size={batch_size} is")
-    text = prepare_text_of_bytes(config)
-    say(text.summary, config.runtime.progress)
-    return Opened(config, text.fingerprint, text.vocabulary, lambda: ByteTask(config, text))

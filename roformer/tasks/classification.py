@@ -50,7 +50,7 @@ from roformer.models.cost import flops_per_token
 from roformer.models.scorer import PairScorer
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process
-from roformer.training.task import Batch, Opened, Task, cost, share_of
+from roformer.training.task import Batch, Task, cost, share_of
 
 Labels = NDArray[Any]
 Scores = NDArray[np.float32]
@@ -95,13 +95,7 @@ class HeldOut:
 
 
 class ExamplesTask(Task):
-    """Learn labelled examples in epochs, from given weights.
-
-    Args:
-        config: of the run.
-        data: prepared with the start's tokenizer.
-        start: gives the weights; the rest is drawn from the seed.
-    """
+    """Learn labelled examples in epochs, from given weights."""
 
     higher_is_better = True
     rows: str
@@ -118,8 +112,20 @@ class ExamplesTask(Task):
     told_columns: tuple[str, ...]
     """Names of `prediction_columns`."""
 
-    def __init__(self, config: Any, data: PreparedExamples, start: StoredModel):
-        self.config, self.data, self.tokenizer = config, data, start.tokenizer
+    def __init__(self, config: Any):
+        self.origin = start_of(config)
+        self.config = self.adopt_start(config)
+        self.tokenizer: WordPiece = self.origin.tokenizer
+        self.data = prepare(config, self.tokenizer)
+        inputs = f"{self.data.fingerprint} {self.origin.fingerprint}"
+        self.fingerprint = hashlib.sha256(inputs.encode()).hexdigest()
+
+    def adopt_start(self, config: Any) -> Any:
+        """Return the config with what the weights to start from change."""
+        return config
+
+    def build_model(self) -> None:
+        config, data, start = self.config, self.data, self.origin
         training = config.training
         train = data.split("train")
         self.batches: Any = self.inputs(train)
@@ -142,7 +148,7 @@ class ExamplesTask(Task):
         )
         refuse(config.schedule.steps_rules(self.training.steps))
         torch.manual_seed(config.seed)
-        self.model = self.build_model(start.vocab_size)
+        self.model = self.new_model(start.vocab_size)
         self.loaded = load_start(start, self.model)
         self.description = {
             "model": plain(config.model),
@@ -168,7 +174,7 @@ class ExamplesTask(Task):
         """Return the examples of a split as the model reads them."""
 
     @abstractmethod
-    def build_model(self, vocab_size: int) -> nn.Module:
+    def new_model(self, vocab_size: int) -> nn.Module:
         """Return the model with weights drawn from the generator of torch."""
 
     @abstractmethod
@@ -221,7 +227,7 @@ class ExamplesTask(Task):
         # There is no best where no evaluation had a defined metric.
         chosen = "best" if (checkpoints / "best").exists() else "last"
         # Another copy: what was trained may be cut over several processes.
-        model = self.build_model(self.description["vocab_size"])
+        model = self.new_model(self.description["vocab_size"])
         checkpoint.load_model((checkpoints / chosen).resolve(), model, self.description)
         model.to(next(self.model.parameters()).device)
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,11 +255,12 @@ class ClassificationTask(ExamplesTask):
     rows, evaluation_batch, logs_an_epoch, most_unsaved = "examples", 128, 10, 2000
     told_columns = ("label", "prediction")
     config: FinetuneConfig
+    keep_only_best = True
 
-    def __init__(self, config: FinetuneConfig, data: PreparedExamples, start: StoredModel):
-        self.name, self.task = config.task_name, config.task[config.task_name]
+    def build_model(self) -> None:
+        self.name, self.task = self.config.task_name, self.config.task[self.config.task_name]
         self.columns = tuple(self.task.labels or ("score",))
-        super().__init__(config, data, start)
+        super().build_model()
         first = self.held_out[0].name.removeprefix("validation")
         self.monitor = f"{self.name}/{self.task.metrics[0]}{first}"
         self.description |= {
@@ -278,7 +285,7 @@ class ClassificationTask(ExamplesTask):
     def inputs(self, split: ExampleSplit) -> Inputs:
         return Inputs(split.ids, split.labels, self.tokenizer, self.max_length)
 
-    def build_model(self, vocab_size: int) -> nn.Module:
+    def new_model(self, vocab_size: int) -> nn.Module:
         return Classifier(
             self.config.model,
             vocab_size,
@@ -389,16 +396,25 @@ class TripletTask(ExamplesTask):
     told_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
 
-    def __init__(self, config: ScmConfig, data: PreparedExamples, start: StoredModel):
-        super().__init__(config, data, start)
+    def adopt_start(self, config: ScmConfig) -> ScmConfig:
+        """Return a config that names the weights that were found, and has their model.
+
+        Here the length is checked against the position table of the weights, in place of the config's.
+        """
+        start = self.origin
+        names = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
+        return build(ScmConfig, plain(config) | names | {"model": plain(start.model)})
+
+    def build_model(self) -> None:
+        super().build_model()
         parts = {part.name: part for part in self.held_out}
         self.valid, self.test = parts["validation"], parts.get("test")
-        self.description |= {"kind": "scorer", "pair": plain(config.pair)}
+        self.description |= {"kind": "scorer", "pair": plain(self.config.pair)}
 
     def inputs(self, split: ExampleSplit) -> TripletInputs:
         return TripletInputs(split, self.tokenizer, self.max_length, self.config.pair)
 
-    def build_model(self, vocab_size: int) -> nn.Module:
+    def new_model(self, vocab_size: int) -> nn.Module:
         return PairScorer(
             self.config.model,
             vocab_size,
@@ -490,7 +506,7 @@ class TripletTask(ExamplesTask):
         return [[LABELS[label]] for label in part.split.labels]
 
 
-# --- opening -------------------------------------------------------------------------------------
+# --- data ----------------------------------------------------------------------------------------
 
 
 def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
@@ -532,44 +548,3 @@ def prepare(config: FinetuneConfig | ScmConfig, tokenizer: WordPiece) -> Prepare
     runtime = config.runtime
     progress = runtime.progress and first_process()
     return rows_of(config).prepare(tokenizer, runtime.cache_dir, progress=progress)
-
-
-def open_finetuning(config: FinetuneConfig) -> Opened:
-    """Return a run of one task, one learning rate and one seed.
-
-    Raises:
-        InputError: see `start_of` and `LabelledRows.prepare`.
-    """
-    start = start_of(config)
-    data = prepare(config, start.tokenizer)
-    return Opened(
-        config,
-        begun_on(data, start),
-        start.tokenizer,
-        lambda: ClassificationTask(config, data, start),
-        keep_only_best=True,
-    )
-
-
-def open_triplets(config: ScmConfig) -> Opened:
-    """Return a run on triplets; its config names the weights that were found and has their model.
-
-    Raises:
-        InputError: see `start_of` and `LabelledRows.prepare`.
-    """
-    start = start_of(config)
-    begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
-    # Here the length is checked against the table of the weights, in place of the config's.
-    changed = build(ScmConfig, plain(config) | begun | {"model": plain(start.model)})
-    data = prepare(config, start.tokenizer)
-    return Opened(
-        changed,
-        begun_on(data, start),
-        start.tokenizer,
-        lambda: TripletTask(changed, data, start),
-    )
-
-
-def begun_on(data: PreparedExamples, start: StoredModel) -> str:
-    """Return the fingerprint of what a result depends on in addition to its config."""
-    return hashlib.sha256(f"{data.fingerprint} {start.fingerprint}".encode()).hexdigest()

@@ -25,9 +25,7 @@ from torch import Tensor, nn
 from roformer.config.build import plain
 from roformer.config.schema import PretrainConfig
 from roformer.data.match import Turns
-from roformer.data.text import PreparedText
 from roformer.errors import InputError
-from roformer.interop.stored import StoredModel
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.tasks.mlm import BlockTask
@@ -46,7 +44,8 @@ class MatchTask(BlockTask):
     batches: Turns
     monitor = "valid/error"
 
-    def __init__(self, config: PretrainConfig, text: PreparedText, origin: StoredModel | None):
+    def build_model(self) -> None:
+        config, text, origin = self.config, self.text, self.origin
         if origin is None:
             raise InputError("objective=match learns to reproduce a trained model: set init_from")
         if config.model.position == origin.model.position:
@@ -54,12 +53,11 @@ class MatchTask(BlockTask):
                 f"{origin.name} has {origin.model.position.name} positions already: choose other ones, as "
                 "model/position=rotary"
             )
-        self.config, self.training = config, config.training
         self.teacher: Any = origin.encoder().requires_grad_(False)
         torch.manual_seed(config.seed)
         checkpointing = config.runtime.gradient_checkpointing
         self.model = MaskedLM(config.model, origin.vocab_size, gradient_checkpointing=checkpointing)
-        self.load_origin(origin)
+        self.load_origin()
         encoder = self.model.eval().requires_grad_(False).encoder
         for module in (encoder.position, *(block.attention for block in encoder.blocks)):
             module.requires_grad_(True)
@@ -107,11 +105,6 @@ class MatchTask(BlockTask):
         micro = self.config.runtime.micro_batch_size
         micro = None if micro is None else micro * batches.parts[turn % len(batches.parts)]
         return share_of(batches.turn(turn), rank, world_size, micro)
-
-    def texts(self, batch: Batch) -> list[str]:
-        vocabulary = self.batches.tokenizer.vocabulary
-        rows = ([vocabulary[i] for i in ids] for ids in batch["input_ids"].tolist())
-        return [" ".join(pieces[1:-1]).replace(" ##", "") for pieces in rows]
 
     def targets(self, batch: Batch) -> int:
         return batch["input_ids"].numel()

@@ -7,9 +7,8 @@ the second follows the first (`roformer.data.segments`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -31,18 +30,19 @@ from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint
 from roformer.training.distributed import check_share, first_process, say
 from roformer.training.hardware import widest_float
-from roformer.training.task import Batch, Opened, Task, cost, not_learnt, share_of, tokens_in
-
-C = TypeVar("C", bound=Any)
+from roformer.training.task import Batch, Task, cost, not_learnt, share_of, tokens_in
 
 
 class BlockTask(Task):
     """A language model that reads blocks of one length, a fixed number in each step.
 
-    Its block datasets map a number of the whole training to a block (`block_of`).
+    Its block datasets map a number of the whole training to a block (`block_of`). It reads the text of
+    pre-training, prepared here unless given.
     """
 
     config: PretrainConfig | LanguageModelConfig
+    origin: StoredModel | None = None
+    """Weights that the training starts from; None: random ones."""
     batches: Any
     loaded: list[str]
     """Lines on what was taken of the weights that the training starts from."""
@@ -64,8 +64,21 @@ class BlockTask(Task):
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
 
-    def load_origin(self, origin: StoredModel | None) -> None:
-        """Load the weights that the training starts from; None: it starts from the drawn ones."""
+    def __init__(self, config: Any, text: PreparedText | None = None):
+        self.config, self.training = config, config.training
+        batch_size = config.training.batch_size
+        check_share(batch_size, f"training.batch_size={batch_size} is")
+        self.origin = weights_of(config)
+        if text is None:
+            text = prepare(config, self.origin)
+            say(text.summary, config.runtime.progress)
+        self.text = text
+        self.fingerprint, self.tokenizer = text.fingerprint, text.tokenizer
+        self.weights = None if self.origin is None else self.origin.fingerprint
+
+    def load_origin(self) -> None:
+        """Load the weights that the training starts from, if there are any."""
+        origin = self.origin
         self.loaded = [] if origin is None else load_start(origin, self.model)
         keep = getattr(self.config, "keep_moments", False)
         self.moments = origin.checkpoint if origin is not None and keep else None
@@ -113,11 +126,10 @@ class MaskedLMTask(BlockTask):
     config: PretrainConfig
     monitor = "valid/mlm_loss"
 
-    def __init__(
-        self, config: PretrainConfig, text: PreparedText, origin: StoredModel | None = None
-    ):
-        self.config, self.training, self.source = config, config.training, text.manifest["source"]
-        size = text.tokenizer.size if origin is None else origin.vocab_size
+    def build_model(self) -> None:
+        config, text = self.config, self.text
+        self.source = text.manifest["source"]
+        size = text.tokenizer.size if self.origin is None else self.origin.vocab_size
         length = config.training.sequence_length
         self.relation = config.objective.partition("_")[2]
         """`nsp`, `sop` or nothing: name of the metrics of a pair's relation."""
@@ -130,7 +142,7 @@ class MaskedLMTask(BlockTask):
             related=bool(self.relation),
             gradient_checkpointing=config.runtime.gradient_checkpointing,
         )
-        self.load_origin(origin)
+        self.load_origin()
         settings = text.tokenizer, config.masking, config.training
         self.batches: MaskedBatches = MaskedBatches(
             text.train, *settings, config.seed, config.objective
@@ -248,25 +260,3 @@ def prepare(config: Any, start: StoredModel | None = None) -> PreparedText:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
-
-
-def open_blocks(config: C, task: Callable[[C, PreparedText, StoredModel | None], Task]) -> Opened:
-    """Return a run of a task on the text of pre-training; its first weights are checked before its text."""
-    batch_size = config.training.batch_size
-    check_share(batch_size, f"training.batch_size={batch_size} is")
-    start = weights_of(config)
-    text = prepare(config, start)
-    say(text.summary, config.runtime.progress)
-    weights = None if start is None else start.fingerprint
-    return Opened(
-        config, text.fingerprint, text.tokenizer, lambda: task(config, text, start), weights
-    )
-
-
-def open_run(config: PretrainConfig) -> Opened:
-    """Return a run of pre-training."""
-    if config.objective == "match":
-        from roformer.tasks.match import MatchTask  # imports this module
-
-        return open_blocks(config, MatchTask)
-    return open_blocks(config, MaskedLMTask)

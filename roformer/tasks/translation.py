@@ -40,7 +40,7 @@ from roformer.training import checkpoint, records
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from roformer.training.distributed import check_share, first_process, say
 from roformer.training.hardware import widest_float
-from roformer.training.task import Batch, Opened, Task, share_of
+from roformer.training.task import Batch, Task, share_of
 
 GREEDY = SearchConfig(beam=1)
 STATISTICS_FILE = "bleu_statistics.json"
@@ -52,10 +52,16 @@ class TranslationTask(Task):
 
     monitor = "valid/loss"
 
-    def __init__(self, config: WmtConfig, text: PreparedPairs):
-        self.config, self.text, self.training = config, text, config.training
+    def __init__(self, config: WmtConfig):
+        self.config, self.training = config, config.training
         self.keep_checkpoints = config.training.average
-        tokenizer, training = text.tokenizer, config.training
+        self.text = prepare(config)
+        say(self.text.summary, config.runtime.progress)
+        self.fingerprint, self.tokenizer = self.text.fingerprint, self.text.tokenizer
+
+    def build_model(self) -> None:
+        config, text, training = self.config, self.text, self.config.training
+        tokenizer = text.tokenizer
         for split, read in (("valid", text.valid.lengths), ("test", [text.test.source.lengths])):
             longest = max(int(lengths.max()) for lengths in read)
             told = f"the longest sentence of data.{split}, {longest} tokens with its end,"
@@ -222,17 +228,6 @@ def prepare(config: WmtConfig) -> PreparedPairs:
         workers=config.runtime.prepare_workers,
         progress=config.runtime.progress and first_process(),
     )
-
-
-def open_run(config: WmtConfig) -> Opened:
-    """Return a run with its text prepared.
-
-    Raises:
-        InputError: see `prepare_parallel`.
-    """
-    text = prepare(config)
-    say(text.summary, config.runtime.progress)
-    return Opened(config, text.fingerprint, text.tokenizer, lambda: TranslationTask(config, text))
 
 
 def test_set_name(data: Parallel) -> str:

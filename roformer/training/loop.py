@@ -44,7 +44,7 @@ from roformer.training.records import RunFolder
 from roformer.training.spikes import Spike, SpikeWatch
 from roformer.training.state import State
 from roformer.training.steps import begin_step, micro_batches
-from roformer.training.task import Batch, Settings, Task, is_trial
+from roformer.training.task import Batch, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
 
 MOST_SKIPPED = 40
@@ -81,21 +81,18 @@ class Loop:
     def __init__(
         self,
         task: Task,
-        settings: Settings,
         accelerator: Accelerator,
         folder: RunFolder,
         tracker: NoTracker,
         state: State,
         checkpoint: Path | None,
     ):
-        self.task, self.settings, self.accelerator = task, settings, accelerator
+        self.task, self.config, self.accelerator = task, task.config, accelerator
         self.folder, self.tracker, self.state = folder, tracker, state
         self.rank, self.world_size = accelerator.process_index, accelerator.num_processes
         self.first, self.device = accelerator.is_main_process, accelerator.device
-        runtime, training = settings.runtime, task.training
-        self.rate = learning_rate(
-            settings.schedule, settings.optimizer.learning_rate, training.steps
-        )
+        config, runtime, training = task.config, task.config.runtime, task.training
+        self.rate = learning_rate(config.schedule, config.optimizer.learning_rate, training.steps)
         self.checkpoints = checkpoints.Checkpoints(
             folder.path / "checkpoints",
             keep=max(runtime.keep_checkpoints, task.keep_checkpoints),
@@ -109,7 +106,7 @@ class Loop:
         # FSDP moves and shards one block at a time, so that the whole model need not fit on the device.
         if not self.sharded:
             task.model.to(self.device)
-        self.adamw = build_optimizer(settings.optimizer, task.model)
+        self.adamw = build_optimizer(config.optimizer, task.model)
         cast_like_autocast(task.model, self.device, training.precision)
         if runtime.compile:
             compile_blocks(task.model)
@@ -190,12 +187,6 @@ class Loop:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def advance(self, step: int) -> None:
-        """Train up to `step` and nothing else: no record, evaluation or checkpoint."""
-        batches = self._batches()
-        while self.state.step < step:
-            self._step(batches)
-
     # --- a step ----------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[Batch]:
@@ -205,14 +196,14 @@ class Loop:
         return micro_batches(
             self.task,
             keys,
-            workers=self.settings.runtime.num_workers,
+            workers=self.config.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
         )
 
     def _step(self, batches: Iterator[Batch]) -> None:
         """Make one optimizer step, over all micro-batches of all ranks."""
         task, step = self.task, self.state.step + 1
-        begin_step(task.model, self.settings.seed, step, self.rank)
+        begin_step(task.model, self.config.seed, step, self.rank)
         keys = task.keys(step, self.rank, self.world_size)
         window = [next(batches) for _ in keys]
         # A rank without samples makes a pass that adds nothing, because the others wait for it.
@@ -244,7 +235,7 @@ class Loop:
                 self.accelerator.backward(loss.sum() * scale)
             self.window_loss = self.window_loss + loss.detach().to(self.window_loss)
 
-        clip = self.settings.optimizer.clip_norm or math.inf
+        clip = self.config.optimizer.clip_norm or math.inf
         norm = whole(self.accelerator.clip_grad_norm_(self.model.parameters(), clip))
         self.unread.append(UnreadStep(before, self.window_loss, targets, norm))
         for group in self.optimizer.param_groups:

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from roformer.config.schema import (
-    TRIAL,
-    LoopConfig,
-    OptimizerConfig,
-    RunConfig,
-    RuntimeConfig,
-    ScheduleConfig,
-)
+from roformer.config.schema import TRIAL, LoopConfig
 
 Batch = dict[str, Tensor]
 S = TypeVar("S", range, NDArray[Any])
 
 
+class Tokenizer(Protocol):
+    """What a run's folder keeps as `tokenizer/`."""
+
+    def save(self, folder: Path) -> None: ...
+
+
 class Task(ABC):
-    """A model, its data and its score. The loop knows batches as dicts and keys as opaque."""
+    """Data, model, batches, loss and score of a run.
+
+    A task is made from a resolved config, and prepares its data. `build_model` then adds the model and
+    everything below it.
+    """
+
+    config: Any
+    """A `RunConfig`, resolved; it names the weights that the run starts from, if there are any."""
+    fingerprint: str
+    """Hash of what the result depends on in addition to the config: data, and weights to start from."""
+    weights: str | None = None
+    """SHA-256 of the weights to start from, unless `fingerprint` covers them."""
+    tokenizer: Tokenizer
+    keep_only_best = False
+    """True if a finished run keeps only its best checkpoint."""
 
     model: nn.Module
     description: dict[str, Any]
@@ -46,6 +57,10 @@ class Task(ABC):
     """Names of the parts of `loss`, where it has several: logged as `train/<name>`."""
     keep_checkpoints = 1
     """Number of the newest checkpoints that the conclusion needs, whatever the runtime keeps."""
+
+    @abstractmethod
+    def build_model(self) -> None:
+        """Build the model with its first weights, the batches and the description."""
 
     @abstractmethod
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
@@ -100,37 +115,6 @@ class Task(ABC):
     def result(self, summary: dict[str, Any], run: Path) -> list[str]:
         """Return lines to print at the end."""
         return [f"run: {run}"]
-
-
-class Tokenizer(Protocol):
-    """Data of a run beside its weights."""
-
-    def save(self, folder: Path) -> None: ...
-
-
-class Opened(NamedTuple):
-    """A run with its data prepared and its model not yet built."""
-
-    config: RunConfig
-    """Resolved; with the weights it starts from, where it starts from others'."""
-    data: str
-    """Fingerprint of what the result depends on besides the config."""
-    tokenizer: Tokenizer
-    build: Callable[[], Task]
-    weights: str | None = None
-    """SHA-256 of the weights that it starts from, where there are some and `data` is of the data alone."""
-    keep_only_best: bool = False
-    """True if the finished run keeps the best checkpoint alone."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The part of a pipeline's config that the loop reads besides the task's `training`."""
-
-    seed: int
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    runtime: RuntimeConfig
 
 
 def is_trial(steps: int) -> bool:

@@ -43,12 +43,13 @@ def small(corpus, tmp_path_factory):
 def task(small):
     """Return a function that builds the task of a conversion to other positions."""
     config = build(PretrainConfig, compose("convert", small))
-    start = open_start(config.init_from)
     text = prepare_text(config.data, config.runtime.cache_dir, tokenizer=UNCASED, progress=False)
 
     def make(position):
         model = replace(config.model, position=position)
-        return MatchTask(replace(config, model=model), text, start)
+        task = MatchTask(replace(config, model=model), text)
+        task.build_model()
+        return task
 
     return make
 

@@ -19,7 +19,7 @@ from roformer.data.random import IGNORED
 from roformer.errors import Diverged, InputError
 from roformer.models import transformer
 from roformer.pipelines import run as runs
-from roformer.tasks.mlm import MaskedLMTask, prepare
+from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import task
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
@@ -93,7 +93,8 @@ def test_its_record_says_what_ran_and_what_came_out(whole):
 def test_the_metrics_are_of_the_validation_text(whole):
     """By torch's own loss. Catches training text, and a share of blocks in place of one of tokens."""
     config = from_yaml(PretrainConfig, (whole / "config.yaml").read_text())
-    task = MaskedLMTask(config, prepare(config))
+    task = MaskedLMTask(config)
+    task.build_model()
     task.model.load_state_dict(weights(whole))
     batch = task.validation[range(16)]
     kept = batch["labels"] != IGNORED
@@ -262,7 +263,7 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, process
     config = build(
         PretrainConfig, compose("pretrain", [*arguments, f"runtime.micro_batch_size={micro}"])
     )
-    task, most = MaskedLMTask(config, prepare(config)), 2 if micro == "2" else 8
+    task, most = MaskedLMTask(config), 2 if micro == "2" else 8
     for count in (1, 2, 5, 8):
         numbers = range(16, 16 + count)
         shares = [task._share(numbers, rank, processes) for rank in range(processes)]
@@ -416,6 +417,7 @@ def test_one_seed_gives_both_models_the_same_order_and_masks(arguments):
     tasks = []
     for model in ("roformer", "bert"):
         config = build(PretrainConfig, compose("pretrain", [*arguments, f"model={model}"]))
-        tasks.append(MaskedLMTask(config, prepare(config)))
+        tasks.append(MaskedLMTask(config))
+        tasks[-1].build_model()
     rotary, learned = (task.batches[task.keys(3, 0, 1)[0]] for task in tasks)
     assert all(torch.equal(rotary[name], learned[name]) for name in rotary)

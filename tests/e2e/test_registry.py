@@ -33,9 +33,9 @@ def plan_config():
 
 
 def task(config):
-    from toy.task import open_run
+    from toy.task import BackwardsTask
 
-    return open_run(config)
+    return BackwardsTask(config)
 
 
 register(
@@ -72,8 +72,7 @@ class BackwardsPlan(Devices, BackwardsConfig):
     """Of the toy."""
 '''
 TASK = """
-from roformer.tasks.mlm import MaskedLMTask, prepare
-from roformer.training.task import Opened
+from roformer.tasks.mlm import MaskedLMTask
 
 
 class BackwardsTask(MaskedLMTask):
@@ -94,11 +93,6 @@ class BackwardsTask(MaskedLMTask):
 
     def scores(self, metrics):
         return f"backwards loss {metrics['valid/backwards_loss']:.3f}"
-
-
-def open_run(config):
-    text = prepare(config)
-    return Opened(config, text.fingerprint, text.tokenizer, lambda: BackwardsTask(config, text))
 """
 SCRIPT = """
 from roformer.cli import main

@@ -15,7 +15,7 @@ from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
 from roformer.pipelines.run import train
-from roformer.tasks.classification import TripletTask, open_triplets
+from roformer.tasks.classification import TripletTask
 from tests.e2e.conftest import small_run, weights
 
 TINY = [
@@ -53,7 +53,9 @@ def run(arguments, *overrides):
 
 def task_of(arguments, *overrides) -> TripletTask:
     """Return the task of a run that has not begun."""
-    return open_triplets(config_of(arguments, "training.precision=fp32", *overrides)).build()
+    task = TripletTask(config_of(arguments, "training.precision=fp32", *overrides))
+    task.build_model()
+    return task
 
 
 @pytest.fixture(scope="module")

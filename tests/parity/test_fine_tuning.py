@@ -12,15 +12,15 @@ from transformers import BertConfig, BertForSequenceClassification
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.glue import GlueConfig
-from roformer.data.examples import task_rows
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers
 from roformer.interop.stored import StoredModel
 from roformer.pipelines.glue import cells_of
-from roformer.pipelines.run import Run
+from roformer.pipelines.run import Earlier, train_from
+from roformer.tasks import classification
 from roformer.tasks.classification import ClassificationTask
 from roformer.training.optim import learning_rate
-from roformer.training.task import Opened
+from roformer.training.records import RunFolder
 from tests.data.glue_tasks import TOKENIZER
 
 STEPS = 20
@@ -59,7 +59,7 @@ def cell(tmp_path, task):
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
-def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, task):
+def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, monkeypatch, task):
     """Our pipeline and loop on one side, theirs and five lines on the other.
 
     Catches: a loss divided by the wrong count, a mean of means, (N, 1) against (N,) in the squared
@@ -68,19 +68,20 @@ def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, task):
     AcceleratorState._reset_state()
     PartialState._reset_state()
     config = cell(tmp_path, task)
-    data = task_rows(task, config.task[task], config.data).prepare(TOKENIZER, tmp_path / "cache")
     theirs = bert(1 if task == "stsb" else 2)
     model, weights = encoder_config(theirs.config), theirs.state_dict()
     description = {"vocab_size": TOKENIZER.size}
     start = StoredModel(
         "theirs", "mlm", model, description, from_transformers(weights, "bert"), TOKENIZER
     )
-    ours = ClassificationTask(replace(config, model=model), data, start)
+    monkeypatch.setattr(classification, "start_of", lambda config: start)
+    ours = ClassificationTask(replace(config, model=model))
+    ours.build_model()
     assert ours.training.steps == STEPS
     ours.training = replace(ours.training, log_every=1)
-    run = Run("glue", Opened(config, data.fingerprint, TOKENIZER, lambda: ours))
-    run.train()
-    rows = (run.folder.path / "metrics.jsonl").read_text().splitlines()
+    folder = RunFolder(tmp_path / "glue" / "run")
+    train_from(ours, folder, Earlier())
+    rows = folder.metrics.read_text().splitlines()
     losses = [json.loads(row)["train/loss"] for row in rows]
 
     groups = [

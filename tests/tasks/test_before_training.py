@@ -16,8 +16,8 @@ from roformer.errors import InputError
 from roformer.pipelines import glue
 from roformer.pipelines.glue import cells_of
 from roformer.tasks import baselines
-from roformer.tasks.classification import open_finetuning
-from roformer.tasks.translation import open_run
+from roformer.tasks.classification import ClassificationTask
+from roformer.tasks.translation import TranslationTask
 from roformer.training import distributed
 from roformer.training.records import RunFolder
 from tests.e2e import wmt_runs
@@ -33,7 +33,7 @@ def composed(pipeline, *words):
 
 def begin(pipeline, config):
     """Build the task of a run, which is the last thing before its first step."""
-    registry.get(pipeline).task(config).build()
+    registry.get(pipeline).task(config).build_model()
 
 
 def test_a_test_text_shorter_than_a_block(tmp_path):
@@ -132,7 +132,8 @@ def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
     write_parallel_text(tmp_path / "text")
     where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
     more = ["training.label_smoothing=0.2", "runtime.micro_batch_size=3"]
-    task = open_run(composed("wmt", *wmt_runs.SMALL, *where, *more)).build()
+    task = TranslationTask(composed("wmt", *wmt_runs.SMALL, *where, *more))
+    task.build_model()
     keys = task.keys(1, 0, 1)
     assert max(map(len, keys)) == 3
     inputs, model = task.batches[keys[0]], task.model.eval()
@@ -152,7 +153,8 @@ def test_translation_on_more_processes_than_the_end_of_an_epoch_has_pairs(tmp_pa
     """Every process takes part in every step. A start on more than the first step has is an error."""
     write_parallel_text(tmp_path / "text")
     where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
-    task = open_run(composed("wmt", *wmt_runs.SMALL, *where, "runtime.micro_batch_size=2")).build()
+    task = TranslationTask(composed("wmt", *wmt_runs.SMALL, *where, "runtime.micro_batch_size=2"))
+    task.build_model()
     last = next(step for step in range(1, 99) if task.steps.locate(step + 1)[0] == 1)
     pairs = sorted(np.concatenate(task.steps[last]))
     keys = [task.keys(last, rank, len(pairs) + 2) for rank in range(len(pairs) + 2)]
@@ -173,7 +175,8 @@ def test_small_tasks_have_epochs_of_their_own(tmp_path, limit, epochs):
     words += ["training.epochs=2", "training.small_task_epochs=5"]
     words += [f"training.small_task_examples={limit}", f"runtime.cache_dir={tmp_path}"]
     (cell,) = cells_of(composed("glue", *words))
-    task = open_finetuning(cell).build()
+    task = ClassificationTask(cell)
+    task.build_model()
     assert task.training.steps == epochs * task.epochs.steps
 
 

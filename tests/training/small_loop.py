@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -16,7 +17,7 @@ from roformer.training.distributed import open_accelerator
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
 from roformer.training.state import State
-from roformer.training.task import Settings, Task, share_of
+from roformer.training.task import Task, share_of
 from roformer.training.tracking import NoTracker
 from tests.property import models
 
@@ -51,6 +52,9 @@ class SmallTask(Task):
     def evaluate(self, model, accelerator):
         return {"valid/loss": 1.0}
 
+    def build_model(self):
+        pass
+
     def degenerate(self, metrics):
         return False
 
@@ -61,12 +65,22 @@ def small_loop(folder, model, *, steps=4, precision="fp32", scaler=None, **runti
     training = build(LoopConfig, {**EVERY, "steps": steps, "precision": precision})
     task = SmallTask(model, training, runtime.micro_batch_size)
     optimizer = build(OptimizerConfig, {"learning_rate": 1e-3})
-    settings = Settings(0, optimizer, build(ScheduleConfig, {"kind": "constant"}), runtime)
+    schedule = build(ScheduleConfig, {"kind": "constant"})
+    task.config = SimpleNamespace(
+        seed=0, optimizer=optimizer, schedule=schedule, runtime=runtime, training=training
+    )
     run = RunFolder(folder / "runs" / "small" / "run")
     run.path.mkdir(parents=True, exist_ok=True)
     accelerator = open_accelerator(runtime, precision, model)
     accelerator.scaler = scaler
-    return Loop(task, settings, accelerator, run, NoTracker(), State(), None)
+    return Loop(task, accelerator, run, NoTracker(), State(), None)
+
+
+def advance(loop, steps):
+    """Train the first steps, without records, evaluation or checkpoints."""
+    batches = loop._batches()
+    for _ in range(steps):
+        loop._step(batches)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from roformer.training import loop as loops
 from tests.other_device import OTHER, another_device
 from tests.property.models import build
-from tests.training.small_loop import SmallTask, one_rank_of, small_loop
+from tests.training.small_loop import SmallTask, advance, one_rank_of, small_loop
 
 OF_EVERY_CLASS = [
     *("rotary", "learned", "shaw", "t5", "alibi", "transformer_xl", "tupe", "deberta"),
@@ -36,7 +36,7 @@ def test_gradients_of_a_sharded_model_are_sharded_after_every_micro_batch(tmp_pa
     model = build("encoder", "rotary")
     whole = sum(parameter.numel() for parameter in model.parameters())
     with one_rank_of(2):
-        small_loop(tmp_path, model, fsdp=True, micro_batch_size=2).advance(1)
+        advance(small_loop(tmp_path, model, fsdp=True, micro_batch_size=2), 1)
     first, second = held
     assert first == [None] * len(first)
     assert all(isinstance(gradient, DTensor) for gradient in second)
@@ -88,7 +88,7 @@ def test_one_graph_serves_all_layers_and_steps(tmp_path, monkeypatch, name, shar
     counters.clear()
     model = build("encoder", name, recompute=True, layers=2)
     with one_rank_of(2) if sharded else contextlib.nullcontext():
-        small_loop(tmp_path, model, compile=True, fsdp=sharded).advance(2)
+        advance(small_loop(tmp_path, model, compile=True, fsdp=sharded), 2)
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
@@ -105,7 +105,7 @@ def test_a_step_never_waits_for_the_device(tmp_path, monkeypatch, name):
     with another_device() as read:
         loop = small_loop(tmp_path, build("encoder", name), micro_batch_size=4)
         read.clear()
-        loop.advance(1)
+        advance(loop, 1)
         assert read == []
         loop._look()
         assert read
@@ -117,7 +117,7 @@ def test_a_loss_scaler_is_read_only_where_it_is_logged(tmp_path, monkeypatch):
     monkeypatch.setattr(
         torch.amp.GradScaler, "get_scale", lambda s: [read.append(s), get_scale(s)][1]
     )
-    loop.advance(3)
+    advance(loop, 3)
     assert not read
     loop._look()
     assert loop._training_row()["train/loss_scale"] == 2**16 and len(read) == 1
@@ -143,7 +143,7 @@ def test_spikes_of_all_ranks_are_reported_up_to_the_first_step_that_diverged(
     """Spikes after it are of weights that are lost."""
     with one_rank_of(2):
         loop = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True)
-        loop.advance(len(steps))
+        advance(loop, len(steps))
     for watch in loop.spikes:
         watch.known = [100, 2.0, 0.0, 2.0]
     gathered = torch.tensor(steps, dtype=torch.float64).transpose(0, 1)
