@@ -80,7 +80,7 @@ class Pipeline:
     config: Callable[[], Any]
     """Return the config class; `--help` prints its docstring."""
     task: Callable[[Any], Any]
-    """Return the task of a run's resolved config, a `roformer.training.task.Task`."""
+    """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
     kind: Kind
     """Kind of its models."""
     headline: Metric | None
