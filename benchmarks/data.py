@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Row, in_turns, row
 from roformer.config.schema import BuiltinText, FilesText, TokenizerConfig
-from roformer.data.sources.documents import open_documents
-from roformer.data.text import CHARACTERS, prepare_text, use_threads
+from roformer.data.text import CHARACTERS, open_documents, prepare_text, use_threads
 from roformer.data.tokenizers import load_wordpiece
 from roformer.data.work import batches
 

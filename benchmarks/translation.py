@@ -30,7 +30,7 @@ from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import OptimizerConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.data.random import IGNORED
-from roformer.data.tokens import RaggedTokens
+from roformer.data.store import RaggedTokens
 from roformer.data.translation_batches import Pairs, TranslationBatches, epoch_buckets
 from roformer.errors import InputError
 from roformer.evaluation.bleu import sacrebleu

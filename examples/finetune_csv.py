@@ -23,8 +23,7 @@ from transformers import DataCollatorWithPadding, EvalPrediction, Trainer, Train
 
 import roformer
 from roformer.cli import one_line_errors
-from roformer.data.sources import Columns
-from roformer.data.sources.files import file_rows
+from roformer.data.files import Columns, file_rows
 from roformer.errors import InputError
 from roformer.interop.trainer import WithLoss
 from roformer.models.classifier import Classifier

@@ -6,7 +6,7 @@ the same seed gives the same text.
 
 import sys
 
-from roformer.data.sources.files import decoded
+from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.generate import ByteCodec, Generator, load_generator

@@ -7,7 +7,7 @@ and its probability, or the score of a regression.
 import sys
 from collections.abc import Iterator
 
-from roformer.data.sources.files import decoded
+from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.inference.load import Text, load_model
 from roformer.inference.names import named

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from roformer.data.sources.files import decoded, text_lines
+from roformer.data.files import decoded, text_lines
 from roformer.inference.names import named
 from roformer.inference.translate import load_translator
 from roformer.script import Arguments, script

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.data.random import IGNORED, EpochOrder, Purpose, random_stream
-from roformer.data.tokens import TokenStream
+from roformer.data.store import TokenStream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]

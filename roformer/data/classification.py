@@ -22,8 +22,8 @@ from torch import Tensor
 
 from roformer.config.scm import PairConfig
 from roformer.data.random import Purpose, random_stream
+from roformer.data.store import RaggedTokens
 from roformer.data.tokenizers import WordPiece
-from roformer.data.tokens import RaggedTokens
 
 if TYPE_CHECKING:
     from roformer.data.examples import ExampleSplit

@@ -1,20 +1,25 @@
 """Labelled texts: read from a source, tokenized once, opened by every fine-tuning.
 
-    source                  rows with a label and one text, two or three        `roformer.data.sources`
-    <cache_dir>/glue/<key>  index, label, place, ids_a, ids_b           `task_rows(…).prepare`
-    <cache_dir>/scm/<key>   index, label, place, ids_a, ids_b, ids_c    `triplet_rows(…).prepare`
+    <cache_dir>/glue/<key>  index, label, place, ids_a, ids_b
 
-A label is a class number or a score; a triplet's label is 0 where A is closer to B and 1 where A is
-closer to C. Tokens are without special ones, and nothing is cut to a length here: that is up to the
-model.
+A label is a class number or a score. Tokens are without special ones and of any length: the model's inputs
+are cut later.
+
+The GLUE tasks are built in, in the official folder or on the Hub. The folder has one folder per task
+with tab-separated (.tsv) or comma-separated files (.csv). Columns are found by their name in the header,
+or by number in a file without one (CoLA). A split is `train`, `validation`, `test`, or a part of the
+latter two, such as `validation_matched`. Labels of a test split are never read: the Hub's are -1, and
+MRPC's file has the real ones.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +27,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
-from roformer.config.glue import Glue, TaskConfig
-from roformer.config.scm import TripletData
+from roformer.config.glue import FilesGlue, Glue, HubGlue, TaskConfig
+from roformer.data.files import (
+    Column,
+    Columns,
+    Example,
+    Rows,
+    Source,
+    absent,
+    file_rows,
+    named_file,
+)
+from roformer.data.hub import HubTable
 from roformer.data.random import Purpose, random_stream
-from roformer.data.sources import Example, Source
-from roformer.data.sources.examples import LABELS, open_examples, open_triplets
-from roformer.data.store import Builder, Prepared, settings
+from roformer.data.store import Builder, Prepared, RaggedTokens, settings
 from roformer.data.text import tokenizer_facts
 from roformer.data.tokenizers import WordPiece, segmenter
-from roformer.data.tokens import RaggedTokens
+from roformer.data.toy import glue
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
@@ -48,7 +61,7 @@ class ExampleSplit:
     labels: NDArray[np.int64] | NDArray[np.float32]
     """Class numbers, int64, or scores, float32; (N,)."""
     places: NDArray[np.int64]
-    """For triplets, the number in `PLACES` or `NOWHERE`; (N,)."""
+    """For triplets, the number in `PLACES` or `NO_EVIDENCE`; (N,)."""
     ids: tuple[RaggedTokens, ...]
     """Tokens of the first texts, of the second and of the third, as far as the task has them."""
 
@@ -71,12 +84,6 @@ class PreparedExamples(Prepared):
             places=np.array(values["place"], np.int64),
             ids=tuple(self.tokens(name, ids) for ids in IDS[: self.manifest["texts"]]),
         )
-
-
-class PreparedTriplets(PreparedExamples):
-    """Prepared splits of triplets."""
-
-    kind = "scm"
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class LabelledRows:
         self, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
     ) -> PreparedExamples:
         """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if need be."""
-        keys = {"source": self.source.key(), "tokenizer": tokenizer.fingerprint}
+        keys = {"source": self.source.key, "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
         return self.kind.prepare(
@@ -164,12 +171,12 @@ def _write(
         bar.update(len(some))
 
 
-def _settings(data: Glue | TripletData) -> dict[str, Any]:
+def content_settings(data: Any) -> dict[str, Any]:
     """Return the settings that decide the content, which a path of local files does not."""
     return settings(data, *([] if hasattr(data, "revision") else ["path"]))
 
 
-def _label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
+def label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
     counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
     return {
         split: {label: found[number] for number, label in enumerate(labels)}
@@ -189,10 +196,10 @@ def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
             "max_train_examples": data.max_train_examples,
             "labels": task.labels,
             "scores": task.scores,
-            "label_counts": _label_counts(splits, task.labels) if task.labels else None,
+            "label_counts": label_counts(splits, task.labels) if task.labels else None,
         }
 
-    identity = {"task": {name: plain(task)}, "data": _settings(data)}
+    identity = {"task": {name: plain(task)}, "data": content_settings(data)}
     return LabelledRows(
         name=name,
         source=open_examples(name, task, data),
@@ -224,31 +231,155 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
     ]
 
 
-# --- triplets ------------------------------------------------------------------------------------
+# --- sources of GLUE -----------------------------------------------------------------------------
 
 
-def triplet_rows(data: TripletData) -> LabelledRows:
-    """Open triplets of documents."""
+def open_examples(name: str, task: TaskConfig, data: Glue) -> Source[Example]:
+    """Open the source that the config names, reading nothing yet."""
+    splits = ("train", *([f"validation_{part}" for part in task.parts] or ["validation"]))
+    if isinstance(data, FilesGlue):
+        return _folder_examples(name, task, data, splits)
+    if isinstance(data, HubGlue):
+        return _hub_examples(name, task, data, splits)
 
-    def facts(splits: Splits) -> dict[str, Any]:
-        known = {text for row in splits["train"] for text in row.texts}
-        return {
-            "labels": _label_counts(splits, LABELS),
-            # Triplets of each held-out split that have a document of the training triplets.
-            "shared": {
-                split: sum(not known.isdisjoint(row.texts) for row in rows)
-                for split, rows in splits.items()
-                if split != "train"
-            },
-        }
+    def rows(split: str) -> Iterator[Example]:
+        where = f"the built-in {name}"
+        if split not in splits:
+            raise InputError(f"{where} has no test split: take data=hub or data=files")
+        classes = {label: number for number, label in enumerate(task.labels or ())}
+        columns = Columns(range(len(task.texts)), 2, classes, task.scores)
+        count = data.train_examples if split == "train" else data.validation_examples
+        examples = enumerate(glue.builtin_examples(name, split, count), 1)
+        table = ((where, number, dict(enumerate(row))) for number, row in examples)
+        return source.checked(table, split, columns, 0, f"task.{name} does not fit the templates")
 
-    return LabelledRows(
-        name="scm",
-        source=open_triplets(data),
-        kind=PreparedTriplets,
-        purpose=Purpose.TRIPLET_SUBSET,
-        train_limit=data.max_train_triplets,
-        held_out_limit=data.max_held_out_triplets,
-        identity={"data": _settings(data)},
-        facts=facts,
+    source = Source(rows, splits, key={"grammar": glue.GRAMMAR}, kind="builtin")
+    return source
+
+
+def _folder_examples(
+    name: str, task: TaskConfig, data: FilesGlue, splits: Sequence[str]
+) -> Source[Example]:
+    """Open a task below the folder that `data.path` names."""
+    root, label = Path(data.path), task.files.label
+    set_by = f"the columns in task.{name}.files"
+
+    def file_of(split: str) -> Path:
+        folder = root / task.files.folder
+        if not folder.is_dir():
+            remedy = f"put {name} there, or set task.{name}.files.folder"
+            raise absent(root, f"folder {folder.name}", f"give the GLUE folder, and {remedy}")
+        stem = split.replace("validation", "dev")
+        if (file := named_file(folder, [stem], (".tsv", ".csv"))) is None:
+            raise absent(folder, f"{stem}.tsv or {stem}.csv", "put the file there")
+        return file
+
+    def read(split: str, columns: Columns) -> Rows:
+        return file_rows(file_of(split), columns)
+
+    @cache
+    def classes() -> dict[str, int]:
+        return _classes(name, task, splits, label, lambda split: read(split, Columns((), label)))
+
+    def rows(split: str) -> Iterator[Example]:
+        if not split.startswith("test"):
+            texts = task.files.texts
+            columns = Columns(texts, label, classes(), task.scores, set_by=set_by)
+            return source.valid_rows(read(split, columns), split, columns)
+        texts = task.files.test_texts or task.files.texts
+        columns = Columns(texts, min_nonempty=0, set_by=set_by)
+        remedy = "fix it; a submission needs every row"
+        return source.checked(read(split, columns), split, columns, 0, remedy)
+
+    source = Source(
+        rows,
+        splits,
+        files=lambda: {file: file.relative_to(root).as_posix() for file in map(file_of, splits)},
+        max_bad_rows=data.max_bad_rows,
+        kind="files",
+    )
+    return source
+
+
+def _hub_examples(
+    name: str, task: TaskConfig, data: HubGlue, splits: Sequence[str]
+) -> Source[Example]:
+    """Open a configuration of GLUE on the Hub."""
+    label, remedy = "label", "give another data.revision"
+    set_by = f"task.{name}.texts, or another data.path"
+
+    def table(split: str, columns: Columns) -> HubTable:
+        return HubTable(data.path, name, data.revision, split, columns)
+
+    @cache
+    def classes() -> dict[str, int]:
+        columns = Columns((), label)
+        return _classes(name, task, splits, label, lambda split: table(split, columns).rows())
+
+    def rows(split: str) -> Iterator[Example]:
+        if split.startswith("test"):
+            columns = Columns(task.texts, min_nonempty=0, index="idx", set_by=set_by)
+            return source.checked(table(split, columns).rows(), split, columns, 0, remedy)
+        hub = table(split, Columns(task.texts, label, index="idx", set_by=set_by))
+        names = getattr(hub.table.features.get(label), "names", None)
+        if names not in (None, task.labels):
+            raise InputError(
+                f"{hub.where} numbers its labels {names}, but task.{name}.labels={task.labels}: "
+                "the order decides what a class number means, so give the data set's"
+            )
+        numbers = {str(number): number for number in range(len(names or ()))} or classes()
+        columns = Columns(task.texts, label, numbers, task.scores, "idx", set_by=set_by)
+        return source.checked(hub.rows(), split, columns, 0, remedy)
+
+    source = Source(rows, splits, key={}, kind="hub", path=data.path, revision=data.revision)
+    return source
+
+
+def _classes(
+    name: str, task: TaskConfig, splits: Sequence[str], label: Column, read: Callable[[str], Rows]
+) -> dict[str, int]:
+    """Return the class of each spelling of a label, by the labels of all splits."""
+    if task.labels is None:
+        return {}
+    first = dict[str, str]()
+    for split in splits:
+        with suppress(InputError):  # raised again where this split is read for its rows
+            for where, line, row in read(split):
+                if isinstance(row, dict):
+                    first.setdefault(str(row[label]), f"{where}:{line}")
+    return class_numbers(task.labels, first, f"task.{name}.labels")
+
+
+def class_numbers(labels: Sequence[str], first: Mapping[str, str], key: str) -> dict[str, int]:
+    """Return the class of each spelling in the data, which has all names or all numbers.
+
+    Args:
+        labels: names of the classes in the order of their numbers.
+        first: each label in the data, and where it occurs first.
+        key: of the labels, for messages.
+    """
+    names = {name: number for number, name in enumerate(labels)}
+    numbers = {str(number): number for number in range(len(labels))}
+    known = [label for label in first if label in names or label in numbers]
+    named = [label for label in known if label in names]
+    numbered = [label for label in known if label in numbers]
+    both = [label for label in named if numbers.get(label, names[label]) != names[label]]
+    if not known:
+        return names | numbers
+    if named == known and not (numbered == known and both):
+        return names
+    if not named:
+        return numbers
+    given = f"{key}={list(labels)}"
+    if both:
+        label = both[0]
+        raise InputError(
+            f"{first[label]}: label {label!r} of {given} is class {names[label]} by name and class "
+            f"{numbers[label]} by number: give the classes names that are not numbers, in the key and in "
+            "the data"
+        )
+    name, number = named[0], next(label for label in known if label not in names)
+    raise InputError(
+        f"{first[name]}: label {name!r} is a name of {given}, and {first[number]}: label {number!r} is "
+        "a number: write all labels in one way"
     )

@@ -20,8 +20,8 @@ from torch import Tensor
 from roformer.data.mlm import PackedBlocks
 from roformer.data.random import EpochOrder, Purpose, random_stream
 from roformer.data.segments import SegmentPairs
+from roformer.data.store import TokenStream
 from roformer.data.tokenizers import WordPiece
-from roformer.data.tokens import TokenStream
 
 SHAPES = (("block", 1), ("pair", 4), ("pair", 16), ("block", 16))
 """What the rows of each turn are, and by how much they are shorter than T."""

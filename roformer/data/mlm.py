@@ -23,8 +23,8 @@ from torch import Tensor
 from roformer.config.schema import MaskingConfig, Objective, TrainingConfig
 from roformer.data.random import IGNORED, EpochOrder, Purpose, random_stream
 from roformer.data.segments import Pair, SegmentPairs
+from roformer.data.store import TokenStream
 from roformer.data.tokenizers import WordPiece
-from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]
@@ -89,9 +89,7 @@ class Masker:
             loss -= keep * (p * kept_log).sum()
         else:
             a, kept_log = np.zeros_like(p), np.log(p)
-        if (
-            drawn > 0
-        ):  # one of V tokens is seen, each as often; where it is the target, see `kept_log`
+        if drawn > 0:  # any of V tokens is seen, the target too, see `kept_log`
             other = np.log((1 - a) * p)
             wrong = entropy - np.log(1 - a).sum() / len(counts)
             loss += drawn * (wrong + (p * (other - kept_log)).sum() / len(counts))

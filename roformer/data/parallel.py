@@ -3,21 +3,27 @@
     <cache_dir>/wmt/<key>/<split>.{source,target}.npy    token lists, each ends in </s>
                           {valid,test}.json              source_text, target_text
 
-Only training pairs are left out (`data.filter`); every pair of valid and test is scored.
+Only training pairs are filtered (`data.filter`); every pair of valid and test is scored.
 
 The text streams: memory holds some thousands of pairs, the word counts of the tokenizer and 16 bytes
 for each pair that is kept. Moses takes longer than everything else together, so it runs once, in
 several processes; the words that it finds wait on disk while merges are learnt on them.
+
+Pairs are built in, from local files or from the Hub, each in one line. A training pair with an empty side is
+skipped and counted, and beyond `max_train_pairs` nothing is read. In valid and test an empty side would
+falsify the score and is an error.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,16 +31,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
-from roformer.config.wmt import FilesParallel, FilterConfig, Parallel
+from roformer.config.wmt import (
+    BuiltinParallel,
+    FilesParallel,
+    FilterConfig,
+    HubParallel,
+    Parallel,
+)
 from roformer.data.bpe import Bpe, split_pairs
-from roformer.data.sources import Example, Source
-from roformer.data.sources.pairs import SPLITS, open_parallel
+from roformer.data.files import (
+    JSON_LINES,
+    TABLES,
+    BadRow,
+    Columns,
+    Example,
+    Rows,
+    Source,
+    absent,
+    file_rows,
+    has_suffix,
+    named_file,
+    synthetic,
+    text_lines,
+)
+from roformer.data.hub import HubTable
 from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.text import use_threads
+from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
 from roformer.data.work import batches, in_order, stage, tell_skipped, worker_pool
 from roformer.errors import InputError
 
+SPLITS = ("train", "valid", "test")
+ROWS = (*TABLES, *JSON_LINES, ".parquet")
+"""Suffixes of files with both languages in a row."""
+FILTERED = 2737
+"""Lines of a filtered newstest2014, sacrebleu's wmt14 and not wmt14/full."""
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
 CHUNK = 5_000
 """Pairs that go through each step at once."""
@@ -91,7 +123,7 @@ def prepare_parallel(
     if config.tokenizer.words == "moses":
         data["words"] = f"sacremoses {metadata.version('sacremoses')}"
     return PreparedPairs.prepare(
-        {"data": data, "source": source.key()},
+        {"data": data, "source": source.key},
         cache_dir,
         lambda builder: _build(config, source, given, builder, workers, progress),
         progress,
@@ -221,3 +253,206 @@ def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[st
     ratio &= longer > shorter * (limits.max_ratio or 1)
     left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
     return (~(empty | too_long | ratio)).tolist()
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def open_parallel(config: Parallel) -> Source[Example]:
+    """Open the source that the config names; only local files are listed yet, nothing is read."""
+    if isinstance(config, BuiltinParallel):
+        return _builtin(config)
+    return _file_pairs(config) if isinstance(config, FilesParallel) else _hub_pairs(config)
+
+
+def _builtin(config: BuiltinParallel) -> Source[Example]:
+    languages = config.source_language, config.target_language
+    if sorted(languages) != ["de", "en"]:
+        raise InputError(
+            f"the built-in text is English and German, not {' and '.join(languages)}: take "
+            "data=files, or en and de"
+        )
+
+    def make(split: str) -> Iterator[Example]:
+        most = config.max_train_pairs if split == "train" else None
+        pairs = islice(builtin_pairs(split, getattr(config, f"{split}_pairs")), most)
+        for number, pair in enumerate(pairs):
+            yield Example(number, pair if languages[0] == "en" else pair[::-1])
+
+    return synthetic(make, {"grammar": TRANSLATION_GRAMMAR}, SPLITS, kind="builtin")
+
+
+def _checked(
+    source: Source[Example], split: str, rows: Rows, columns: Columns, limit: int | None
+) -> Iterator[Example]:
+    """Yield the pairs of a split, of training pairs the first `limit`."""
+    if split == "train":
+        return source.valid_rows(islice(rows, limit), split, replace(columns, skip_empty=True))
+    remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
+    return source.checked(rows, split, columns, 0, remedy)
+
+
+def _file_pairs(config: FilesParallel) -> Source[Example]:
+    """Open local files: per split two files, `<path>/<name>.<language>`, aligned by line, one file of rows,
+    `<path>/<name>.tsv` or of another kind, or a share of the training pairs.
+    """
+    path = Path(config.path)
+    if path.is_file() and not has_suffix(path, ROWS):
+        raise InputError(
+            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: convert "
+            "it, or give a folder of two aligned files, train.en and train.de"
+        )
+    root = path.parent if path.is_file() else path
+    fractions = {"valid": config.valid_fraction, "test": config.test_fraction}
+    shares = {split: share for split, share in fractions.items() if share is not None}
+    files = {"train": [path] if path.is_file() else _find_pairs(config, root, "train")}
+    for split in fractions:
+        files[split] = files["train"] if split in shares else _find_pairs(config, root, split)
+    names = {file: file.relative_to(root).as_posix() for paths in files.values() for file in paths}
+
+    def read(split: str, columns: Columns) -> Rows:
+        count = 0
+        for where, number, row in _pair_rows(files[split], columns):
+            if split not in ("train", *shares) or split_of(row, columns) == split:
+                count += 1
+                yield where, number, row
+        if not count:
+            raise InputError(
+                f"{files[split][0]} has no pair for {split} with data.valid_fraction="
+                f"{config.valid_fraction} and data.test_fraction={config.test_fraction}: "
+                "change them, or give more text"
+            )
+
+    def split_of(row: dict[Any, Any] | str, columns: Columns) -> str:
+        """Return the split of a row of the training file; rows that cannot be used are not held out."""
+        if not shares or isinstance(row, str):
+            return "train"
+        try:
+            texts = columns.check(0, row).texts
+        except BadRow:
+            return "train"
+        # The same language in both directions, so that the split is the same.
+        languages = config.source_language, config.target_language
+        text = texts[languages.index(min(languages))]
+        place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+        for split, share in shares.items():
+            if place < share:
+                return split
+            place -= share
+        return "train"
+
+    def rows(split: str) -> Iterator[Example]:
+        columns = _columns(config, aligned=len(files[split]) == 2)
+        return _checked(source, split, read(split, columns), columns, config.max_train_pairs)
+
+    bad = config.max_bad_rows
+    source = Source(rows, SPLITS, files=lambda: names, max_bad_rows=bad, kind="files")
+    return source
+
+
+def _find_pairs(config: FilesParallel, root: Path, split: str) -> list[Path]:
+    """Return the two aligned files of a split, or its one file of rows."""
+    place = root / getattr(config, split)
+    languages = config.source_language, config.target_language
+    names = [f"{place.name}.{language}" for language in languages]
+    aligned = [named_file(place.parent, [name], ("", ".gz")) for name in names]
+    rows = named_file(place.parent, [place.name], ROWS)
+    if rows is not None and any(aligned):
+        raise InputError(f"{root} has {names[0]} and {rows.name}: keep one of them")
+    files = [file for file in (rows, *aligned) if file is not None]
+    if len(files) == (1 if rows else 2):
+        return files
+    wanted = (
+        f"{' and '.join(names)}, aligned by line, nor {place.name} with {', '.join(ROWS)} and a "
+        "column per language"
+    )
+    remedy = f"put them there (convert other formats), or set the languages and data.{split}"
+    if split != "train":
+        remedy += f", or hold out pairs with data.{split}_fraction=0.01"
+    raise absent(place.parent, wanted, remedy)
+
+
+def _columns(config: FilesParallel, aligned: bool) -> Columns:
+    """Return the columns of the two languages."""
+    languages = config.source_language, config.target_language
+    if aligned:
+        return Columns(languages, min_nonempty=2)
+    fields = config.source_field, config.target_field
+    texts = [
+        name if field is None else field for field, name in zip(fields, languages, strict=True)
+    ]
+    numbers = "by number in a .tsv or .csv without a header"
+    set_by = f"data.source_field and .target_field, {numbers}"
+    return Columns(texts, min_nonempty=2, set_by=set_by)
+
+
+def _pair_rows(files: list[Path], columns: Columns) -> Rows:
+    """Yield all rows of one file, or of two aligned files."""
+    if len(files) == 1:
+        for where, number, row in file_rows(files[0], columns):
+            if isinstance(row, dict):
+                nested = row.get("translation")
+                row = nested if isinstance(nested, dict) else row
+                row = {k: _one_line(v) if isinstance(v, str) else v for k, v in row.items()}
+            yield where, number, row
+        return
+    place, number = f"{files[0]} and {files[1].name}", 0
+    for lines in zip_longest(*map(text_lines, files)):
+        if None in lines:
+            counts = [f"{sum(1 for _ in text_lines(file)):,}" for file in files]
+            raise InputError(
+                f"{files[0]} has {counts[0]} lines and {files[1]} {counts[1]}: line n of one "
+                "must translate line n of the other, so find where they part"
+            )
+        (number, source), (_, target) = lines
+        yield place, number, dict(zip(columns.texts, (source, target), strict=True))
+    if not number:
+        raise InputError(f"{place} are empty: give text")
+
+
+def _hub_pairs(config: HubParallel) -> Source[Example]:
+    """Open a WMT set of the Hub: a column `translation` of {language: sentence}."""
+    languages = config.source_language, config.target_language
+
+    def read(split: str) -> Rows:
+        official = "validation" if split == "valid" else split
+        columns = Columns(("translation",), set_by="the data.path of a WMT set")
+        hub = HubTable(config.path, config.name, config.revision, official, columns)
+        feature, lines = hub.table.features["translation"], len(hub.table)
+        available = sorted(getattr(feature, "languages", None) or feature)
+        for side, language in zip(("source_language", "target_language"), languages, strict=True):
+            if language not in available:
+                raise InputError(
+                    f"{hub.where} has the languages {', '.join(available)}, not {language}: give "
+                    f"data.{side}, or another data.name"
+                )
+        if split == "test" and config.test_lines not in (None, lines):
+            filtered = " (a filtered newstest2014)" if lines == FILTERED else ""
+            raise InputError(
+                f"{hub.where} has {lines:,} lines{filtered}, not {config.test_lines:,}: scores on the "
+                f"two cannot be compared; data.test_lines={lines} or null takes it all the same"
+            )
+        for where, number, row in hub.rows():
+            assert isinstance(row, dict)
+            sides = row["translation"].items()
+            yield where, number, {side: _one_line(text or "") for side, text in sides}
+
+    def rows(split: str) -> Iterator[Example]:
+        columns = Columns(languages, min_nonempty=2)
+        return _checked(source, split, read(split), columns, config.max_train_pairs)
+
+    source = Source(
+        rows,
+        SPLITS,
+        key={},
+        max_bad_rows=None,
+        kind="hub",
+        path=config.path,
+        name=config.name,
+        revision=config.revision,
+    )
+    return source
+
+
+def _one_line(text: str) -> str:
+    return text.rstrip("\r\n").replace("\n", " ")

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roformer.config.schema import Objective
+from roformer.data.store import TokenStream
 from roformer.data.tokenizers import WordPiece
-from roformer.data.tokens import TokenStream
 from roformer.errors import InputError
 
 Ids = NDArray[np.int64]

@@ -1,12 +1,16 @@
-"""Text to model: tokens of documents, or the bytes of one long text; made once, read by all.
+"""Documents: read once, tokenized, split into train and valid, and memory-mapped by every run.
 
 `prepare_text` reads the source once, drops exact duplicates, sorts each document into train or
 valid by its own hash, trains the tokenizer on train (or reads one) and keeps it with the tokens.
 A document is its pieces followed by [SEP], so that [SEP] occurs at the end of documents only.
 
-`prepare_bytes` reads the source once and cuts it into three stretches in this order: train, valid
-and test. Of N bytes valid has round(valid_fraction·N) and test round(test_fraction·N), the last
-ones: of enwik8's 10^8 the usual 90, 5 and 5 million.
+Documents come from installed packages, synthetic cases, local files or the Hugging Face Hub. A document of a
+local file is
+
+* a row of `.jsonl` `.json` (one JSON object per line) or `.parquet`, its text in `data.text_field`;
+* a run of lines between blank lines of a `.txt`, as in BERT's own input format. A file without blank lines
+  is one document. With `data.document_separator=line_break` each line that is not blank is a document, with
+  `heading` each article of a WikiText file.
 """
 
 from __future__ import annotations
@@ -14,26 +18,33 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roformer.config.lm import Bytes
-from roformer.config.schema import Text
-from roformer.data.sources import Example, Source
-from roformer.data.sources.documents import FileDocuments, open_documents
-from roformer.data.sources.pieces import open_bytes
-from roformer.data.store import Builder, Prepared, Spool, settings
-from roformer.data.tokenizers import (
-    ByteVocabulary,
-    WordPiece,
-    load_wordpiece,
-    segmenter,
-    train_tokenizer,
+from roformer.config.build import plain
+from roformer.config.schema import BuiltinText, ChineseBuiltinText, FilesText, HubText, Text
+from roformer.data.files import (
+    JSON_LINES,
+    PLAIN,
+    Columns,
+    Example,
+    Rows,
+    Source,
+    articles,
+    file_rows,
+    find_files,
+    has_suffix,
+    synthetic,
 )
-from roformer.data.tokens import TokenStream
+from roformer.data.hub import HubTable, current_revision
+from roformer.data.store import Builder, Prepared, Spool, TokenStream, settings
+from roformer.data.tokenizers import WordPiece, load_wordpiece, segmenter, train_tokenizer
+from roformer.data.toy.cases import case_documents
+from roformer.data.toy.docstrings import docstring_documents, docstring_packages
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
@@ -41,8 +52,6 @@ MANY_UNKNOWN, MOST_UNKNOWN = 0.02, 0.5
 """Shares of [UNK] in a text beyond which the vocabulary is likely, and surely, made for other text."""
 CHARACTERS = 2**22
 """Characters tokenized at once: enough to keep all threads busy."""
-COPIED = 2**22
-"""Bytes copied at once; a row of the prepared data."""
 
 
 class PreparedText(Prepared):
@@ -70,27 +79,99 @@ class PreparedText(Prepared):
         )
 
 
-class PreparedBytes(Prepared):
-    """A prepared text: three streams of bytes."""
+# --- sources -------------------------------------------------------------------------------------
 
-    kind = "bytes"
-    vocabulary = ByteVocabulary()
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        super().__init__(folder, manifest)
-        self.train, self.valid, self.test = (
-            TokenStream(self.tokens(split, "ids")) for split in ("train", "valid", "test")
+def open_documents(config: Text, *, workers: int | None = None) -> Source[Example]:
+    """Open the source that the config names; only local files are listed yet, nothing is read."""
+    if isinstance(config, BuiltinText):
+        skipped = list[str]()
+        return synthetic(
+            _documents(lambda: docstring_documents(workers=workers, skipped=skipped)),
+            {"packages": docstring_packages()},
+            kind="builtin",
+            files_skipped=skipped,
         )
-
-    @property
-    def summary(self) -> str:
-        """The size of the text and its folder, in one line."""
-        sizes, limit = self.manifest["tokens"], self.manifest["max_bytes"]
-        reached = f" (data.max_bytes={limit} reached)" if sum(sizes.values()) == limit else ""
-        return (
-            f"text: {sum(sizes.values()):,} bytes{reached}, {sizes['train']:,} for training, "
-            f"{sizes['valid']:,} for validation, {sizes['test']:,} for the test: {self.folder}"
+    if isinstance(config, ChineseBuiltinText):
+        seed = config.documents_seed
+        # Changed templates must not find the text of the templates before.
+        sample = "\n".join(case_documents(20, seed))
+        return synthetic(
+            _documents(lambda: case_documents(config.documents, seed)),
+            {"sample": hashlib.sha256(sample.encode()).hexdigest()},
+            kind="chinese_builtin",
+            documents_seed=seed,
         )
+    return _file_documents(config) if isinstance(config, FilesText) else _hub_documents(config)
+
+
+def _documents(texts: Callable[[], Iterable[str]]) -> Callable[[str], Iterable[Example]]:
+    return lambda _: (Example(number, (text,)) for number, text in enumerate(texts()))
+
+
+def _file_documents(config: FilesText) -> Source[Example]:
+    """Open local files, in the order of their names."""
+    files, others = find_files(config.path, (*PLAIN, *JSON_LINES, ".parquet"))
+    columns = Columns((config.text_field,), set_by="data.text_field")
+
+    def rows(split: str) -> Iterator[Example]:
+        read = (file_rows(file, columns, config.document_separator) for file in files)
+        return source.valid_rows(chain.from_iterable(read), split, columns)
+
+    source = Source(
+        rows,
+        files=lambda: files,
+        max_bad_rows=config.max_bad_rows,
+        kind="files",
+        other_files=others,
+    )
+    return source
+
+
+def _hub_documents(config: HubText) -> Source[Example]:
+    """Open data sets of the Hub, one after the other; rows without a text are skipped.
+
+    A null revision is looked up when the reading starts and is written into the account. The cache key has
+    the null, so that prepared data is found again without a network.
+    """
+    sources: list[dict[str, Any]] = []
+
+    def rows(_: str) -> Iterator[Example]:
+        sources.clear()
+        for number, part in enumerate(config.sources, 1):
+            revision = part.revision or current_revision(part.path)
+            columns = Columns((part.text_field,), set_by="the source's text_field")
+            place = part.path, part.name, revision, part.split
+            table = HubTable(*place, columns, streaming=config.streaming)
+            read = table.rows() if part.document_separator is None else _articles(table, columns)
+            sources.append(account := plain(part) | {"revision": revision})
+            name = f"source {number}"
+            texts = source.checked(read, name, columns, None, "")
+            while joined := list(islice(texts, part.rows_per_document)):
+                account["rows_read"] = source.rows_read[name]
+                yield Example(joined[0].number, ("\n".join(row.texts[0] for row in joined),))
+            account["rows_read"] = source.rows_read[name]
+
+    source = Source(rows, key={}, kind="hub", sources=sources)
+    return source
+
+
+def _articles(table: HubTable, columns: Columns) -> Rows:
+    """Yield the articles of a table of one line per row."""
+    (field,) = columns.texts
+    lines = ((number, row[field] or "") for _, number, row in table.rows() if isinstance(row, dict))
+    return ((table.where, number, {field: text}) for number, text in articles(lines))
+
+
+def _separation(config: Text, source: Source[Example]) -> str:
+    """Return how a .txt is cut into documents, for a message about too few."""
+    plain_text = any(has_suffix(file, PLAIN) for file in source.files())
+    if not plain_text or getattr(config, "document_separator", "") != "blank_line":
+        return ""
+    return (
+        " (blank lines part the documents of a .txt: put them there, or read each line as a "
+        "document with data.document_separator=line_break)"
+    )
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -145,7 +226,7 @@ def text_identity(
     # Cutting a text into words depends on the dictionary.
     if data["tokenizer"]["words"] != "none":
         data["tokenizer"]["words"] = segmenter()
-    return {"data": data, "source": source.key()}
+    return {"data": data, "source": source.key}
 
 
 def _build_text(
@@ -234,7 +315,7 @@ def _read(
     for split, spool in spools.items():
         if not spool.rows:
             found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
-            separation = source.separation() if isinstance(source, FileDocuments) else ""
+            separation = _separation(config, source)
             raise InputError(
                 f"data.valid_fraction={config.valid_fraction} puts none of {found}{separation} "
                 f"into {split}: give more documents, or change data.valid_fraction"
@@ -249,60 +330,3 @@ def _read(
         "valid_fraction": config.valid_fraction,
         "bytes": sizes,
     }, spools
-
-
-# --- bytes ---------------------------------------------------------------------------------------
-
-
-def prepare_bytes(
-    config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
-) -> PreparedBytes:
-    """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `prepare_text`."""
-    source = open_bytes(config, cache_dir, workers=workers, progress=progress)
-    return PreparedBytes.prepare(
-        {"data": settings(config, "path", "url"), "source": source.key()},
-        cache_dir,
-        lambda builder: _build_bytes(config, source, builder, progress),
-        progress,
-    )
-
-
-def _build_bytes(
-    config: Bytes, source: Source[bytes], builder: Builder, progress: bool
-) -> dict[str, Any]:
-    whole = builder.folder / "whole.bin"
-    with (
-        open(whole, "wb") as stream,
-        stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
-    ):
-        for piece in source.rows():
-            left = None if config.max_bytes is None else config.max_bytes - stream.tell()
-            bar.update(stream.write(piece[:left]))
-            if left is not None and left <= len(piece):
-                break
-    count = whole.stat().st_size
-    valid, test = (round(part * count) for part in (config.valid_fraction, config.test_fraction))
-    sizes = {"train": count - valid - test, "valid": valid, "test": test}
-    if min(sizes.values()) < 2:
-        counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
-        raise InputError(
-            f"the text has {count:,} bytes, which would be {counts}: give more text "
-            f"(data.max_bytes={config.max_bytes})"
-        )
-    with open(whole, "rb") as stream:
-        for split, size in sizes.items():
-            writer = builder.split(split, ids=np.uint8)
-            while size:
-                piece = stream.read(min(size, COPIED))
-                writer.append(ids=[np.frombuffer(piece, np.uint8)])
-                size -= len(piece)
-    whole.unlink()
-    account = source.describe()
-    tell_skipped("text", account)
-    return {
-        "source": account,
-        "max_bytes": config.max_bytes,
-        "split_rule": "consecutive: train, valid, test",
-        "valid_fraction": config.valid_fraction,
-        "test_fraction": config.test_fraction,
-    }

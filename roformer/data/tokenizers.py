@@ -44,8 +44,8 @@ from tokenizers import (
 )
 
 from roformer.config.schema import TokenizerConfig, Words
-from roformer.data.sources.files import first_line, readable
-from roformer.data.sources.hub import describe_error
+from roformer.data.files import first_line, readable
+from roformer.data.hub import describe_error
 from roformer.data.work import in_order
 from roformer.errors import InputError
 from roformer.json_files import read_object

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roformer.data.random import IGNORED, Purpose, random_stream
-from roformer.data.tokens import RaggedTokens
+from roformer.data.store import RaggedTokens
 from roformer.errors import InputError
 
 WINDOW = 64

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
-from roformer.data.sources.hub import describe_error
+from roformer.data.hub import describe_error
 from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError
 from roformer.interop.mapping import ENCODER, from_transformers, names_there

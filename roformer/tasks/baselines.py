@@ -14,9 +14,10 @@ from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.lm import CausalLMConfig, CharLMConfig, LanguageModelConfig
 from roformer.config.scm import ScmConfig
 from roformer.data.causal import validation_sample
-from roformer.data.examples import task_rows, triplet_rows
-from roformer.data.sources import Example
-from roformer.data.tokens import TokenStream
+from roformer.data.examples import task_rows
+from roformer.data.files import Example
+from roformer.data.store import TokenStream
+from roformer.data.triplets import triplet_rows
 from roformer.evaluation.counting import (
     Floats,
     bag_of_words,

@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from roformer.config.build import plain
 from roformer.config.lm import CharLMConfig, LanguageModelConfig
+from roformer.data.bytes import PreparedBytes, prepare_bytes
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
 from roformer.data.random import IGNORED, unigram_entropy
-from roformer.data.text import PreparedBytes, prepare_bytes
-from roformer.data.tokens import TokenStream
+from roformer.data.store import TokenStream
 from roformer.data.work import stage
 from roformer.models.causal import CausalLM
 from roformer.models.cost import causal_flops_per_token

@@ -37,10 +37,9 @@ from roformer.data.examples import (
     LabelledRows,
     PreparedExamples,
     task_rows,
-    triplet_rows,
 )
-from roformer.data.sources.examples import LABELS, PLACES
 from roformer.data.tokenizers import WordPiece
+from roformer.data.triplets import LABELS, PLACES, triplet_rows
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.inference.start import SCRATCH, find_start, load_start

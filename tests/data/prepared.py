@@ -6,8 +6,9 @@ from roformer.config.glue import FilesGlue
 from roformer.config.lm import FileBytes
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.config.scm import FilesTriplets
-from roformer.data.examples import triplet_rows
-from roformer.data.text import prepare_bytes, prepare_text
+from roformer.data.bytes import prepare_bytes
+from roformer.data.text import prepare_text
+from roformer.data.triplets import triplet_rows
 from tests.data.glue_tasks import TOKENIZER, as_files
 from tests.data.glue_tasks import prepare as prepare_task
 from tests.data.parallel_texts import files

@@ -13,8 +13,8 @@ import pytest
 
 from roformer.config.build import build
 from roformer.config.lm import BuiltinBytes, Enwik8, FileBytes
-from roformer.data.sources import pieces as byte_sources
-from roformer.data.text import PreparedBytes, prepare_bytes
+from roformer.data import bytes as byte_sources
+from roformer.data.bytes import PreparedBytes, prepare_bytes
 from roformer.data.toy.docstrings import docstring_documents
 from roformer.errors import InputError
 

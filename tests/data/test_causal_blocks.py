@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roformer.data.causal import CausalBatches, CausalBlocks, validation_sample
 from roformer.data.random import IGNORED
-from roformer.data.tokens import RaggedTokens, TokenStream
+from roformer.data.store import RaggedTokens, TokenStream
 from roformer.errors import InputError
 
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from roformer.config.schema import BuiltinText, TokenizerConfig
-from roformer.data.sources.documents import open_documents
-from roformer.data.text import prepare_text
+from roformer.data.text import open_documents, prepare_text
 from roformer.data.toy.docstrings import (
     docstring_documents,
     module_docstrings,
@@ -140,10 +139,10 @@ def test_processes_locale_and_hash_seed_do_not_matter():
 
 def test_the_source_reads_no_more_than_it_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        "roformer.data.sources.documents.docstring_documents",
+        "roformer.data.text.docstring_documents",
         lambda **_: docstring_documents(["accelerate"], workers=1),
     )
     config = BuiltinText(max_documents=9, tokenizer=TokenizerConfig(vocab_size=200))
     account = prepare_text(config, tmp_path, progress=False).manifest["source"]
     assert account["rows_read"] == 9
-    assert open_documents(config).key() == {"packages": account["packages"]}
+    assert open_documents(config).key == {"packages": account["packages"]}

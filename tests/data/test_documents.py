@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from roformer.config.schema import FilesText, HubSource, HubText
-from roformer.data.sources.documents import open_documents
+from roformer.data.text import open_documents
 from roformer.errors import InputError
 
 
@@ -105,7 +105,7 @@ def test_links_are_followed_and_each_real_file_is_read_once(tmp_path, pattern):
     (tmp_path / "corpus" / "link").symlink_to(tmp_path / "elsewhere")
     wanted = {"corpus.txt": "corpus", "link/elsewhere.txt": "elsewhere", "v1/v1.txt": "corpus/v1"}
     before = open_documents(FilesText(path=f"{tmp_path}/corpus{pattern}"))
-    assert texts(before) == list(wanted.values()) and list(before.names.values()) == list(wanted)
+    assert texts(before) == list(wanted.values()) and list(before.files().values()) == list(wanted)
     for link, target in {
         "corpus/latest": "v1",
         "corpus/a.txt": "corpus.txt",
@@ -118,7 +118,7 @@ def test_links_are_followed_and_each_real_file_is_read_once(tmp_path, pattern):
     os.link(tmp_path / "corpus/v1/v1.txt", tmp_path / "corpus/v1/w.txt")
     (tmp_path / "other.txt").write_text("outside of the folder")
     after = open_documents(FilesText(path=f"{tmp_path}/corpus{pattern}"))
-    assert (texts(after), after.key()) == (texts(before), before.key())
+    assert (texts(after), after.key) == (texts(before), before.key)
 
 
 def test_a_link_without_its_file_and_files_of_other_kinds_are_listed(tmp_path):
@@ -299,7 +299,9 @@ def test_sources_of_one_data_set_are_accounted_for_one_by_one(hub):
     source = open_documents(HubText(sources=sources))
     assert texts(source) == [*"abcd", *["one", "two"] * 3]
     account = source.describe()
-    read = [(one["text_field"], one["revision"], one["rows_read"]) for one in account["sources"]]
+    read = [
+        (part["text_field"], part["revision"], part["rows_read"]) for part in account["sources"]
+    ]
     revisions = [COMMIT, COMMIT, NEWEST, COMMIT]
     assert read == list(zip(["title", *["text"] * 3], revisions, [4] * 4, strict=True))
     assert (account["rows_read"], account["rows_skipped"]) == (16, 6)
@@ -334,7 +336,7 @@ def test_what_is_wrong_on_the_hub_is_one_line(hub, source, message, streaming):
 
 
 def test_the_slow_libraries_are_imported_only_for_the_hub():
-    code = "import sys, roformer.data.sources.documents; print({'datasets', 'pyarrow'} & set(sys.modules))"
+    code = "import sys, roformer.data.text; print({'datasets', 'pyarrow'} & set(sys.modules))"
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | path, capture_output=True, check=True

@@ -15,11 +15,11 @@ from roformer.config.glue import BuiltinGlue, FilesGlue
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
 from roformer.data import examples
 from roformer.data.classification import TripletInputs
-from roformer.data.examples import task_rows, triplet_rows
-from roformer.data.sources.examples import FileTriplets
+from roformer.data.examples import task_rows
 from roformer.data.tokenizers import WordPiece
 from roformer.data.toy.cases import case_triplets
 from roformer.data.toy.glue import builtin_examples
+from roformer.data.triplets import open_triplets, triplet_rows
 from roformer.errors import InputError
 from tests.data.glue_tasks import (
     COMMIT,
@@ -552,7 +552,7 @@ def test_labels_are_read_where_there_are_some_and_assumed_aloud_elsewhere(tmp_pa
     labelled = lines({**TRIPLET, "label": "B"}, {**TRIPLET, "label": "C"})
     held_out = lines({"A": "d e f", "B": "x", "C": "y"}, {"A": "x", "B": "y", "C": "z"})
     source = triplets(tmp_path, train_json=labelled, valid_json=held_out)
-    assert [row.label for row in FileTriplets(source).rows("train")] == [0, 1]
+    assert [row.label for row in open_triplets(source).rows("train")] == [0, 1]
     manifest = prepare_scm(source, tmp_path / "cache").manifest
     assert capsys.readouterr().err == (
         "scm: valid.json has no labels: B is taken to be the closer one of every row\n"
@@ -589,9 +589,9 @@ LABELLED = {**TRIPLET, "label": "C"}
 )
 def test_a_bad_triplet_is_one_line_and_skipped_up_to_the_limit(tmp_path, first, row, message):
     given = triplets(tmp_path, train_json=lines(first, row, first), dev_json=lines(first))
-    told = refusal(list, FileTriplets(given).rows("train"))
+    told = refusal(list, open_triplets(given).rows("train"))
     assert told.startswith(f"{tmp_path}/train.json:2: {message}")
-    source = FileTriplets(replace(given, max_bad_rows=1))
+    source = open_triplets(replace(given, max_bad_rows=1))
     assert [row.number for row in source.rows("train")] == [0, 2]
     assert source.describe()["first_skipped"].startswith(f"train.json:2: {message}")
 
@@ -600,7 +600,7 @@ def test_the_files_of_splits_may_have_suffixes_in_any_case_and_several_links(tmp
     given = triplets(tmp_path, train_json=lines(TRIPLET), valid_json=lines(TRIPLET))
     (tmp_path / "train.json").rename(tmp_path / "train.JSON")
     (tmp_path / "dev.jsonl").symlink_to("valid.json")
-    source = FileTriplets(given)
+    source = open_triplets(given)
     assert [len(list(source.rows(split))) for split in ("train", "validation")] == [1, 1]
     data = write(tmp_path, "sst2", train="sentence\tlabel\na\t1\n")
     (tmp_path / "SST-2" / "train.tsv").rename(tmp_path / "SST-2" / "train.Tsv")
@@ -612,7 +612,7 @@ def test_bad_rows_are_counted_over_all_splits(tmp_path, limit):
     both = dict.fromkeys(("train_json", "dev_json"), lines(TRIPLET, {}))
     task = dict.fromkeys(("train", "dev"), RTE + GOOD + "a line without tabs\n")
     sources = [
-        FileTriplets(replace(triplets(tmp_path, **both), max_bad_rows=limit)),
+        open_triplets(replace(triplets(tmp_path, **both), max_bad_rows=limit)),
         task_rows(
             "rte", TASKS["rte"], replace(write(tmp_path, "rte", **task), max_bad_rows=limit)
         ).source,
@@ -642,7 +642,7 @@ def test_files_that_are_not_there_are_told(tmp_path, name):
     files, where, message = PLACES[name]
     triplets(tmp_path, **files)
     with pytest.raises(InputError, match=message):
-        list(FileTriplets(FilesTriplets(path=str(tmp_path / where))).rows("train"))
+        list(open_triplets(FilesTriplets(path=str(tmp_path / where))).rows("train"))
 
 
 def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
@@ -654,7 +654,7 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
     made = []
     for path, seed in (("all.jsonl", 0), ("folder", 0), ("all.jsonl", 1)):
         given = FilesTriplets(path=str(tmp_path / path), split="paper622", split_seed=seed)
-        source = FileTriplets(given)
+        source = open_triplets(given)
         parts = {split: list(source.rows(split)) for split in source.splits}
         assert [len(part) for part in parts.values()] == [30, 10, 10]
         assert sorted(row.number for part in parts.values() for row in part) == [*range(50)]
@@ -665,7 +665,7 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
 def test_a_bad_row_of_paper622_is_counted_once(tmp_path):
     (tmp_path / "all.jsonl").write_text(lines(*numbered(10), {**TRIPLET, "A": 3}))
     given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", max_bad_rows=1)
-    source = FileTriplets(given)
+    source = open_triplets(given)
     assert sum(len(list(source.rows(split))) for split in source.splits) == 10
     account = source.describe()
     assert (account["rows_read"], account["rows_skipped"]) == (11, 1)
@@ -674,7 +674,7 @@ def test_a_bad_row_of_paper622_is_counted_once(tmp_path):
 def test_the_published_sample_is_read(real_data):
     if not (real_data / "cail2019-scm").is_dir():
         pytest.skip("needs cail2019-scm below ROFORMER_TEST_DATA or data/")
-    source = FileTriplets(FilesTriplets(path=str(real_data / "cail2019-scm")))
+    source = open_triplets(FilesTriplets(path=str(real_data / "cail2019-scm")))
     assert [len(list(source.rows(split))) for split in source.splits] == [320, 80]
     assert {row.label for row in source.rows("train")} == {0}
 

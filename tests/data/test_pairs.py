@@ -10,7 +10,7 @@ import pytest
 
 from roformer.config.build import plain
 from roformer.config.wmt import BuiltinParallel, HubParallel
-from roformer.data.sources.pairs import open_parallel
+from roformer.data.parallel import open_parallel
 from roformer.data.toy.translation import builtin_pairs
 from roformer.errors import InputError
 from tests.data.parallel_texts import TEXT, files, prepare, write

@@ -12,7 +12,7 @@ from roformer.config.schema import MaskingConfig
 from roformer.data.mlm import MaskedBatches
 from roformer.data.random import IGNORED, random_stream
 from roformer.data.segments import SegmentPairs
-from roformer.data.tokens import RaggedTokens, TokenStream
+from roformer.data.store import RaggedTokens, TokenStream
 from roformer.errors import InputError
 
 LENGTH, SPECIAL, SIZE = 32, 5, 4000

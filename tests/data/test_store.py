@@ -19,8 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.data import store
-from roformer.data.store import Builder, Prepared, SplitWriter, publish
-from roformer.data.tokens import RaggedTokens, TokenStream, TokenWriter
+from roformer.data.store import (
+    Builder,
+    Prepared,
+    RaggedTokens,
+    SplitWriter,
+    TokenStream,
+    TokenWriter,
+    publish,
+)
 from roformer.errors import InputError
 from tests.conftest import REPOSITORY
 from tests.data.prepared import MAKE, content, make

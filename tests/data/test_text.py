@@ -14,8 +14,7 @@ import pytest
 from roformer.config.schema import ChineseBuiltinText, FilesText, TokenizerConfig
 from roformer.data import text as corpora
 from roformer.data import work
-from roformer.data.sources.documents import open_documents
-from roformer.data.text import prepare_text, text_identity
+from roformer.data.text import open_documents, prepare_text, text_identity
 from roformer.data.tokenizers import SPECIAL_TOKENS
 from roformer.data.toy.cases import case_documents
 from roformer.errors import InputError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer.data import translation_batches
-from roformer.data.tokens import RaggedTokens
+from roformer.data.store import RaggedTokens
 from roformer.data.translation_batches import (
     Pairs,
     Steps,

@@ -14,8 +14,9 @@ import roformer
 from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
+from roformer.data.bytes import PreparedBytes
 from roformer.data.causal import validation_sample
-from roformer.data.text import PreparedBytes, PreparedText
+from roformer.data.text import PreparedText
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.folders import convert_run_layout

@@ -21,9 +21,8 @@ import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
-from roformer.data.store import Builder
+from roformer.data.store import Builder, RaggedTokens
 from roformer.data.tokenizers import train_wordpiece
-from roformer.data.tokens import RaggedTokens
 from roformer.data.translation_batches import Pairs, Steps
 from roformer.tasks import mlm
 from roformer.training.loop import Loop

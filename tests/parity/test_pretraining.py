@@ -10,7 +10,7 @@ from transformers import BertForPreTraining
 from roformer.config.position import Learned
 from roformer.config.schema import MaskingConfig
 from roformer.data.mlm import MaskedBatches
-from roformer.data.tokens import RaggedTokens, TokenStream
+from roformer.data.store import RaggedTokens, TokenStream
 from roformer.interop.equivalents import equivalent
 from roformer.interop.mapping import from_transformers
 from roformer.tasks.mlm import MaskedLMTask

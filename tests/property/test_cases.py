@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer.data.sources.examples import LABELS
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, train_words
 from roformer.data.toy import cases
 from roformer.data.toy.cases import GROUP, SPLITS, case_documents, case_triplets, triplet_group
+from roformer.data.triplets import LABELS
 from roformer.errors import InputError
 
 LAW = settings(max_examples=40, deadline=None)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from roformer.config.glue import FilesGlue
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data.bpe import Bpe
-from roformer.data.sources.documents import FileDocuments
-from roformer.data.sources.examples import FolderExamples
-from roformer.data.sources.files import text_lines
-from roformer.data.sources.pairs import FilePairs
+from roformer.data.examples import open_examples
+from roformer.data.files import text_lines
+from roformer.data.parallel import open_parallel
+from roformer.data.text import open_documents
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
 from tests.data.glue_tasks import TASKS
@@ -52,7 +52,7 @@ def packed_lines(file, content):
 
 
 def documents(file, content):
-    source = FileDocuments(FilesText(path=str(file), max_bad_rows=BAD_ROWS))
+    source = open_documents(FilesText(path=str(file), max_bad_rows=BAD_ROWS))
     found = read_or_refused(lambda: [row.texts[0] for row in source.rows()], file)
     if found is not None:
         assert all(text.strip() and text.encode() for text in found)
@@ -119,7 +119,7 @@ def test_a_table_of_a_task_is_read_or_counted(folder, name, data):
     (place := folder / task.files.folder).mkdir(exist_ok=True)
     for split in ("train", "test"):
         (place / f"{split}.tsv").write_bytes(data.draw(mangled(TABLES[name].encode())))
-    source = FolderExamples(name, task, FilesGlue(path=str(folder), max_bad_rows=BAD_ROWS))
+    source = open_examples(name, task, FilesGlue(path=str(folder), max_bad_rows=BAD_ROWS))
     rows = read_or_refused(lambda: list(source.rows("train")), place / "train.tsv")
     read_or_refused(lambda: list(source.rows("test")), place / "test.tsv")
     if rows is None:
@@ -142,7 +142,7 @@ def test_pairs_stay_aligned(folder, source, target, split):
         (folder / f"{name}.en").write_bytes(source)
         (folder / f"{name}.de").write_bytes(target)
     pairs, files = (
-        FilePairs(parallel_files(folder)),
+        open_parallel(parallel_files(folder)),
         [folder / f"{split}.{of}" for of in ("en", "de")],
     )
     found = read_or_refused(lambda: [row.texts for row in pairs.rows(split)], *files)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from roformer.data.sources import Columns, Rows
-from roformer.data.sources.files import first_line
+from roformer.data.files import Columns, Rows, first_line
 from roformer.errors import InputError
 
 BATCH = 100

@@ -1,7 +1,11 @@
-"""Local files: finding them and reading their rows by the kind of file.
+"""Rows of data from local files: finding files, reading rows by the kind of file, and checking them.
 
-Text is UTF-8 (a byte-order mark is ignored), lines end in LF or CRLF, a `.gz` is read through; memory
-holds one document.
+A source yields the rows of a split and counts what it read. Rows from outside are checked only here,
+against the `Columns` that a row must have. Each problem is one `InputError` line that names the file, the
+line and what to do.
+
+Text is UTF-8 (a byte-order mark is ignored), lines end in LF or CRLF, a `.gz` is decompressed; memory holds
+one document.
 """
 
 from __future__ import annotations
@@ -13,15 +17,14 @@ import json
 import os
 import re
 import zlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise, takewhile
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
-from roformer.data.sources import Columns, Example, Rows, Source, T
 from roformer.errors import InputError
 
 JSON_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -32,71 +35,221 @@ CSV = (".csv", ".csv.gz")
 TABLES = (".tsv", ".tsv.gz", *CSV)
 
 
-def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
-    """Return whether a file's name ends in one of the suffixes, in any case."""
-    return file.name.lower().endswith(suffixes)
+T = TypeVar("T")
+U = TypeVar("U")
+Column = str | int
+"""A column: its name, or its number in a table without a header."""
+Rows = Iterable[tuple[str, int, dict[Any, Any] | str]]
+"""File or table, row or line number from 1, and the columns of the row or what is wrong with it."""
+NO_EVIDENCE = -1
+"""`Example.place` of all but built-in triplets."""
 
 
-class Files(Source[T]):
-    """Local files, named relative to `root`."""
+class Example(NamedTuple):
+    """A document, a pair or a triplet, with its label if it has one."""
 
-    def __init__(self, root: Path, max_bad_rows: int = 0) -> None:
-        super().__init__(kind="files")
-        self.root, self.max_bad_rows = root, max_bad_rows
+    number: int
+    """Row number in its source, bad rows counted."""
+    texts: tuple[str, ...]
+    label: int | float = -1
+    """The class number or the score; of a triplet 0 where A is closer to B and 1 if to C."""
+    place: int = NO_EVIDENCE
+    """Place of the evidence in a built-in triplet: number in `PLACES`."""
 
-    @abstractmethod
-    def files(self, split: str) -> list[Path]:
-        """Return the files of a split; raise InputError where one is missing."""
 
-    def name_of(self, file: Path) -> str:
-        """Return a file's name in the cache key and in the manifest, without the path to the data."""
-        return file.relative_to(self.root).as_posix()
+class BadRow(ValueError):
+    """A row that cannot be used; the message says why."""
 
-    def fitting(self, rows: Rows, split: str, columns: Columns) -> Iterator[Example]:
-        """Yield the rows that have these columns; skip others as far as that is allowed."""
+
+class EmptyText(BadRow):
+    """A row without the text of a column."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a row must have: texts and, in labelled data, a class or a score."""
+
+    texts: Sequence[Column]
+    label: Column | None = None
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """Number of each spelling of a class."""
+    scores: tuple[float, float] | None = None
+    """Lowest and highest score, in place of classes."""
+    index: Column | None = None
+    """Column of the row number; None: rows are counted."""
+    min_nonempty: int = 1
+    """Number of texts that must not be empty."""
+    skip_empty: bool = False
+    """Skip any number of rows with fewer; they are no bad rows."""
+    set_by: str = ""
+    """Keys that name the columns, for messages."""
+
+    @property
+    def names(self) -> list[Column]:
+        return [*self.texts, *(name for name in (self.label, self.index) if name is not None)]
+
+    def find(self, where: str, available: Sequence[Column]) -> None:
+        """Raise InputError where a column is not one of those available, once."""
+        for column in self.names:
+            if (count := available.count(column)) != 1:
+                raise InputError(
+                    f"{where} has {count or 'no'} column{'s' * (count > 1)} {column!r}, but "
+                    f"{', '.join(map(str, available))}: set {self.set_by}"
+                )
+
+    def check(self, number: int, row: Mapping[Column, Any]) -> Example:
+        """Return what a row holds; raise BadRow where that cannot be used."""
+        for column in self.names:
+            if column not in row:
+                by = f" ({self.set_by})" if self.set_by else ""
+                raise BadRow(f"no {column!r} among its keys {sorted(map(str, row))}{by}")
+        texts = tuple(_text(column, row[column]) for column in self.texts)
+        empty = [column for column, text in zip(self.texts, texts, strict=True) if not text.strip()]
+        if len(texts) - len(empty) < self.min_nonempty:
+            raise EmptyText(f"{empty[0]!r} is empty")
+        number = number if self.index is None else row[self.index]
+        return Example(number, texts, -1 if self.label is None else self._label(row[self.label]))
+
+    def _label(self, label: Any) -> int | float:
+        if self.scores is None:
+            if (number := self.labels.get(str(label))) is None:
+                raise BadRow(f"label {label!r} is none of {', '.join(self.labels)}")
+            return number
+        lowest, highest = self.scores
+        try:
+            score = float(label)
+        except (TypeError, ValueError):
+            score = float("nan")
+        if not lowest <= score <= highest:
+            raise BadRow(f"score {label!r} is no number from {lowest:g} to {highest:g}")
+        return score
+
+
+def _text(column: Column, value: object) -> str:
+    if not isinstance(value, str):
+        kind = "null" if value is None else type(value).__name__
+        raise BadRow(f"{column!r} is {kind}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can spell one half alone
+        raise BadRow(f"{column!r} holds half of a surrogate pair, no character") from None
+    return value
+
+
+class Source(Generic[T]):
+    """Rows per split, in an order that only the input decides, and an account of what was read.
+
+    Args:
+        rows: yields the rows of a split.
+        splits: their names; `("all",)` where the reader splits the rows.
+        key: identifies the input beyond the configuration, without absolute paths, for a cache key.
+        files: returns the local files, each with its name in the key and in the account.
+        max_bad_rows: bad rows that `valid_rows` skips; None: any number.
+        account: further entries of the account.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[str], Iterator[T]],
+        splits: Sequence[str] = ("all",),
+        key: Mapping[str, Any] | None = None,
+        files: Callable[[], Mapping[Path, str]] = dict,
+        max_bad_rows: int | None = 0,
+        **account: Any,
+    ) -> None:
+        self._rows, self.splits, self.files = rows, splits, files
+        self.account, self.max_bad_rows, self._key = account, max_bad_rows, key
+        self.rows_read: dict[str, int] = {}
+        """Rows of each split, skipped ones too."""
+        self.skipped: dict[str, int] = {}
+        self.bad: dict[str, int] = {}
+        """Skipped rows that count as bad."""
+        self.first_skipped: str | None = None
+
+    def rows(self, split: str = "all") -> Iterator[T]:
+        """Yield the rows of a split; raise InputError where the input is wrong."""
+        return self._rows(split)
+
+    @cached_property
+    def key(self) -> Mapping[str, Any]:
+        """Identity of the input."""
+        if self._key is not None:
+            return self._key
+        files = self.files().items()
+        return {"files": [{"file": name, **content_identity(file)} for file, name in files]}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was read, for the manifest; complete once all rows are read."""
+        first = self.first_skipped
+        for file, name in self.files().items():
+            if first and first.startswith(str(file)):
+                first = name + first.removeprefix(str(file))
+                break
+        return {
+            **self.account,
+            **self.key,
+            "rows": self.rows_read,
+            "rows_read": sum(self.rows_read.values()),
+            "rows_skipped": sum(self.skipped.values()),
+            "bad_rows": sum(self.bad.values()),
+            "first_skipped": first,
+        }
+
+    def count(self, rows: Iterable[U], split: str) -> Iterator[U]:
+        """Yield the rows and count them."""
+        self.rows_read[split] = self.skipped[split] = self.bad[split] = 0
+        for row in rows:
+            self.rows_read[split] += 1
+            yield row
+
+    def checked(
+        self, rows: Rows, split: str, columns: Columns, most: int | None, remedy: str
+    ) -> Iterator[Example]:
+        """Yield the rows that have these columns, and count the others."""
+        first = None
+        for number, (where, line, row) in enumerate(self.count(rows, split)):
+            try:
+                if isinstance(row, str):
+                    raise BadRow(row)
+                example = columns.check(number, row)
+            except BadRow as problem:
+                self.skipped[split] += 1
+                if columns.skip_empty and isinstance(problem, EmptyText):
+                    continue
+                self.bad[split] += 1
+                first = first or f"{where}:{line}: {problem}"
+                self.first_skipped = self.first_skipped or first
+                count = sum(self.bad.values())
+                if most is not None and count > most:
+                    so_far = f" (bad rows so far: {count})" if most else ""
+                    raise InputError(f"{first}{so_far}: {remedy}") from None
+            else:
+                yield example
+
+    def valid_rows(self, rows: Rows, split: str, columns: Columns) -> Iterator[Example]:
+        """Yield the rows that have these columns, and skip up to `max_bad_rows` others."""
         most = self.max_bad_rows
         remedy = f"fix it, or allow more bad rows with data.max_bad_rows (now {most})"
         return self.checked(rows, split, columns, most, remedy)
 
-    def describe(self) -> dict[str, Any]:
-        account = super().describe() | self.key()
-        if first := self.first_skipped:
-            path = next(file for file in self._all_files() if first.startswith(str(file)))
-            account["first_skipped"] = self.name_of(path) + first.removeprefix(str(path))
-        return account
 
-    def key(self) -> dict[str, Any]:
-        return {"files": self._identities}
-
-    def _all_files(self) -> Iterable[Path]:
-        return dict.fromkeys(file for split in self.splits for file in self.files(split))
-
-    @cached_property
-    def _identities(self) -> list[dict[str, Any]]:
-        return [
-            {"file": self.name_of(file), **content_identity(file)} for file in self._all_files()
-        ]
+def synthetic(
+    make: Callable[[str], Iterable[T]],
+    key: Mapping[str, Any],
+    splits: Sequence[str] = ("all",),
+    **account: Any,
+) -> Source[T]:
+    """Return a source of the rows that `make` returns per split; `key` identifies them."""
+    source = Source(lambda split: source.count(make(split), split), splits, key, **account)
+    return source
 
 
-class FoundFiles(Files[T]):
-    """The files that `data.path` names: a file, a folder or a glob, or a list of these."""
+# --- finding files -------------------------------------------------------------------------------------
 
-    def __init__(
-        self,
-        paths: str | Sequence[str],
-        suffixes: tuple[str, ...],
-        max_bad_rows: int,
-        excluded: tuple[str, ...] = (),
-        bare: bool = False,
-    ) -> None:
-        super().__init__(Path(), max_bad_rows)
-        self.names, self.account["other_files"] = find_files(paths, suffixes, excluded, bare)
 
-    def files(self, split: str) -> list[Path]:
-        return list(self.names)
-
-    def name_of(self, file: Path) -> str:
-        return self.names[file]
+def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
+    """Return whether a file's name ends in one of the suffixes, in any case."""
+    return file.name.lower().endswith(suffixes)
 
 
 def content_identity(file: Path) -> dict[str, Any]:
@@ -125,8 +278,8 @@ def _content_hash(file: Path, *unchanged: Any) -> str:
 def find_files(
     paths: str | Sequence[str],
     suffixes: tuple[str, ...],
-    excluded: tuple[str, ...],
-    bare: bool,
+    excluded: tuple[str, ...] = (),
+    bare: bool = False,
 ) -> tuple[dict[Path, str], list[str]]:
     """Find the files of a file, a folder or a glob, or of a list of these, each real file once.
 

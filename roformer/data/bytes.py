@@ -1,0 +1,254 @@
+"""The bytes of one long text: read once, cut into train, valid and test, memory-mapped by every run.
+
+Of N bytes valid has round(valid_fraction·N) and test round(test_fraction·N), the last ones: of enwik8's 10^8
+the usual 90, 5 and 5 million. The text is installed packages, local files, or enwik8 from its own site. Files
+are:
+
+* `.txt` `.gz` `.zip` and names without a suffix, such as `enwik8`: their bytes, decompressed;
+* `.jsonl(.gz)` `.json(.gz)`: the text of each row, `SEPARATOR` after it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from roformer.config.lm import BuiltinBytes, Bytes, Enwik8, FileBytes
+from roformer.data.files import (
+    JSON_LINES,
+    Columns,
+    Source,
+    file_rows,
+    find_files,
+    first_line,
+    has_suffix,
+    opened,
+    readable,
+    synthetic,
+)
+from roformer.data.store import Builder, Prepared, TokenStream, publish, settings
+from roformer.data.tokenizers import ByteVocabulary
+from roformer.data.toy.docstrings import docstring_documents, docstring_packages
+from roformer.data.work import stage, tell_skipped
+from roformer.errors import InputError
+
+SEPARATOR = b"\n\n"
+"""Between the documents of a source that has documents."""
+ARCHIVES = (".tar.gz", ".parquet.gz")
+"""Suffixes of .gz files that hold no text."""
+PIECE = 2**20
+"""Bytes that are read at once."""
+SILENCE = 30.0
+"""Seconds without an answer after which a server is given up."""
+COPIED = 2**22
+"""Bytes copied at once; a row of the prepared data."""
+
+
+class PreparedBytes(Prepared):
+    """A prepared text: three streams of bytes."""
+
+    kind = "bytes"
+    vocabulary = ByteVocabulary()
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        super().__init__(folder, manifest)
+        self.train, self.valid, self.test = (
+            TokenStream(self.tokens(split, "ids")) for split in ("train", "valid", "test")
+        )
+
+    @property
+    def summary(self) -> str:
+        """The size of the text and its folder, in one line."""
+        sizes, limit = self.manifest["tokens"], self.manifest["max_bytes"]
+        reached = f" (data.max_bytes={limit} reached)" if sum(sizes.values()) == limit else ""
+        return (
+            f"text: {sum(sizes.values()):,} bytes{reached}, {sizes['train']:,} for training, "
+            f"{sizes['valid']:,} for validation, {sizes['test']:,} for the test: {self.folder}"
+        )
+
+
+def prepare_bytes(
+    config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
+) -> PreparedBytes:
+    """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `prepare_text`."""
+    source = open_bytes(config, cache_dir, workers=workers, progress=progress)
+    return PreparedBytes.prepare(
+        {"data": settings(config, "path", "url"), "source": source.key},
+        cache_dir,
+        lambda builder: _build_bytes(config, source, builder, progress),
+        progress,
+    )
+
+
+def _build_bytes(
+    config: Bytes, source: Source[bytes], builder: Builder, progress: bool
+) -> dict[str, Any]:
+    whole = builder.folder / "whole.bin"
+    with (
+        open(whole, "wb") as stream,
+        stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
+    ):
+        for piece in source.rows():
+            left = None if config.max_bytes is None else config.max_bytes - stream.tell()
+            bar.update(stream.write(piece[:left]))
+            if left is not None and left <= len(piece):
+                break
+    count = whole.stat().st_size
+    valid, test = (round(part * count) for part in (config.valid_fraction, config.test_fraction))
+    sizes = {"train": count - valid - test, "valid": valid, "test": test}
+    if min(sizes.values()) < 2:
+        counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+        raise InputError(
+            f"the text has {count:,} bytes, which would be {counts}: give more text "
+            f"(data.max_bytes={config.max_bytes})"
+        )
+    with open(whole, "rb") as stream:
+        for split, size in sizes.items():
+            writer = builder.split(split, ids=np.uint8)
+            while size:
+                piece = stream.read(min(size, COPIED))
+                writer.append(ids=[np.frombuffer(piece, np.uint8)])
+                size -= len(piece)
+    whole.unlink()
+    account = source.describe()
+    tell_skipped("text", account)
+    return {
+        "source": account,
+        "max_bytes": config.max_bytes,
+        "split_rule": "consecutive: train, valid, test",
+        "valid_fraction": config.valid_fraction,
+        "test_fraction": config.test_fraction,
+    }
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def open_bytes(
+    config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = False
+) -> Source[bytes]:
+    """Open the source that the config names; only local files are listed yet, nothing is read."""
+    if isinstance(config, FileBytes):
+        return _byte_files(config)
+    if not isinstance(config, BuiltinBytes):
+        return _download(config, Path(cache_dir), progress)
+    skipped: list[str] = []
+
+    def make(_: str) -> Iterator[bytes]:
+        # Shuffled, so that train, valid and test have the same packages in them.
+        documents = docstring_documents(workers=workers, skipped=skipped, shuffled=True)
+        return (document.encode() + SEPARATOR for document in documents)
+
+    packages = {"packages": docstring_packages()}
+    order = "sha256 of the name of the file"
+    return synthetic(make, packages, kind="builtin", order=order, files_skipped=skipped)
+
+
+def _byte_files(config: FileBytes) -> Source[bytes]:
+    """Open local files, in the order of their names."""
+    # Files without a suffix in a folder are as likely a licence as a text.
+    suffixes = (".txt", ".gz", ".zip", *JSON_LINES)
+    files, others = find_files(config.path, suffixes, excluded=ARCHIVES, bare=True)
+    # The same text twice would be in the training part and in the test part.
+    texts = Counter(re.sub(r"\.(gz|zip)$", "", str(file), flags=re.I) for file in files)
+    if twice := [name for name, count in texts.items() if count > 1]:
+        raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
+
+    def rows(_: str) -> Iterator[bytes]:
+        for file in files:
+            piece = None
+            for piece in pieces(file):
+                yield piece
+            if piece is None:
+                raise InputError(f"{file} is empty: remove it, or take it out of data.path")
+
+    def pieces(file: Path) -> Iterator[bytes]:
+        if has_suffix(file, JSON_LINES):
+            columns = Columns((config.text_field,), set_by="data.text_field")
+            for row in source.valid_rows(file_rows(file, columns), files[file], columns):
+                yield row.texts[0].encode() + SEPARATOR
+        elif has_suffix(file, ".zip"):
+            yield from unzipped(file, config.member)
+        else:
+            with opened(file) as stream:
+                yield from _read(stream)
+
+    source = Source(
+        rows,
+        files=lambda: files,
+        max_bad_rows=config.max_bad_rows,
+        kind="files",
+        other_files=others,
+    )
+    return source
+
+
+def _read(stream: IO[bytes]) -> Iterator[bytes]:
+    while piece := stream.read(PIECE):
+        yield piece
+
+
+def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
+    """Yield the bytes of a .zip's `member`; None: of the only one."""
+    with readable(file):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+                chosen = [name for name in names if member in (None, name)]
+                if len(chosen) != 1:
+                    listed = ", ".join(names[:10]) or "nothing"
+                    raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
+                with archive.open(chosen[0]) as stream:
+                    yield from _read(stream)
+        # RuntimeError: encrypted, or packed in a way that Python cannot undo.
+        except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+            raise InputError(
+                f"{file} is not a .zip that can be unpacked ({first_line(error)}): fetch it again"
+            ) from error
+
+
+def _download(config: Enwik8, cache_dir: Path, progress: bool) -> Source[bytes]:
+    """Open one file of a .zip on the web, which is known by its SHA-256 and kept in the cache."""
+    folder = cache_dir / "downloads" / config.sha256[:16]
+
+    def fetch(target: Path) -> None:
+        from torch.hub import download_url_to_file
+
+        if progress:
+            print(f"downloading {config.url}", flush=True)
+        bar = progress and sys.stderr.isatty()
+        usual = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(SILENCE)  # torch.hub would wait for a silent server for ever
+        try:
+            # The schema allows only http and https.
+            file = str(target / "download.zip")
+            download_url_to_file(config.url, file, hash_prefix=config.sha256, progress=bar)
+        except Exception as error:  # urllib, http.client and ssl share no base class
+            raise InputError(
+                f"{config.url} cannot be downloaded: {type(error).__name__}, {first_line(error)}; fetch it "
+                "where there is a network and give data=files data.path=enwik8.zip"
+            ) from error
+        finally:
+            socket.setdefaulttimeout(usual)
+
+    def rows(_: str) -> Iterator[bytes]:
+        publish(folder, fetch, progress)
+        return unzipped(folder / "download.zip", config.member)
+
+    return Source(
+        rows,
+        key={},
+        kind="download",
+        url=config.url,
+        sha256=config.sha256,
+        member=config.member,
+    )
