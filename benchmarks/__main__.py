@@ -29,8 +29,7 @@ from benchmarks.timing import Row
 from benchmarks.training import bench_training
 from benchmarks.translation import bench_decoding, bench_translation
 from roformer.errors import InputError, one_line_errors
-from roformer.report.results import speed_table
-from roformer.report.tables import markdown_of
+from roformer.report.tables import markdown_of, speed_table
 from roformer.script import Arguments, at_least, outlive_reader
 from roformer.training.hardware import default_device
 from roformer.training.records import environment, write_atomically

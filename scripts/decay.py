@@ -10,11 +10,13 @@ from pathlib import Path
 
 from roformer.analysis.decay import measure
 from roformer.inference.names import find
-from roformer.report.results import decay_tables
+from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
+
+REPORT = script_of("decay")
 
 
 @script()
@@ -31,7 +33,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of a record")
     arguments = parser.parse_args()
     if arguments.table:
-        print(markdown_of(decay_tables(Path(arguments.runs[0]))))
+        print(markdown_of(REPORT["decay_tables"](Path(arguments.runs[0]))))
         return
     record = measure(
         [Path(find(run)) for run in arguments.runs],
@@ -44,7 +46,7 @@ def main() -> None:
     )
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(arguments.output, json.dumps(record, separators=(",", ":")) + "\n")
-    end_with(decay_tables(arguments.output), arguments.output.with_suffix(".md"))
+    end_with(REPORT["decay_tables"](arguments.output), arguments.output.with_suffix(".md"))
     print(f"record: {arguments.output}")
 
 

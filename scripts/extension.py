@@ -10,12 +10,13 @@ from pathlib import Path
 
 from roformer.analysis.extension import read_at_lengths
 from roformer.inference.names import find
-from roformer.report.figures import draw_extension
-from roformer.report.results import extension_tables
+from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
 from roformer.training.process import tune_process
 from roformer.training.records import write_atomically
+
+REPORT = script_of("length_extension")
 
 
 @script()
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of a record")
     arguments = parser.parse_args()
     if arguments.table:
-        print(markdown_of(extension_tables(Path(arguments.run))))
+        print(markdown_of(REPORT["extension_tables"](Path(arguments.run))))
         return
     record = read_at_lengths(
         Path(find(arguments.run)),
@@ -44,8 +45,8 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / f"{record['run']}.json"
     write_atomically(file, json.dumps(record, indent=1) + "\n")
-    draw_extension(file, arguments.output / "plots" / f"{record['run']}.png")
-    end_with(extension_tables(file), file.with_suffix(".md"))
+    REPORT["draw_extension"](file, arguments.output / "plots" / f"{record['run']}.png")
+    end_with(REPORT["extension_tables"](file), file.with_suffix(".md"))
     print(f"record: {file}")
 
 

@@ -13,7 +13,7 @@ from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.pages import HERE, refresh, sections_of
 from roformer.report.reproduction import read_reproduction, screen
-from roformer.report.runs import read_runs, study_files
+from roformer.report.runs import APPENDIX, read_runs, study_files
 from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
@@ -26,7 +26,9 @@ def report(experiments: Path, runs: Path) -> None:
     """
     if not (experiments / "paper.yaml").is_file():
         raise InputError(f"{experiments} has no paper.yaml: start this where experiments/ is")
-    pages = [experiments.parent / "README.md", experiments / "README.md"]
+    pages = [
+        folder / "README.md" for folder in (experiments.parent, experiments, experiments / APPENDIX)
+    ]
     pages += sorted(experiments.parent.glob("docs/*.md"))
     pages += study_files(experiments, "REPORT.md")
     pages = [page for page in pages if page.is_file()]

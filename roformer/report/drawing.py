@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -325,6 +326,20 @@ def recorded(path: Path) -> str | None:
             return image.info.get(DIGEST)
     except OSError:
         return None
+
+
+def style_of(frame: pd.DataFrame) -> dict[str, Look]:
+    """Return the look of each configuration of a frame with its name and position."""
+    return looks(dict(zip(frame.name, frame.position, strict=True)))
+
+
+def draw_ordered(output: Path, frame: pd.DataFrame, panels: list[Panel], **how: Any) -> None:
+    """Draw curves; the legend has the order of their right ends in the first panel, from the top."""
+    first = frame[frame.panel == 0].dropna(subset=["x", "y"])
+    last = first[first.x == first.groupby("name").x.transform("max")]
+    ends, style = last.groupby("name").y.mean(), style_of(frame)
+    names = sorted(style, key=lambda name: -ends.get(name, -math.inf))
+    draw_curves(output, frame, panels, {name: style[name] for name in names}, **how)
 
 
 def looks(configurations: Mapping[str, str]) -> dict[str, Look]:

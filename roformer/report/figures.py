@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from roformer.errors import one_line
 from roformer.report.curves import (
@@ -29,37 +26,16 @@ from roformer.report.drawing import (
     BAND,
     NEUTRAL,
     PUBLISHED,
-    Look,
     Panel,
-    draw,
-    draw_curves,
+    draw_ordered,
     draw_scores,
-    legend,
-    log_axis,
-    looks,
-    shown,
+    style_of,
 )
 from roformer.report.paper import published
 from roformer.report.resampling import bleu_intervals
-from roformer.report.results import (
-    FORMS,
-    INITIAL,
-    SUITES,
-    crossovers,
-    measured,
-    read_decay,
-    read_linear,
-    read_speed,
-)
 from roformer.report.runs import ENDED, RecordError, Runs, begun_from, tokens_before
 from roformer.report.scores import SCORES, scores
 
-GOALS = {
-    "met": ("#0072B2", "", "goal met"),
-    "missed": ("#D55E00", "///", "goal missed"),
-    "none": ("#999999", "", "no goal"),
-}
-"""Colour, hatch and legend of a bar of `draw_speed`."""
 AMOUNTS = ("steps", "batch_size", "sequence_length")
 """Keys whose product is the number of tokens of a pre-training."""
 SMALL_BERT = "BERT-Mini"
@@ -95,7 +71,7 @@ def draw_convergence(runs: Runs, output: Path) -> str:
         Panel(f"{loss.read} (millions)", references=references),
     ]
     some = slice(1 if alike else 2)
-    _curves(output, pd.concat(panels[some]), axes[some], reference=reference, share=True)
+    draw_ordered(output, pd.concat(panels[some]), axes[some], reference=reference, share=True)
     worth, counted = (
         " / ".join(f"{value:.3f}" for value in values) for values in (entropies, trigrams)
     )
@@ -130,7 +106,7 @@ def draw_positions(runs: Runs, output: Path) -> str:
     places = (frame["first"] * frame["last"]) ** 0.5
     panel = Panel(f"{read} seen", "loss (nats)", log="x", references=[("x", end, NEUTRAL)])
     frame = frame.assign(panel=0, x=places, y=frame.value)
-    _curves(output, frame, [panel], reference="trained length", markers=True, size=(5.6, 3.6))
+    draw_ordered(output, frame, [panel], reference="trained length", markers=True, size=(5.6, 3.6))
     how = ": up to there in such blocks, beyond it, which is beyond the paper, in blocks of up to"
     return (
         f"Loss by how many {read} are seen after a training on blocks of {end:,} (dotted)"
@@ -148,7 +124,7 @@ def draw_rates(runs: Runs, output: Path) -> str:
     rates = sorted(frame.rate.unique())
     panel = Panel("learning rate", metric, log="x", ticks=rates)
     points = frame.assign(panel=0, x=frame.rate, y=frame.value)[~frame.diverged]
-    _curves(output, points, [panel], points=True, size=(5.6, 3.6))
+    draw_ordered(output, points, [panel], points=True, size=(5.6, 3.6))
     lost = frame[frame.diverged].groupby(["name", "rate"], sort=False).size()
     told = [f"{one_line(name)} at {rate:g} ({count})" for (name, rate), count in lost.items()]
     return (
@@ -212,7 +188,7 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         panels.append(Panel(*names, log="x", ticks=amounts, references=references))
     labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
     size = 6.4, 2.8 * math.ceil(len(panels) / 2)
-    _curves(output, points, panels, points=True, reference=labels, size=size)
+    draw_ordered(output, points, panels, points=True, reference=labels, size=size)
     return (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
@@ -250,194 +226,7 @@ def draw_bleu(runs: Runs, output: Path) -> str:
     return _scores(output, frame, text, "sacreBLEU", intervals=intervals)
 
 
-# --- of what scripts measured --------------------------------------------------------------------
-
-
-def draw_linear(file: Path, output: Path) -> str:
-    """Draw time and memory against length, softmax and each linear method, both forms."""
-    rows = read_linear(file).dropna(subset="method")
-    crossing = crossovers(rows)
-    style = looks({name: name for name in ("softmax", *rows.method.unique())})
-    style["softmax"] = Look(NEUTRAL, "--")
-    labels = {"ms": "ms, forward and backward", "mb": "peak memory, MB"}
-    parts: list[pd.DataFrame] = []
-    panels: list[Panel] = []
-    for quantity, label in labels.items():
-        for form in FORMS.values():
-            own = rows[rows.form == form].assign(panel=len(panels), x=rows.length)
-            # Softmax was measured once per length and is repeated in the row of every method.
-            softmax = own.drop_duplicates("length").assign(name="softmax")
-            parts += [own.assign(name=own.method, y=own[f"ours_{quantity}"])]
-            parts += [softmax.assign(y=softmax[f"peer_{quantity}"])]
-            first, top = form == FORMS[False], quantity == "ms"
-            faster = [
-                ("x", length, style[method].colour)
-                for (its, method), length in crossing.items()
-                if top and its == form and length
-            ]
-            ticks = sorted(map(int, rows.length.unique()))
-            names = ("" if top else "tokens", label if first else "", form if top else "")
-            panels.append(Panel(*names, log="xy", ticks=ticks, references=faster))
-    frame = pd.concat(parts).assign(seed=0)
-    draw_curves(
-        output,
-        frame,
-        panels,
-        style,
-        reference="faster than softmax from here",
-        share=True,
-        markers=True,
-        size=(7.6, 5.6),
-    )
-    told = ", ".join(
-        f"{method} {form} " + (f"from {length:,} tokens" if length else "nowhere here")
-        for (form, method), length in crossing.items()
-    )
-    return (
-        "Time and peak memory of one attention layer's kernel by length, forward and backward, on "
-        f"logarithmic axes. Faster than fused softmax: {told}. 8 heads of 64, batch 1, fp32, medians "
-        "of interleaved rounds; memory is what one pass adds to a process of its own."
-    )
-
-
-def draw_bound(file: Path, output: Path) -> str:
-    """Draw the relative upper bound of the score by distance, in closed form (the paper's Fig. 2)."""
-    bound = read_decay(file).bound
-    frame = bound.rename_axis("x").melt(var_name="size", value_name="y", ignore_index=False)
-    names = "d = " + frame["size"] + (frame["size"] == "128").map({True: " (paper)", False: ""})
-    frame = frame.reset_index().assign(name=[*names], position=[*names], seed=0, panel=0)
-    panel = Panel("relative distance (tokens)", "mean of |S_j|", log="y")
-    _curves(output, frame, [panel], size=(4.6, 3.4))
-    return (
-        "Relative upper bound of the attention score by distance (paper, Eq. 37 and Fig. 2), in closed "
-        f"form for head sizes {', '.join(bound)}. It falls, but not at every step."
-    )
-
-
-def draw_measured_decay(file: Path, output: Path) -> str:
-    """Draw centred score and attention weight by distance, trained and with initial weights."""
-    decay = read_decay(file)
-    if decay.curves.empty:
-        raise RecordError(f"{file} has no runs: measure some")
-    whole = decay.curves[(decay.curves.layer < 0) & (decay.curves.pairs == "both")]
-    frame = whole.assign(panel=whole.quantity.map({"centred": 0, "weight": 1}))
-    frame = frame.dropna(subset="panel").assign(x=frame.distance, y=frame.value)
-    style = {
-        name: look._replace(dash=":") if name.endswith(INITIAL) else look
-        for name, look in _style(frame).items()
-    }
-    panels = [
-        Panel("distance (tokens)", "centred score (nats)"),
-        Panel("distance (tokens)", "attention weight", log="y"),
-    ]
-    draw_curves(output, frame, panels, style)
-    return (
-        "Attention by distance between query and key: left the score before the softmax minus the mean "
-        f"of its query's scores, right the weight after the softmax. {_sentence(BAND)}. {decay.scale} The "
-        "farthest pairs are few and mostly hold [CLS] or [SEP]."
-    )
-
-
-def draw_decay_by_layer(file: Path, output: Path) -> str:
-    """Draw the centred score of trained runs by distance, one panel per layer."""
-    decay = read_decay(file)
-    frame = decay.curves.query("layer >= 0 and quantity == 'centred'")
-    frame = frame[~frame.name.str.endswith(INITIAL)]
-    if frame.empty:
-        raise RecordError(f"{file} has no trained run: measure some")
-    frame = frame.assign(panel=frame.layer, x=frame.distance, y=frame.value)
-    layers = frame.layer.max() + 1
-    panels = [
-        Panel(
-            "distance (tokens)", "" if layer % 4 else "centred score (nats)", f"layer {layer + 1}"
-        )
-        for layer in range(layers)
-    ]
-    size = (max(4.0, 1.7 * min(layers, 4)), 1.9 * -(-layers // 4) + 0.8)
-    _curves(output, frame, panels, columns=4, size=size)
-    return (
-        "Score before the softmax minus the mean of its query's scores, by distance, in each layer of "
-        f"trained models; the axes of the panels differ. {_sentence(BAND)}. {decay.scale}"
-    )
-
-
-def draw_extension(file: Path, output: Path) -> str:
-    """Draw loss by length, and by place at the longest, of a record of `scripts/extension.py`."""
-    with measured(file) as record:
-        rows = pd.DataFrame(record["rows"]).assign(seed=0)
-        rows = rows.assign(name=rows.kind, position=rows.kind)
-        longest = int(rows.length.max())  # a learned table may end before the longest length
-        parts = rows[rows.length == longest].explode("segments").astype({"segments": float})
-        run, trained, lengths = (record[key] for key in ("run", "trained_length", "lengths"))
-    places = parts.groupby("name").cumcount() + 1
-    by_length = rows.assign(panel=0, x=rows.length, y=rows.loss)
-    frame = pd.concat([by_length, parts.assign(panel=1, x=places, y=parts.segments)])
-    marks = [("x", trained, NEUTRAL)]
-    panels = [
-        Panel(
-            "tokens of a sequence",
-            "masked-LM loss (nats)",
-            log="x",
-            ticks=lengths,
-            references=marks,
-        ),
-        Panel(f"part of the window, at {longest:,} tokens"),
-    ]
-    _curves(output, frame, panels, reference="trained length", markers=True, size=(10.0, 4.0))
-    return (
-        f"Masked-LM loss of {run} by tokens of a sequence, and by place in one of {longest:,} tokens, "
-        f"with each scaling of the positions. Trained at {trained:,} tokens; all else is beyond the paper."
-    )
-
-
-def draw_speed(folder: Path, output: Path) -> str:
-    """Draw how many times faster than other software each measured row is, with its goal."""
-    # The kernel suite and some rows of other suites compare our own alternatives.
-    rows = read_speed(folder, [suite for suite in SUITES if suite != "kernels"])
-    rows = rows[~rows.what.str.contains("against itself|padding to 512")]
-    met = (rows.ratio >= rows.goal).map({True: "met", False: "missed"}).where(rows.goal > 0, "none")
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        for place, (row, kind) in enumerate(zip(rows.itertuples(), met, strict=True)):
-            colour, hatch, _ = GOALS[kind]
-            axes.barh(place, row.ratio - 1, 0.7, 1, color=colour, hatch=hatch, edgecolor="white")
-            axes.vlines(row.goal, place - 0.45, place + 0.45, NEUTRAL, linewidth=2)
-            right = max(row.ratio, 1, 0 if kind == "none" else row.goal)
-            axes.annotate(
-                f"{row.ratio:.2f}",
-                (right, place),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        axes.set_yticks(range(len(rows)), [shown(what, 90) for what in rows.what], fontsize=8)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlabel("times faster (1: as fast)")
-        log_axis(axes.xaxis)
-        axes.axvline(1, color=NEUTRAL, linewidth=0.8)
-        axes.margins(x=0.12)
-        axes.grid(axis="y", visible=False)
-        samples: dict[str, Any] = {
-            text: Patch(facecolor=colour, hatch=hatch, edgecolor="white")
-            for colour, hatch, text in GOALS.values()
-        }
-        samples["goal"] = Line2D(
-            [], [], color=NEUTRAL, linestyle="", marker="|", markersize=10, markeredgewidth=2
-        )
-        legend(figure, samples)
-
-    data = rows[["what", "ratio", "goal"]].to_dict("list")
-    draw(output, ["speed", data], (7.6, 0.22 * len(rows) + 1.0), paint)
-    return (
-        f"Throughput as a multiple of the other software's on the same machine, {len(rows)} comparisons "
-        f"on a logarithmic axis; {(met == 'met').sum()} of {rows.goal.count()} goals are met. Each row is "
-        "one run of the benchmark; the table beside it names what deviates from the paper's setting."
-    )
-
-
-OF_RUNS: dict[str, Callable[[Runs, Path], str]] = {
+FIGURES: dict[str, Callable[[Runs, Path], str]] = {
     "bleu": draw_bleu,
     "convergence": draw_convergence,
     "glue": draw_glue,
@@ -446,31 +235,10 @@ OF_RUNS: dict[str, Callable[[Runs, Path], str]] = {
     "tokens": draw_tokens,
     "triplets": draw_triplets,
 }
-OF_FILES: dict[str, Callable[[Path, Path], str]] = {
-    "bound": draw_bound,
-    "decay": draw_measured_decay,
-    "decay_by_layer": draw_decay_by_layer,
-    "extension": draw_extension,
-    "linear": draw_linear,
-    "speed": draw_speed,
-}
-"""Kind of a figure → the function that draws it, from runs or from a script's measurements."""
+"""Kind of a figure → the function that draws it."""
 
 
 # --- parts ---------------------------------------------------------------------------------------
-
-
-def _style(frame: pd.DataFrame) -> dict[str, Look]:
-    return looks(dict(zip(frame.name, frame.position, strict=True)))
-
-
-def _curves(output: Path, frame: pd.DataFrame, panels: list[Panel], **how: Any) -> None:
-    """Draw curves; the legend has the order of their right ends in the first panel, from the top."""
-    first = frame[frame.panel == 0].dropna(subset=["x", "y"])
-    last = first[first.x == first.groupby("name").x.transform("max")]
-    ends, style = last.groupby("name").y.mean(), _style(frame)
-    names = sorted(style, key=lambda name: -ends.get(name, -math.inf))
-    draw_curves(output, frame, panels, {name: style[name] for name in names}, **how)
 
 
 def _scores(
@@ -494,7 +262,7 @@ def _scores(
         low, high = (frame.name.map(ends).str[end] for end in (0, 1))
         bars = "95 % over the test lines"
     draw_scores(
-        output, frame.assign(low=low, high=high), _style(frame), ylabel, reference=reference
+        output, frame.assign(low=low, high=high), style_of(frame), ylabel, reference=reference
     )
     return (
         f"{text} Points: single seeds, lines: their mean, error bars: {bars}, n/a: not defined. "

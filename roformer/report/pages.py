@@ -13,6 +13,7 @@ that this changes nothing. A mark is at the beginning of a line; the indented on
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import sys
 from collections import Counter
@@ -32,20 +33,7 @@ from roformer.report.curves import (
     rate_tables,
     texts_of,
 )
-from roformer.report.paper import (
-    claims,
-    control_tables,
-    paper_sections,
-    read_paper,
-    stages_table,
-)
-from roformer.report.results import (
-    decay_tables,
-    encodings_tables,
-    extension_tables,
-    linear_tables,
-    speed_tables,
-)
+from roformer.report.paper import claims, paper_table, paper_tables, read_paper
 from roformer.report.runs import (
     ENDED,
     LOSSES,
@@ -56,11 +44,13 @@ from roformer.report.runs import (
     study_files,
 )
 from roformer.report.scores import result_texts, score_tables, scores
-from roformer.report.studies import Study, read_studies, read_study
+from roformer.report.stages import stage_rows
+from roformer.report.studies import Study, read_study
 from roformer.report.tables import (
     Table,
     code,
     escaped,
+    figure_markdown,
     first_of_each_seed,
     markdown,
     markdown_of,
@@ -92,9 +82,7 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     """
     rows, lost = first_of_each_seed(runs.runs[runs.runs.status != "running"])
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
-    tables = control_tables(rows[staged])
-    if staged.any() and not tables:  # one training is compared with the paper
-        tables = _or_problem(lambda stages: [stages_table(read_paper(), stages)], rows[staged])
+    tables = _or_problem(_stages, rows[staged]) if staged.any() else []
     rows = rows[~staged]
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
@@ -142,7 +130,9 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
     yours = your_tables(runs)
     found: Sections = {HERE: yours} if yours else {}
     if (experiments / "paper.yaml").is_file():
-        found["Claims: what the paper says, and what came out"] = _or_problem(_claims, experiments)
+        found["Claims: what the paper says, and the results here"] = _or_problem(
+            _claims, experiments
+        )
         found["Paper: its numbers and ours"] = _or_problem(_paper, experiments)
         for file in study_files(experiments, "study.yaml"):
             try:
@@ -190,17 +180,19 @@ def tables_of(places: Iterable[Path]) -> list[Table]:
     return tables
 
 
-def _claims(experiments: Path) -> list[Table]:
-    return [claims(read_paper(experiments / "paper.yaml"), _evidence(experiments))]
+def _stages(runs: pd.DataFrame) -> list[Table]:
+    """Return the paper's Table 4 with the stages of trainings below it."""
+    return [paper_table(read_paper(), "table_4", stage_rows(runs))]
+
+
+def _claims(
+    experiments: Path, link: Callable[[Study], str] = lambda study: study.name
+) -> list[Table]:
+    return [claims(read_paper(experiments / "paper.yaml"), experiments, link)]
 
 
 def _paper(experiments: Path) -> list[Table]:
-    return paper_sections(read_paper(experiments / "paper.yaml"), _evidence(experiments))
-
-
-def _evidence(experiments: Path) -> list[Study]:
-    """Return the studies of real data, which may be compared with the paper."""
-    return [study for study in read_studies(experiments) if not study.toy]
+    return paper_tables(read_paper(experiments / "paper.yaml"), experiments)
 
 
 def _or_problem(make: Callable[[T], list[Table]], of: T) -> list[Table]:
@@ -224,12 +216,15 @@ def refreshed(text: str, page: Path) -> str:
 
     def made(found: re.Match[str]) -> str:
         name, *words = shlex.split(found[2])
-        if name not in BLOCKS:
-            raise RecordError(
-                f"{page}: no block {name!r}: choose one of {', '.join(sorted(BLOCKS))}"
-            )
+        if name.endswith(".py"):  # a block of the study: a function of the script
+            block = runpy.run_path(str(page.parent / name))[words.pop(0)]
+        elif name in BLOCKS:
+            block = BLOCKS[name]
+        else:
+            known = ", ".join(sorted(BLOCKS))
+            raise RecordError(f"{page}: no block {name!r}: choose one of {known}")
         try:
-            content = BLOCKS[name](page.parent, words)
+            content = block(page.parent, words)
         except (ValueError, LookupError) as error:
             raise RecordError(f"{page}: {found[2]}: {error}") from error
         shown = content if isinstance(content, str) else markdown_of(content)
@@ -254,6 +249,11 @@ def refresh(pages: Iterable[Path]) -> list[Path]:
     for page, after in changed:
         page.write_text(after, encoding="utf-8")
     return [page for page, _ in changed]
+
+
+def script_of(study: str) -> dict[str, Any]:
+    """Return the functions of report.py in a study's folder."""
+    return runpy.run_path(str(Path(__file__).parents[2] / "experiments" / study / "report.py"))
 
 
 def matching(folder: Path, patterns: Iterable[str]) -> Runs:
@@ -302,18 +302,15 @@ def facts_block(folder: Path, words: list[str]) -> str:
 
 
 def index_block(folder: Path, words: list[str]) -> str:
-    """`index [toy]`: one line per study below the page's folder, of real or of synthetic data."""
-    lines = [["study", "of the paper", "scale", "runs", "what came out"]]
-    for study in read_studies(folder):
-        if study.toy != (words == ["toy"]):
-            continue
-        name = study.folder.relative_to(folder).as_posix()
-        page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
-        about = "" if study.toy or study.claim == "none" else study.claim.replace("_", " ")
-        title = f"[{study.title}]({name}/{page})"
-        outcome = study.outcome or "Not finished."
-        lines.append([title, about, study.scale, _statuses(study), outcome])
-    return markdown(lines, text_columns=5)
+    """`index [toy]`: the titles of the studies in the page's folder, of real or of synthetic data."""
+    studies = [read_study(file.parent) for file in sorted(folder.glob("*/study.yaml"))]
+    return "\n".join(f"- {_link(s, s.title)}" for s in studies if s.toy == (words == ["toy"]))
+
+
+def _link(study: Study, text: str) -> str:
+    """Return a link from the page above a study to its report, or to its plan before it has one."""
+    page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
+    return f"[{text}]({study.name}/{page})"
 
 
 def results_block(folder: Path, words: list[str]) -> str:
@@ -337,19 +334,13 @@ def tables_block(folder: Path, words: list[str]) -> list[Table]:
 
 
 def figure_block(folder: Path, words: list[str]) -> str:
-    """`figure KIND PNG FROM …`: the figure, drawn if its data changed, and its caption."""
-    from roformer.report import figures  # loads matplotlib, which only pages need
+    """`figure KIND PNG RUN …`: the figure and its caption."""
+    from roformer.report.figures import FIGURES  # loads matplotlib, which only pages need
 
     kind, name, *sources = words
-    if kind in figures.OF_RUNS:
-        caption = figures.OF_RUNS[kind](matching(folder, sources), folder / name)
-    elif kind in figures.OF_FILES:
-        caption = figures.OF_FILES[kind](folder / sources[0], folder / name)
-    else:
-        known = ", ".join(sorted({**figures.OF_RUNS, **figures.OF_FILES}))
-        raise RecordError(f"no figure {kind!r}: choose one of {known}")
-    caption = escaped(caption)
-    return f"![{caption.partition('.')[0]}]({name})\n\n{caption}"
+    if kind not in FIGURES:
+        raise RecordError(f"no figure {kind!r}: choose one of {', '.join(sorted(FIGURES))}")
+    return figure_markdown(FIGURES[kind](matching(folder, sources), folder / name), name)
 
 
 def _statuses(study: Study) -> str:
@@ -359,20 +350,15 @@ def _statuses(study: Study) -> str:
 
 
 BLOCKS: dict[str, Block] = {
-    "claims": lambda folder, words: _claims(folder),
+    "claims": lambda folder, words: _claims(folder, lambda study: _link(study, study.name)),
     "compare": compare_block,
     "curves": curves_block,
-    "decay": lambda folder, words: decay_tables(folder / words[0]),
-    "encodings": lambda folder, words: encodings_tables(folder / words[0]),
-    "extension": lambda folder, words: extension_tables(folder / words[0]),
     "facts": facts_block,
     "figure": figure_block,
     "final": lambda folder, words: final_tables(matching(folder, words)),
     "index": index_block,
-    "linear": lambda folder, words: linear_tables(folder / words[0]),
     "paper": lambda folder, words: _paper(folder),
     "rates": lambda folder, words: rate_tables(matching(folder, words)),
     "results": results_block,
-    "speed": lambda folder, words: speed_tables(folder / words[0], words[1:]),
     "tables": tables_block,
 }

@@ -91,6 +91,11 @@ class Study(BaseModel, extra="forbid"):
         return self
 
     @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    @property
     def path(self) -> str:
         """Its folder below the root of the repository."""
         parts = self.folder.resolve().parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,15 @@ from roformer.report.statistics import mean_text
 
 SCREEN = (100, 16)
 """Columns and rows of tables that fit on a terminal together with the last lines of a command."""
+
+RATIO = {
+    "what": ("what", "{}"),
+    "times faster": ("ratio", "{:.2f}"),
+    "goal": ("goal", "{:g}"),
+    "met": ("met", "{}"),
+    "of matmul peak": ("share_of_limit", "{:.0%}"),
+}
+"""Columns of a benchmark's table: header → column of its rows, and the format of its values."""
 
 
 class Table(NamedTuple):
@@ -69,6 +79,39 @@ def mean_lines(
         [row, *(cells.get((row, one), missing) for one in header)] for row in frame[rows].unique()
     ]
     return [[rows, *header], *lines]
+
+
+def formatted(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> list[list[str]]:
+    """Return the lines of a table; a missing value is empty.
+
+    Args:
+        frame: one row per line.
+        columns: header → column of the frame, and the format of its values.
+    """
+    texts = {
+        header: frame[key].map(form.format, na_action="ignore")
+        for header, (key, form) in columns.items()
+    }
+    return lines_of(pd.DataFrame(texts).fillna(""))
+
+
+def lines_of(texts: pd.DataFrame) -> list[list[str]]:
+    """Return the lines of a table from a frame of texts; its named index comes first."""
+    if any(texts.index.names):
+        texts = texts.reset_index()
+    return [[*map(str, texts.columns)], *texts.to_numpy().tolist()]
+
+
+def speed_table(rows: pd.DataFrame, columns: Mapping[str, tuple[str, str]] = RATIO) -> Table:
+    """Return the table of rows of a benchmark.
+
+    The peak is the rate of matrix products, measured in the same run.
+    """
+    goal = rows.goal.astype(float)
+    met = (rows.ratio >= goal).map({True: "yes", False: "no"}).where(goal > 0)
+    optional = {"share_of_limit": math.nan, "ours_tokens_per_second": math.nan}
+    shown = rows.assign(goal=goal, met=met, **{k: v for k, v in optional.items() if k not in rows})
+    return Table("Speed against other software", formatted(shown, columns))
 
 
 # --- configurations ------------------------------------------------------------------------------
@@ -222,3 +265,8 @@ def code(text: str) -> str:
     text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+
+
+def figure_markdown(caption: str, name: str) -> str:
+    """Return a figure and its caption."""
+    return f"![{caption.partition('.')[0]}]({name})\n\n{escaped(caption)}"

@@ -15,10 +15,11 @@ from roformer.config.schema import EncoderConfig
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
-from roformer.report.results import decay_tables
+from roformer.report.pages import script_of
 from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
 from tests.scripts import run_script
 
+decay_tables = script_of("decay")["decay_tables"]
 ENCODINGS = (
     *("rotary", "learned", "sinusoidal", "none", "shaw", "t5", "alibi"),
     *("transformer_xl", "tupe", "deberta", "nezha", "fire", "kerple"),

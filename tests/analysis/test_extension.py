@@ -23,12 +23,14 @@ from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
-from roformer.report.results import extension_tables, verdict
+from roformer.report.pages import script_of
 from roformer.report.tables import markdown_of
 from roformer.tasks.mlm import prepare
 from tests.e2e.conftest import SMALL, small_run
 from tests.scripts import run_script
 
+extension_tables = script_of("length_extension")["extension_tables"]
+verdict = script_of("length_extension")["verdict"]
 TRAINED = 32
 BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"]
 

@@ -4,12 +4,21 @@ import json
 
 import pytest
 
-from roformer.report import figures
-from roformer.report.figures import OF_FILES, OF_RUNS
+from roformer.report import drawing, figures
+from roformer.report.figures import FIGURES
+from roformer.report.pages import script_of
 from roformer.report.runs import RecordError, read_runs
 from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import curve, glue_run, record, translation_run
 
+OF_STUDIES = {
+    "bound": ("decay", "draw_bound"),
+    "decay": ("decay", "draw_measured_decay"),
+    "decay_by_layer": ("decay", "draw_decay_by_layer"),
+    "extension": ("length_extension", "draw_extension"),
+    "linear": ("speed", "draw_linear"),
+}
+"""Kind of a figure → study and function that draw it."""
 DECAY = EXPERIMENTS / "decay" / "decay.json"
 
 
@@ -24,12 +33,17 @@ def drawn(monkeypatch):
     def scores(output, frame, style, ylabel, **more):
         kept.update(frame=frame, style=style)
 
-    monkeypatch.setattr(figures, "draw_curves", curves)
+    monkeypatch.setattr(drawing, "draw_curves", curves)
     monkeypatch.setattr(figures, "draw_scores", scores)
 
     def call(kind, source):
-        runs = read_runs(source) if kind in OF_RUNS else source
-        caption = (OF_RUNS | OF_FILES)[kind](runs, None)
+        if kind in FIGURES:
+            caption = FIGURES[kind](read_runs(source), None)
+        else:
+            study, function = OF_STUDIES[kind]
+            draw = script_of(study)[function]
+            monkeypatch.setitem(draw.__globals__, "draw_curves", curves)
+            caption = draw(source, None)
         assert caption.isprintable() and caption.endswith(".")
         return kept["frame"], kept, caption
 
@@ -236,7 +250,7 @@ def test_speed_counts_the_goals_that_are_met(tmp_path):
     ]
     for suite in ("like", "kernels"):  # the latter are choices of our own
         (tmp_path / f"{suite}.json").write_text(json.dumps({"rows": rows}))
-    caption = OF_FILES["speed"](tmp_path, tmp_path / "figure.png")
+    caption = script_of("speed")["draw_speed"](tmp_path, tmp_path / "figure.png")
     assert "3 comparisons" in caption and "1 of 2 goals" in caption
     assert (tmp_path / "figure.png").is_file()
 
@@ -244,34 +258,19 @@ def test_speed_counts_the_goals_that_are_met(tmp_path):
 def test_runs_that_all_failed_have_no_figure(tmp_path):
     run = translation_run(tmp_path / "failed", 0, 26.0, status="failed")
     with pytest.raises(RecordError, match="none of these runs has scores"):
-        OF_RUNS["bleu"](read_runs([run]), tmp_path / "figure.png")
+        FIGURES["bleu"](read_runs([run]), tmp_path / "figure.png")
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "message"),
+    ("kind", "message"),
     [
-        ("convergence", None, "none of these runs"),
-        ("glue", None, "none of these runs"),
-        ("bleu", None, "none of these runs"),
-        ("positions", None, r"has a positions\.json"),
-        ("bound", None, "cannot be read"),
-        ("speed", None, r"has no rotary\.json"),
-        (
-            "linear",
-            {"rows": [{"what": "x", "goal": None}]},
-            "is not what was measured: '.*' is missing",
-        ),
-        ("decay", {"runs": []}, "no runs"),
-        ("decay_by_layer", {"runs": []}, "no trained run"),
+        ("convergence", "none of these runs"),
+        ("glue", "none of these runs"),
+        ("bleu", "none of these runs"),
+        ("positions", r"has a positions\.json"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_in_a_line(tmp_path, kind, content, message):
-    source = read_runs([]) if kind in OF_RUNS else tmp_path
-    if kind not in OF_RUNS and kind != "speed":
-        source = tmp_path / "record.json"
-    if content:
-        measured = json.loads(DECAY.read_text()) | content
-        source.write_text(json.dumps(measured))
+def test_what_cannot_be_drawn_is_told_in_a_line(tmp_path, kind, message):
     with pytest.raises(RecordError, match=message) as refusal:
-        (OF_RUNS | OF_FILES)[kind](source, tmp_path / "figure.png")
+        FIGURES[kind](read_runs([]), tmp_path / "figure.png")
     assert "\n" not in str(refusal.value) and not (tmp_path / "figure.png").exists()
