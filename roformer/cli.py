@@ -158,7 +158,7 @@ def run(
         leave_process_group()
 
     with one_line_errors():
-        arguments, parser = read_flags(sys.argv[1:])
+        arguments, parser = read_flags(sys.argv[1:], pipeline)
         if arguments.config_path and "://" not in arguments.config_path:
             arguments.config_path = str(script.parent / arguments.config_path)
         names = ("config_name", "config_path", "config_dir")
@@ -202,7 +202,9 @@ def run(
             hydra.run(task_function=start, **command)
 
 
-def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+def read_flags(
+    words: list[str], pipeline: str
+) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     """Return Hydra's flags and the overrides, and the parser that reads them."""
 
     def refuse(message: str) -> NoReturn:
@@ -211,7 +213,9 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
     parser = get_args_parser()
     parser.add_argument("--quiet", action="store_true", help=QUIET)
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
-    arguments = parser.parse_intermixed_args(words)
+    arguments, unknown = parser.parse_known_intermixed_args(words)
+    if unknown:
+        refuse(f"unrecognized arguments: {_as_overrides(words, unknown, Composer(pipeline))}")
     commands = ("run", "multirun", "cfg", "info", "shell_completion")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
@@ -219,6 +223,21 @@ def read_flags(words: list[str]) -> tuple[argparse.Namespace, argparse.ArgumentP
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve needs --cfg: give both, or leave it out")
     return arguments, parser
+
+
+def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> str:
+    """Return the unknown flags with their values, and the overrides that they most likely mean."""
+    flags, meant = list[str](), list[str]()
+    for word, after in zip(words, [*words, ""][1:], strict=True):
+        if word in unknown and word.startswith("-"):
+            name, _, value = word.partition("=")
+            if not value and after[:1] not in ("", "-") and "=" not in after:
+                word, value = f"{word} {after}", after
+            flags.append(word)
+            if key := composer.key_meant(name.lstrip("-").replace("-", "_")):
+                meant.append(f"{key}={value or '…'}")
+    hint = f": keys are written without dashes, {' '.join(meant)}" if meant else ""
+    return f"{' '.join(flags or unknown)}{hint}"
 
 
 def check(

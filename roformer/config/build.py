@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +31,21 @@ MOST_SHOWN = 3
 """Mistakes shown at once."""
 DEEPEST = 50
 """Levels of YAML that are read."""
+ALIASES = {
+    "lr": ("learning_rate",),
+    "gradient_accumulation": ("micro_batch_size",),
+    "grad_accum": ("micro_batch_size",),
+    "epochs": ("epochs", "steps"),
+    "fp16": ("precision",),
+    "bf16": ("precision",),
+    "seq_len": ("sequence_length", "max_length"),
+    "seq_length": ("sequence_length", "max_length"),
+    "logging_steps": ("log_every",),
+    "eval_steps": ("evaluate_every",),
+    "save_steps": ("checkpoint_every",),
+    "output_dir": ("runs_dir",),
+}
+"""Other libraries' words for keys, in names between underscores."""
 TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 """What to give for a value, by the first word of pydantic's `int_parsing`, `bool_type`, …"""
 
@@ -56,7 +71,8 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
         for problem in error.errors():
             place = _place(cls, content, problem["loc"])
             places.setdefault(place.path, (place, []))[1].append(problem)
-        lines = [line for place, some in places.values() for line in _explain(place, some)]
+        keys = list(keys_of(cls, content))
+        lines = [line for place, some in places.values() for line in _explain(place, some, keys)]
         more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
         raise InputError("; ".join([*lines[:MOST_SHOWN], *more])) from error
 
@@ -130,6 +146,20 @@ def hints_at(hint: Any, key: Sequence[str]) -> list[Any]:
         return hints_at(typing.get_args(hint)[1], key[1:])
     fields = [hints_of(section) for section in sections_in(hint)]
     return [found for one in fields if key[0] in one for found in hints_at(one[key[0]], key[1:])]
+
+
+def keys_of(cls: Any, content: Any) -> Iterator[Key]:
+    """Yield the keys of a config class, in sections of several kinds those of the kind in `content`."""
+    for name, hint in hints_of(cls).items():
+        yield (name,)
+        if {list, dict} & {typing.get_origin(part) for part in parts_of(hint)}:
+            continue
+        value = content.get(name) if isinstance(content, Mapping) else None
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        sections = sections_in(hint)
+        chosen = [section for section in sections if getattr(section, "kind", kind) == kind]
+        for section in chosen or sections:
+            yield from ((name, *key) for key in keys_of(section, value))
 
 
 @cache
@@ -215,13 +245,13 @@ def _numbers(content: Any) -> range:
     return range(len(content) if isinstance(content, list) else 0)
 
 
-def _explain(place: _Place, problems: Sequence[Any]) -> list[str]:
-    """Return what is wrong at a place in lines: the key, the value, what to do."""
+def _explain(place: _Place, problems: Sequence[Any], keys: Sequence[Key]) -> list[str]:
+    """Return what is wrong at a place in lines: the key, the value, what to do; `keys` are all keys."""
     if isinstance(problems[0]["input"], bool):
         problems = problems[:1]  # a truth value is neither text nor a number: one line says so
     wanted = [_wanted(problem) for problem in problems]
     if not all(wanted):
-        return [_explain_one(place, problem) for problem in problems]
+        return [_explain_one(place, problem, keys) for problem in problems]
     key, given = ".".join(place.path), problems[0]["input"]
     if isinstance(given, list) and given and not place.path[-1].isdigit():
         each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
@@ -237,7 +267,7 @@ def _wanted(problem: Any) -> str:
     return TYPES.get(problem["type"].partition("_")[0], "")
 
 
-def _explain_one(place: _Place, problem: Any) -> str:
+def _explain_one(place: _Place, problem: Any, keys: Sequence[Key]) -> str:
     path, given = place.path, problem["input"]
     key = ".".join(path)
     match problem["type"]:
@@ -247,12 +277,16 @@ def _explain_one(place: _Place, problem: Any) -> str:
             key = ".".join([*path, str(problem["loc"][-1])])
             return f"{key} has no value: give {key}=…"
         case "unexpected_keyword_argument":
-            valid = ", ".join(near_first(path[-1], sorted(hints_of(place.section))))
+            valid = near_first(path[-1], sorted(hints_of(place.section)))
+            meant = near_keys(path[-1], keys)
+            if ".".join((*path[:-1], valid[0])) in meant:  # the list begins with it
+                meant = []
+            asked = f"; did you mean {' or '.join(meant)}?" if meant else ""
             # Files of the user's own are data=files in every pipeline, whatever their kind is called.
             files = [one for one in place.kinds if getattr(one, "kind", "").endswith("files")]
             theirs = any(path[-1] in hints_of(one) for one in files)
             more = f"; {key} needs data=files" if theirs else ""
-            return f"{key}: unknown key; valid keys here: {valid}{more}"
+            return f"{key}: unknown key; valid keys here: {', '.join(valid)}{more}{asked}"
         case "dataclass_type":
             first = next(iter(hints_of(place.inner)))
             return f"{key}={given} is no section: set its keys, {key}.{first}=…"
@@ -271,3 +305,24 @@ def near_first(word: str, choices: Sequence[str]) -> list[str]:
     near = [one for one in choices if word and (word in one.split("_") or one in word.split("_"))]
     near += difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
     return list(dict.fromkeys([*near, *choices]))
+
+
+def near_keys(word: str, keys: Sequence[Key]) -> list[str]:
+    """Return the dotted keys that a word most likely means, at most three: those of one likeness."""
+    words, names = {*word.split("_")}, {name: {*name.split("_")} for *_, name in keys}
+    inside = sorted((own for own in names.values() if own <= words), key=len)[-1:]
+    alias = next((alias for alias in ALIASES if f"_{alias}_" in f"_{word}_"), "")
+    found = next(
+        filter(
+            None,
+            (
+                [name for name in names if name == word],
+                [name for name in ALIASES.get(alias, ()) if name in names][:1],
+                [name for name, own in names.items() if own in inside],
+                [name for name, own in names.items() if own >= words],
+                difflib.get_close_matches(word, names, cutoff=0.75),
+            ),
+        ),
+        [],
+    )
+    return [".".join(key) for name in found for key in keys if key[-1] == name][:3]

@@ -33,7 +33,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from roformer import registry
-from roformer.config.build import hints_at, hints_of, near_first, parts_of
+from roformer.config.build import (
+    hints_at,
+    hints_of,
+    keys_of,
+    near_first,
+    near_keys,
+    parts_of,
+)
 from roformer.config.start import adopt
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
@@ -233,7 +240,18 @@ class Composer:
             raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
         # What has a slash or @ is a group; where there is none, Hydra says so.
         leave = not equals or not key[:1].isalpha() or key.startswith("hydra") or set("/@") & {*key}
-        return override if leave or self.options(key) else f"++{override}"
+        if leave or self.options(key):
+            return override
+        if (meant := self.key_meant(key)) and "/" in meant:
+            raise InputError(f"{override}: did you mean {meant}={value}?")
+        return f"++{override}"
+
+    def key_meant(self, word: str) -> str:
+        """Return the key or the config group that a word means, or most likely means; "": nothing."""
+        if "." in word or word in hints_of(self.schema):
+            return word
+        groups = [group for group in self.groups() if group.endswith(f"/{word}")]
+        return (groups or near_keys(word, list(keys_of(self.schema, {}))) or [""])[0]
 
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
         """Return what is wrong with the overrides, in words of Hydra where no better ones are known."""

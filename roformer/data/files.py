@@ -532,9 +532,10 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
+            likely = "utf-16" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
             raise InputError(
                 f"{name}:{number}: not UTF-8 (byte {error.start + 1} of the line is "
-                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv -f latin1 -t utf-8"
+                f"0x{line[error.start]:02x}): convert the file, e.g. with iconv -f {likely} -t utf-8"
             ) from error
         yield number, text.rstrip("\r\n")
 

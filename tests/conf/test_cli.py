@@ -122,7 +122,15 @@ MISTAKES = [
     ("--info defaults modle/position=alibi", "it has model/position, "),
     ("--cfg job task=mrpc", "task=mrpc: pretrain has no config group task; it has"),
     ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
-    ("--frobnicate", "unrecognized arguments: --frobnicate"),
+    ("--frobnicate", "unrecognized arguments: --frobnicate;"),
+    ("--steps 3 --lr=1e-3", "without dashes, training.steps=3 optimizer.learning_rate=1e-3;"),
+    ("--batch-size=8 --model bert", "without dashes, training.batch_size=8 model=bert;"),
+    (
+        "--epochs=3 --lr 2 seed=1 --foo",
+        "unrecognized arguments: --epochs=3 --lr 2 --foo: keys are written without dashes, "
+        "training.steps=3 optimizer.learning_rate=2;",
+    ),
+    ("--position alibi --steps", "without dashes, model/position=alibi training.steps=…;"),
     ("--cfg nope", "invalid choice: 'nope'"),
     ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),

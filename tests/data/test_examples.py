@@ -335,11 +335,12 @@ def test_a_bad_csv_is_one_line(tmp_path, content, message):
     assert refusal(rows, "sst2", data).startswith(f"{tmp_path}/SST-2/train.csv{message}")
 
 
-def test_a_csv_in_latin_1_says_how_to_convert_it(tmp_path):
+@pytest.mark.parametrize(("encoding", "line"), [("latin1", 2), ("utf-16", 1)])
+def test_a_csv_in_another_encoding_says_how_to_convert_it(tmp_path, encoding, line):
     csv_files(tmp_path)
-    (tmp_path / "SST-2" / "train.csv").write_bytes(b"sentence,label\ncaf\xe9,1\n")
+    (tmp_path / "SST-2" / "train.csv").write_text("sentence,label\ncafé,1\n", encoding=encoding)
     message = refusal(rows, "sst2", FilesGlue(path=str(tmp_path)))
-    assert "train.csv:2: not UTF-8" in message and "iconv -f latin1 -t utf-8" in message
+    assert f"train.csv:{line}: not UTF-8" in message and f"iconv -f {encoding} -t utf-8" in message
 
 
 def test_two_files_of_one_split_are_a_mistake(tmp_path):
