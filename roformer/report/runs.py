@@ -19,17 +19,13 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple
 
 import pandas as pd
-from pydantic import Field, JsonValue
-from pydantic_core import from_json
-from typing_extensions import TypedDict
 
 from roformer import registry
 from roformer.config.build import changes_result, read_yaml
 from roformer.errors import InputError, one_line
-from roformer.json_files import check_shape
 
 RUNS = "runs.jsonl"
 METRICS = "metrics.csv"
@@ -96,14 +92,10 @@ COLUMNS: dict[str, Any] = {
 }
 """Column of the frame of runs → its default."""
 
-Number = Annotated[float, Field(ge=-1e15, le=1e15)]
-Count = Annotated[int, Field(ge=0, le=10**15)]
-Metrics = dict[str, Number | None]
-"""Metric → value; null if it was not finite."""
 Record = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The lines of a metrics.jsonl."""
-State = tuple[tuple[str, int, int, int], ...]
+State = tuple[tuple[str, int], ...]
 _KNOWN: dict[tuple[Path, str], tuple[State, list[tuple[dict[str, Any], pd.DataFrame]]]] = {}
 """Place and its study → its state and rows when it was last read, because a dashboard reads repeatedly."""
 
@@ -119,59 +111,6 @@ class Runs(NamedTuple):
     """One row per run, indexed by (study, run), with `COLUMNS`."""
     metrics: pd.DataFrame
     """One row per logged value: study, run, step, samples, tokens, metric, value (NaN: not finite)."""
-
-
-class _Summary(TypedDict):
-    """The keys of a summary.json that tables use."""
-
-    pipeline: str
-    model: str
-    position: str
-    recipe: str
-    seed: Annotated[int, Field(ge=-(10**15), le=10**15)]
-    status: Annotated[str, Field(pattern="^(done|degenerate|failed)$")]
-    metrics: Metrics
-    steps: Count
-    tokens: Count
-    parameters: Count
-    wall_seconds: Number
-    tokens_per_second: Number
-    attention: NotRequired[str]
-    data: NotRequired[str]
-    task: NotRequired[str]
-    init_from: NotRequired[str | None]
-    learning_rate: NotRequired[Number]
-    max_length: NotRequired[int]
-    error: NotRequired[str]
-    headline: NotRequired[str]
-    best: NotRequired[dict[str, JsonValue] | None]
-    baselines: NotRequired[dict[str, Metrics]]
-    test_set: NotRequired[dict[str, JsonValue]]
-    signatures: NotRequired[dict[str, str]]
-    commit: NotRequired[str | None]
-
-
-class _Environment(TypedDict):
-    commit: str | None
-    dirty: bool | None
-    data: NotRequired[str]
-    processor: NotRequired[str]
-
-
-class _Record(TypedDict):
-    """A line of runs.jsonl, or the content of a run's folder."""
-
-    id: str
-    summary: _Summary
-    config: dict[str, JsonValue]
-    environment: _Environment
-    command: str
-    planned: NotRequired[str]
-    files: NotRequired[dict[str, dict[str, JsonValue] | str]]
-
-
-class _Step(TypedDict):
-    step: Count
 
 
 # --- the frames ----------------------------------------------------------------------------------
@@ -269,9 +208,9 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
     """Yield (folder, study, pattern of ids) of each study and each run."""
     for place in places:
         if (place / RUNS).is_file():
-            yield place, one_line(place.name), "*"
+            yield place, place.name, "*"
         elif place.parent.name == "runs" and (place.parents[1] / RUNS).is_file():
-            yield place.parents[1], one_line(place.parents[1].name), place.name
+            yield place.parents[1], place.parents[1].name, place.name
         elif _is_run(place):
             yield place, YOURS, "*"
         elif strict and (place / "study.yaml").is_file():
@@ -285,7 +224,7 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
             studies = [file.parent for file in study_files(place, RUNS)]
             own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]
             own = [one for one in own if ".before-" not in one.name]
-            yield from ((study, one_line(study.name), "*") for study in studies)
+            yield from ((study, study.name, "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
             if strict and not studies and not own:  # a run that has not started
                 yield place, YOURS, "*"
@@ -296,35 +235,29 @@ def _is_run(folder: Path) -> bool:
 
 
 def _state(place: Path) -> State:
-    """Return the existing files of a record with their times."""
-    state = []
-    for name in (RUNS, METRICS, *FILES, *FURTHER):
-        try:
-            found = (place / name).stat()
-        except OSError:
-            continue
-        state.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
-    return tuple(state)
+    """Return the existing files of a record with the times of their last writes."""
+    files = ((name, place / name) for name in (RUNS, METRICS, *FILES, *FURTHER))
+    return tuple((name, file.stat().st_mtime_ns) for name, file in files if file.is_file())
 
 
 def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """Return rows and metrics of a study or a run."""
-    written = max((modified for _, modified, *_ in state), default=0) / 1e9
+    written = max((modified for _, modified in state), default=0) / 1e9
     try:
         if study == YOURS:
             records = {place: read_folder(place)}
         else:
             records = {place / "runs" / run: one for run, one in read_recorded(place).items()}
+        return [
+            (_row(study, folder, record, rows, written), _long(study, record["id"], rows))
+            for folder, (record, rows) in records.items()
+        ]
     except RecordError as error:
-        name, folder = one_line(place.resolve().name), one_line(str(place))
-        told = {"study": study, "run": name, "folder": folder, "label": name, "reason": str(error)}
-        told |= {"pipeline": one_line(place.parent.name) if study == YOURS else ""}
-        told |= {"status": "damaged", "configuration": folder}
-        return [(COLUMNS | told | {"written": written}, _long("", "", []))]
-    return [
-        (_row(study, folder, record, rows, written), _long(study, record["id"], rows))
-        for folder, (record, rows) in records.items()
-    ]
+        name, folder = place.resolve().name, str(place)
+        row = {"study": study, "run": name, "folder": folder, "label": name, "reason": str(error)}
+        row |= {"pipeline": place.parent.name if study == YOURS else "", "status": "damaged"}
+        row |= {"configuration": folder, "written": written}
+        return [(COLUMNS | row, _long("", "", []))]
 
 
 def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -> dict[str, Any]:
@@ -357,13 +290,13 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
     row = COLUMNS | {key: about[key] for key in COLUMNS if key in about}
     row |= {
         "study": study,
-        "run": one_line(record["id"]),
-        "folder": one_line(str(folder)),
+        "run": record["id"],
+        "folder": str(folder),
         "reason": _reason(about, written),
         "headline": headline,
         "score": math.nan if (score := values.get(headline)) is None else float(score),
         "command": record["command"],
-        "planned": one_line(record.get("planned", "")),
+        "planned": record.get("planned", ""),
         "written": written,
         "summary": summary,
         "config": config,
@@ -406,7 +339,7 @@ def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
     columns = {"step": "int64", "samples": float, "tokens": float, "metric": str, "value": float}
     frame = pd.DataFrame(values, columns=[*columns]).astype(columns)
     frame.insert(0, "study", pd.Series(study, frame.index, dtype=str))
-    frame.insert(1, "run", pd.Series(one_line(run), frame.index, dtype=str))
+    frame.insert(1, "run", pd.Series(run, frame.index, dtype=str))
     return frame
 
 
@@ -419,7 +352,7 @@ def _changes(pipeline: str, key: str) -> bool:
 
 
 def read_folder(folder: Path) -> tuple[Record, Rows]:
-    """Return the record of a run's folder; unless the run has ended, files may be missing."""
+    """Return the record of a run's folder; of a run that has not ended, the parts that exist."""
     ended = (folder / "summary.json").is_file()
 
     def part(name: str, parse: Any, empty: Any, *, optional: bool = not ended) -> Any:
@@ -427,60 +360,56 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
         with _naming(str(file)):
             return empty if optional and not file.is_file() else parse(file.read_bytes())
 
-    summary = part("summary.json", partial(_json, _Summary), {})
+    summary = part("summary.json", json.loads, {})
     record = {
         "id": folder.resolve().name,
         "summary": summary,
         "config": part("config.yaml", _config, {}),
-        "environment": part("env.json", partial(_json, _Environment), {}),
-        "command": part("command.txt", _command, "", optional=True),
+        "environment": part("env.json", json.loads, {}),
+        "command": part("command.txt", lambda content: content.decode().strip(), "", optional=True),
     }
-    whole = {name: bytes.decode if name.endswith(".tsv") else _object for name in FURTHER}
+    parsers = {name: bytes.decode if name.endswith(".tsv") else json.loads for name in FURTHER}
     files = {
         name: part(name, parse, None, optional=True)
-        for name, parse in (whole | {SPIKES: _spikes}).items()
+        for name, parse in (parsers | {SPIKES: _spikes}).items()
     }
-    if (
-        ended and files[SPIKES] is None
-    ):  # a run without spikes has no file, a record has an empty one
+    if ended and files[SPIKES] is None:  # a run without a spike has no file
         files[SPIKES] = ""
     if found := {name: content for name, content in files.items() if content is not None}:
         record["files"] = found
-    torn = summary.get("status") not in ENDED
-    metrics = part("metrics.jsonl", partial(_rows, folder / "metrics.jsonl", torn), [])
-    return record, metrics
+    return record, part("metrics.jsonl", partial(_rows, summary.get("status") in ENDED), [])
 
 
 def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
     """Return the records of a study by run id, in its order; none without runs.jsonl."""
-    file = study / RUNS
-    rows = _read_csv(study / METRICS)
-    found: dict[str, tuple[Record, Rows]] = {}
-    for number, line in enumerate(_text(file).split("\n"), 1):
-        if not line:
-            continue
-        with _naming(f"{file}:{number}", "a recorded run"):
-            record = _json(_Record, line.encode())
-            if record["id"] in found:
-                raise ValueError(f"id: {record['id']} is there twice")
-        found[record["id"]] = (record, rows.pop(record["id"], []))
-    for run in rows:
-        raise RecordError(f"{study / METRICS} has lines of {run}, which {RUNS} does not list")
-    return dict(sorted(found.items()))
+    if not (study / RUNS).is_file():
+        return {}
+    with _naming(str(study / RUNS), "a study's record"):
+        records = [json.loads(line) for line in (study / RUNS).read_bytes().splitlines()]
+    rows: dict[str, Rows] = {}
+    with (
+        _naming(str(study / METRICS), "a study's record"),
+        (study / METRICS).open(newline="") as file,
+    ):
+        for line in csv.DictReader(file):
+            logged = {
+                k: None if v == "nan" else json.loads(v)
+                for k, v in line.items()
+                if k != "run" and v
+            }
+            rows.setdefault(line["run"], []).append(logged)
+    return {record["id"]: (record, rows.get(record["id"], [])) for record in records}
 
 
 def write_recorded(
     study: Path, folders: Iterable[Path], complete: Callable[[Record], Record] = lambda one: one
 ) -> list[str]:
-    """Add the records of run folders to a study's two files; records with the same id are replaced.
+    """Add the records of run folders to a study's two files, and return their ids.
 
     Args:
         study: its folder.
-        folders: of finished runs; may be empty.
-        complete: completes each record, also the existing ones.
-
-    Returns:
-        The ids added.
+        folders: of finished runs; may be empty. A run with a recorded id replaces that record.
+        complete: returns a record, new or already recorded, with its missing parts.
     """
     added = {}
     for folder in folders:
@@ -515,81 +444,30 @@ def read_yaml_file(file: Path, *, what: str) -> dict[str, Any]:
 
 @contextmanager
 def _naming(file: str, what: str = "what a run wrote") -> Iterator[None]:
-    """Turn an error of a file into a RecordError that names it."""
+    """Turn an error of a file into a RecordError that names the file."""
     try:
         yield
-    except RecordError:
-        raise
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise RecordError(f"{file} is not {what}: {error}") from error
-
-
-def _text(file: Path) -> str:
-    """Return the text of a file that may be absent."""
-    with _naming(str(file), "text"):
-        return file.read_bytes().decode() if file.is_file() else ""
-
-
-def _json(shape: Any, content: bytes) -> dict[str, Any]:
-    """Return a JSON object after checking its shape."""
-    found: dict[str, Any] = from_json(content, allow_inf_nan=False)
-    check_shape(shape, found)
-    return found
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    return _json(dict[str, JsonValue], content)
+    except (ValueError, KeyError) as error:
+        raise RecordError(f"{file} is not {what}: {one_line(str(error))}") from error
 
 
 def _spikes(content: bytes) -> str:
-    """Return the lines of a spikes.jsonl without the samples, which only a replay needs."""
-    rows = map(_object, content.splitlines())
-    kept = ({name: row.get(name) for name in ("step", "rank", "loss", "usual")} for row in rows)
-    return "".join(json.dumps(row) + "\n" for row in kept)
-
-
-def _command(content: bytes) -> str:
-    return content.decode(errors="replace").strip()
+    """Return the lines of a spikes.jsonl in the form that a study records."""
+    keys = ("step", "rank", "loss", "usual")
+    rows = (json.loads(line) for line in content.splitlines())
+    return "".join(json.dumps({key: row.get(key) for key in keys}) + "\n" for row in rows)
 
 
 def _config(content: bytes) -> dict[str, Any]:
-    found = read_yaml(content.decode())
-    check_shape(dict[str, JsonValue], found)
-    json.dumps(found)  # a number of thousands of digits cannot be written
-    return found
+    if not isinstance(config := read_yaml(content.decode()), dict):
+        raise ValueError("it has no keys")
+    return config
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    check_shape(Metrics, row)
-    check_shape(_Step, row)
-    return row
-
-
-def _rows(file: Path, torn: bool, content: bytes) -> Rows:
-    """Return the lines of a metrics.jsonl; a torn one may end in the middle of a line."""
-    *lines, last = content.split(b"\n")
-    rows = []
-    for number, line in enumerate([*lines, last] if last else lines, 1):
-        try:
-            with _naming(f"{file}:{number}"):
-                rows.append(_line(from_json(line, allow_inf_nan=False)))
-        except RecordError:
-            if torn and number > len(lines):
-                break
-            raise
-    return rows
-
-
-def _read_csv(file: Path) -> dict[str, Rows]:
-    """Return run → the lines of its metrics.jsonl."""
-    found: dict[str, Rows] = {}
-    header, *lines = [*csv.reader(io.StringIO(_text(file)))] or [[]]
-    for number, line in enumerate(lines, 2):
-        with _naming(f"{file}:{number}", "a line of a recorded run"):
-            run, *cells = line
-            named = zip(header[1:], cells, strict=True)
-            row = {k: None if cell == "nan" else json.loads(cell) for k, cell in named if cell}
-            found.setdefault(run, []).append(_line(row))
-    return found
+def _rows(ended: bool, content: bytes) -> Rows:
+    """Return the lines of a metrics.jsonl; while a run trains, its last line may not be complete."""
+    lines = content.split(b"\n")
+    whole = lines if ended else lines[:-1]
+    return [json.loads(line) for line in whole if line]

@@ -6,14 +6,11 @@ import os
 import shutil
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roformer.report.runs import (
     FILES,
     METRICS,
     RUNS,
-    STATUSES,
     YOURS,
     RecordError,
     begun_from,
@@ -26,7 +23,6 @@ from roformer.report.runs import (
 )
 from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
-from tests.property.hostile import fuzz, mangled
 from tests.report.records import record
 
 LOSSES = {10: 5.0, 20: 4.5}
@@ -96,9 +92,6 @@ def test_spikes_are_recorded_without_their_samples_and_their_absence_as_none(tmp
     found = {run: record["files"] for run, (record, _) in read_recorded(tmp_path / "study").items()}
     line = json.dumps(spike) + "\n"
     assert found == {"noisy-s0": {"spikes.jsonl": line}, "calm-s0": {"spikes.jsonl": ""}}
-    (noisy / "spikes.jsonl").write_text("[1]\n")
-    with pytest.raises(RecordError, match=r"spikes\.jsonl is not what a run wrote"):
-        read_runs([noisy])
 
 
 def test_all_recorded_runs_are_read():
@@ -180,13 +173,8 @@ def test_a_run_that_has_only_begun_or_failed_at_once_is_not_damaged(tmp_path):
 
 DAMAGE = [
     ("summary.json", b"{", "summary.json is not what a run wrote"),
-    ("summary.json", b'{"pipeline": "pretrain"}', "summary.json .*: model: "),
-    ("summary.json", b'"status": "splendid"', "summary.json .*: status: .*done|degenerate|failed"),
-    ("metrics.jsonl", b'{"step": 1}\n{"step": 2, "x": "y"}\n', "metrics.jsonl:2 is not .*: x: "),
-    ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl:2 is not what a run wrote"),
-    ("metrics.jsonl", b'{"x": 1}', "metrics.jsonl:1 .*: step: "),
+    ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl is not what a run wrote"),
     ("config.yaml", b"a: [", "config.yaml is not what a run wrote"),
-    ("env.json", b"[]", "env.json is not what a run wrote"),
     ("metrics.jsonl", None, "metrics.jsonl cannot be read: No such file"),
     ("config.yaml", None, "config.yaml cannot be read"),
     ("env.json", None, "env.json cannot be read"),
@@ -201,9 +189,6 @@ def test_a_damaged_record_is_one_line_or_a_row_with_its_reason(tmp_path, name, c
     before = (tmp_path / "study" / RUNS).read_bytes()
     if content is None:
         (folder / name).unlink()
-    elif content.startswith(b'"status"'):
-        text = (folder / name).read_bytes()
-        (folder / name).write_bytes(text.replace(b'"status": "done"', content))
     else:
         (folder / name).write_bytes(content)
     with pytest.raises(RecordError, match=place):
@@ -218,40 +203,14 @@ def test_a_damaged_record_is_one_line_or_a_row_with_its_reason(tmp_path, name, c
     assert "\n" not in bad["reason"]
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "place"),
-    [
-        (RUNS, lambda text: text[:-20], "runs.jsonl:2 is not a recorded run"),
-        (RUNS, lambda text: text * 2, "runs.jsonl:3 is not a recorded run: id: a is there twice"),
-        (RUNS, lambda text: text.replace('"summary"', '"sum"'), "runs.jsonl:1 .*: summary"),
-        (RUNS, lambda text: "[]\n" + text, "runs.jsonl:1 is not a recorded run"),
-        (RUNS, lambda text: text.splitlines()[0], "metrics.csv has lines of b, which runs.jsonl"),
-        (METRICS, lambda text: text.replace("4.5", "x"), "metrics.csv:3 is not a line"),
-        (METRICS, lambda text: text.replace("b,10", "b,"), "metrics.csv:4 .*: step"),
-        (METRICS, lambda text: text.replace("b,10", "b,10,10"), "metrics.csv:4 is not a line"),
-    ],
-)
-def test_a_damaged_study_is_one_line_or_a_row_with_its_reason(tmp_path, file, change, place):
-    folders = [write_run(tmp_path / "runs" / name, losses=LOSSES) for name in "ab"]
-    write_recorded(tmp_path / "study", folders)
-    (tmp_path / "study" / file).write_text(change((tmp_path / "study" / file).read_text()))
-    with pytest.raises(RecordError, match=place):
+def test_a_damaged_study_is_one_line_or_a_row_with_its_reason(tmp_path):
+    write_recorded(tmp_path / "study", [write_run(tmp_path / "runs" / "a", losses=LOSSES)])
+    file = tmp_path / "study" / RUNS
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(RecordError, match=r"runs\.jsonl is not a study's record"):
         read_runs([tmp_path / "study"])
     (row,) = read_runs([tmp_path / "study"], strict=False).runs.to_dict("records")
     assert (row["study"], row["status"]) == ("study", "damaged") and "study" in row["reason"]
-
-
-@pytest.mark.parametrize("name", FILES)
-@given(data=st.data())
-@fuzz(25)
-def test_no_file_of_any_content_stops_the_others(tmp_path_factory, name, data):
-    root = tmp_path_factory.getbasetemp() / f"hostile-{name}"
-    shutil.rmtree(root, ignore_errors=True)
-    folder = write_run(root / "pretrain/a", losses=LOSSES)
-    (folder / name).write_bytes(data.draw(mangled((folder / name).read_bytes())))
-    (run,) = read_runs([root], strict=False).runs.to_dict("records")
-    assert run["status"] in STATUSES and run["reason"].isprintable()
-    assert (run["status"] == "damaged") == (str(folder) in run["reason"])
 
 
 def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
