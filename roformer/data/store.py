@@ -29,7 +29,6 @@ from tempfile import TemporaryFile
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from filelock import FileLock, SoftFileLock, Timeout
 from numpy.typing import DTypeLike, NDArray
 
 from roformer.config.build import plain
@@ -353,6 +352,8 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
 @contextmanager
 def _locked(folder: Path, progress: bool) -> Iterator[None]:
     """Hold the lock of a folder; the lock ends with the process."""
+    from filelock import FileLock, SoftFileLock, Timeout  # part of the extra `train`
+
     file = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(file)
     try:
