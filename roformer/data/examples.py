@@ -41,7 +41,7 @@ from roformer.data.files import (
 from roformer.data.hub import HubTable
 from roformer.data.random import Purpose, random_stream
 from roformer.data.store import Builder, Prepared, RaggedTokens, settings
-from roformer.data.text import tokenizer_facts
+from roformer.data.text import check_unknown, tokenizer_facts
 from roformer.data.tokenizers import WordPiece, segmenter
 from roformer.data.toy import glue
 from roformer.data.work import batches, stage, tell_skipped
@@ -149,8 +149,11 @@ class LabelledRows:
             print(f"{self.name}: {file} {line}", file=sys.stderr)
         total = sum(map(len, splits.values()))
         with stage("tokenizing", "rows", total, progress, self.name) as bar:
-            for split, rows in splits.items():
-                _write(builder, split, rows, tokenizer, bar)
+            unknown = sum(
+                _write(builder, split, rows, tokenizer, bar) for split, rows in splits.items()
+            )
+        tokens = sum(writer.tokens for writer in builder.writers.values())
+        check_unknown(unknown / max(1, tokens), "init_from", self.name)
         return {
             "source": account,
             "texts": len(splits["train"][0].texts),
@@ -161,14 +164,18 @@ class LabelledRows:
 
 def _write(
     builder: Builder, split: str, rows: list[Example], tokenizer: WordPiece, bar: Any
-) -> None:
+) -> int:
+    """Write the tokens of a split; return how many of them are [UNK]."""
+    unknown = 0
     columns = IDS[: len(rows[0].texts)]
     writer = builder.split(split, **dict.fromkeys(columns, np.int32))
     for some in batches(rows, 1000):
         index, texts, label, place = zip(*some, strict=True)
-        ids = (tokenizer.encode_batch(column) for column in zip(*texts, strict=True))
+        ids = [tokenizer.encode_batch(column) for column in zip(*texts, strict=True)]
+        unknown += sum(text.count(tokenizer.unk_id) for column in ids for text in column)
         writer.append(index=index, place=place, label=label, **dict(zip(columns, ids, strict=True)))
         bar.update(len(some))
+    return unknown
 
 
 def content_settings(data: Any) -> dict[str, Any]:

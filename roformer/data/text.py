@@ -269,7 +269,7 @@ def _build_text(
     return facts
 
 
-def check_unknown(share: float, source: str) -> None:
+def check_unknown(share: float, source: str, name: str = "text") -> None:
     """Warn where more than `MANY_UNKNOWN` of the tokens are [UNK]; raise InputError beyond `MOST_UNKNOWN`."""
     if share <= MANY_UNKNOWN:
         return
@@ -281,8 +281,8 @@ def check_unknown(share: float, source: str) -> None:
         f"{share:.1%} of the tokens are [UNK], because the vocabulary does not have them: {remedy}"
     )
     if share > MOST_UNKNOWN:
-        raise InputError(f"text: {problem}")
-    print(f"warning: text: {problem}", file=sys.stderr)
+        raise InputError(f"{name}: {problem}")
+    print(f"warning: {name}: {problem}", file=sys.stderr)
 
 
 def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:

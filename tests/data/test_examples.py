@@ -16,7 +16,7 @@ from roformer.config.scm import BuiltinTriplets, FilesTriplets, PairConfig
 from roformer.data import examples
 from roformer.data.classification import TripletInputs
 from roformer.data.examples import task_rows
-from roformer.data.tokenizers import WordPiece
+from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece
 from roformer.data.toy.cases import case_triplets
 from roformer.data.toy.glue import builtin_examples
 from roformer.data.triplets import open_triplets, triplet_rows
@@ -700,12 +700,26 @@ def test_prepared_triplets_are_those_of_the_source(prepared):
 
 def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
     source = BuiltinTriplets(train_triplets=8, validation_triplets=40, test_triplets=8)
-    prepared = prepare_scm(source, tmp_path)
+    characters = {c for triplet in case_triplets("validation", 40) for c in "".join(triplet[:3])}
+    tokenizer = WordPiece.bert([*SPECIAL_TOKENS, *sorted(characters - {" "})], True)
+    prepared = triplet_rows(source).prepare(tokenizer, tmp_path, progress=False)
     split = prepared.split("validation")
     assert Counter(split.places.tolist()) == {0: 20, 1: 20}
     expected = [{"B": 0, "C": 1}[triplet.label] for triplet in case_triplets("validation", 40)]
     assert split.labels.tolist() == expected
     assert prepared.manifest["shared"] == {"validation": 0, "test": 0}
+
+
+@pytest.mark.parametrize(("word", "unknown"), [("a", None), ("é中", "warning"), ("中", "error")])
+def test_texts_that_the_vocabulary_lacks_are_a_warning_or_an_error(tmp_path, capsys, word, unknown):
+    row = {"A": f"{word} {word} a", "B": f"a {word}", "C": word}
+    given = triplets(tmp_path, train_json=lines(row), dev_json=lines(row))
+    if unknown == "error":
+        with pytest.raises(InputError, match=r"^scm: 66\.7% of the tokens are \[UNK\].*start from"):
+            prepare_scm(given, tmp_path / "cache")
+        return
+    prepare_scm(given, tmp_path / "cache")
+    assert ("warning: scm: " in capsys.readouterr().err) is (unknown == "warning")
 
 
 def test_fewer_triplets_are_drawn_once(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +70,16 @@ def rows_of(folder, split):
     return list(csv.DictReader(text.splitlines(), delimiter="\t"))
 
 
-def write_triplets(folder: Path, labels: dict[str, str]) -> None:
-    """Write files of 12 triplets a split, each row labelled as `labels` says of its split."""
+def write_triplets(
+    folder: Path, labels: dict[str, str], words: Sequence[str] = "甲乙丙丁戊"
+) -> None:
+    """Write files of 12 triplets per split, each row labelled as `labels` says of its split."""
     folder.mkdir(parents=True, exist_ok=True)
+    a, b, c, d, e = words
     for split, label in labels.items():
         rows = [
-            {"A": f"甲{i}乙", "B": f"丙{i}", "C": f"丁戊{i}", "label": label} for i in range(12)
+            {"A": f"{a}{i}{b}", "B": f"{c}{i}", "C": f"{d}{e}{i}", "label": label}
+            for i in range(12)
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{split}.json").write_text(text)
@@ -230,26 +235,35 @@ def pretrained(tmp_path, small):
     return arguments, small_run(arguments)[1]
 
 
-def test_a_run_of_ours_gives_its_weights_and_tokenizer(small, pretrained, capsys):
+@pytest.fixture
+def known(tmp_path):
+    """Return the command line of a small run on words that the text of `pretrained` has."""
+    words = ["原告", "被告", "借款", "归还", "没有"]
+    write_triplets(tmp_path / "triplets", {"train": "B", "valid": "C"}, words)
+    files = [f"data.path={tmp_path / 'triplets'}", "data.max_held_out_triplets=null"]
+    return [*TINY, "data=files", *files, *places(tmp_path)]
+
+
+def test_a_run_of_ours_gives_its_weights_and_tokenizer(known, pretrained, capsys):
     _, folder = pretrained
-    task = task_of(small, f"init_from={folder.name}")
+    task = task_of(known, f"init_from={folder.name}")
     for name, tensor in weights(folder).items():
         if name.startswith("encoder."):
             assert torch.equal(task.model.state_dict()[name], tensor), name
-    summary, _ = run(small, f"init_from={folder.name}", "training.epochs=1")
+    summary, _ = run(known, f"init_from={folder.name}", "training.epochs=1")
     assert summary["init_from"] == folder.name
     assert "taken: " in capsys.readouterr().out
 
 
-def test_auto_pretrains_this_model_and_tokenizer_once(small, pretrained):
+def test_auto_pretrains_this_model_and_tokenizer_once(known, pretrained):
     arguments, _ = pretrained
     given = [a for a in arguments if not a.startswith(("runtime.", "tracker", "model."))]
     given = [a for a in given if "words" not in a and "vocab" not in a]
     auto = ["init_from=auto", f"pretraining={given}", "training.epochs=1"]
-    first, _ = run(small, *auto)
-    (folder,) = Path(config_of(small).runtime.runs_dir, "pretrain").glob("*/")
+    first, _ = run(known, *auto)
+    (folder,) = Path(config_of(known).runtime.runs_dir, "pretrain").glob("*/")
     assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
-    assert run(small, *auto)[0]["run_id"] == first["run_id"]
+    assert run(known, *auto)[0]["run_id"] == first["run_id"]
 
 
 def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
