@@ -202,5 +202,9 @@ def split_pairs(
 ) -> list[tuple[Any, ...]]:
     """Return `split_words` of the source and the target of each pair, and the pair itself."""
     sides = zip(*pairs, strict=True)
-    found = (split_words(side, words, code) for side, code in zip(sides, languages, strict=True))
-    return [(*row, *pair) for row, pair in zip(zip(*found, strict=True), pairs, strict=True)]
+    words_of_sides = (
+        split_words(side, words, code) for side, code in zip(sides, languages, strict=True)
+    )
+    return [
+        (*row, *pair) for row, pair in zip(zip(*words_of_sides, strict=True), pairs, strict=True)
+    ]

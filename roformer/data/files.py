@@ -131,7 +131,7 @@ def _text(column: Column, value: object) -> str:
         raise BadRow(f"{column!r} is {kind}, not text")
     try:
         value.encode()
-    except UnicodeEncodeError:  # JSON can spell one half alone
+    except UnicodeEncodeError:  # JSON can spell half of a pair
         raise BadRow(f"{column!r} holds half of a surrogate pair, no character") from None
     return value
 
@@ -296,13 +296,13 @@ def find_files(
     several = not isinstance(paths, str)
     names, skipped, seen = dict[Path, str](), list[str](), set[tuple[int, int]]()
     for number, given in enumerate(paths if several else [paths], 1):
-        root, found = _find(cast(str, given))
-        own = {file: file.relative_to(root).as_posix() for file in found}
+        root, matches = _find(cast(str, given))
+        own = {file: file.relative_to(root).as_posix() for file in matches}
         wanted = [
             file
-            for file in found
+            for file in matches
             if file.is_file()
-            and (has_suffix(file, suffixes) or (bare and found == [file] and not file.suffix))
+            and (has_suffix(file, suffixes) or (bare and matches == [file] and not file.suffix))
             and not has_suffix(file, excluded)
         ]
         if not wanted:
@@ -321,7 +321,7 @@ def find_files(
                 real.append(file)
         prefix = f"{number}/" if several else ""
         names |= {file: prefix + own[file] for file in sorted(real, key=own.__getitem__)}
-        skipped += sorted(prefix + own[file] for file in {*found}.difference(wanted))
+        skipped += sorted(prefix + own[file] for file in {*matches}.difference(wanted))
     return names, skipped
 
 
@@ -331,13 +331,13 @@ def _find(given: str) -> tuple[Path, list[Path]]:
     if path.is_file():
         return path.parent, [path]
     if path.is_dir():
-        root, found = path, _matches(os.path.join(glob.escape(str(path)), "**"))
+        root, paths = path, _matches(os.path.join(glob.escape(str(path)), "**"))
     elif glob.has_magic(given):
         root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        found = _matches(str(path))
+        paths = _matches(str(path))
     else:
         raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
-    return root, [file for file in dict.fromkeys(found) if not file.is_dir()]
+    return root, [file for file in dict.fromkeys(paths) if not file.is_dir()]
 
 
 def _matches(pattern: str) -> Iterator[Path]:
@@ -371,17 +371,17 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
     """Return the only file of these names, its suffix in any case; None: the folder has none."""
-    found = dict[Path, Path]()
+    files = dict[Path, Path]()
     for file in sorted(folder.glob("*")):
         ends = [
             file.name.removeprefix(stem).lower() for stem in stems if file.name.startswith(stem)
         ]
         if file.is_file() and not set(suffixes).isdisjoint(ends):
-            found.setdefault(file.resolve(), file)
-    if len(found) > 1:
-        names = " and ".join(file.name for file in found.values())
+            files.setdefault(file.resolve(), file)
+    if len(files) > 1:
+        names = " and ".join(file.name for file in files.values())
         raise InputError(f"{folder} has {names}: keep one of them")
-    return next(iter(found.values()), None)
+    return next(iter(files.values()), None)
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:

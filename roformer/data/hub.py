@@ -95,7 +95,7 @@ def describe_error(error: BaseException) -> str:
 def check_revision(table: Any, path: str, revision: str) -> None:
     """Refuse a data set that `datasets` took from its cache in another revision than asked for.
 
-    Where the Hub cannot be reached, `load_dataset` gives the newest that it has of any revision.
+    `load_dataset` returns the newest revision of its cache if the Hub cannot be reached.
     """
     places = [file["filename"] for file in getattr(table, "cache_files", [])]
     streamed = getattr(table, "_ex_iterable", None)  # no public name says what is streamed

@@ -78,9 +78,9 @@ class Masker:
         """
         counts = np.bincount(labels[labels != IGNORED], minlength=self.tokenizer.size)
         p = counts / counts.sum()
-        found, drawn = p > 0, self.config.random
+        occurs, drawn = p > 0, self.config.random
         keep = 1 - self.config.mask - drawn
-        p = p[found]
+        p = p[occurs]
         entropy = -(p * np.log(p)).sum()
         loss = self.config.mask * entropy
         if keep > 0:

@@ -111,7 +111,7 @@ def prepare_parallel(
 ) -> PreparedPairs:
     """Open a parallel text's tokens in `<cache_dir>/wmt/<key>`, making them first if need be.
 
-    `workers` are processes for Moses and threads that encode (null: one a core); the result is the
+    `workers` are processes for Moses and threads that encode (null: one per core); the result is the
     same.
     """
     source = open_parallel(config)
@@ -247,7 +247,7 @@ def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[st
     """Tell which training pairs are kept; count the others by their first reason."""
     lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
     shorter, longer = lengths.min(0), lengths.max(0)
-    empty = shorter == 0  # of control characters alone, which Moses drops
+    empty = shorter == 0  # only control characters, which Moses drops
     too_long = ~empty & (longer > limits.max_length)
     ratio = ~empty & ~too_long & (limits.max_ratio is not None)
     ratio &= longer > shorter * (limits.max_ratio or 1)

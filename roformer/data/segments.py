@@ -72,10 +72,10 @@ class SegmentPairs:
         """Number of each document's first stretch, and at the end of all."""
         self.ends_sentence = np.array([piece in SENTENCE_ENDS for piece in tokenizer.vocabulary])
         fewest = 2 if objective == "mlm_nsp" else 1
-        if (found := int((self.counts > 0).sum())) < fewest:
+        if (documents := int((self.counts > 0).sum())) < fewest:
             raise InputError(
                 f"objective={objective} needs {fewest} documents of at least {self.body} tokens, and the "
-                f"split has {found}: give longer documents or lower training.sequence_length"
+                f"split has {documents}: give longer documents or lower training.sequence_length"
             )
 
     def __len__(self) -> int:

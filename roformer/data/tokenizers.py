@@ -303,11 +303,11 @@ def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> W
     Chinese words        of two characters or more, as jieba cuts them, that occur twice, the
                          most frequent first: all that is left
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for cut in cut_words(documents, lowercase):
-        found.update(cut)
+        counts.update(cut)
     characters: Counter[str] = Counter()
-    for word, count in found.items():
+    for word, count in counts.items():
         characters.update({character: count * word.count(character) for character in set(word)})
     chinese = Counter({c: count for c, count in characters.items() if re.match(CHINESE, c)})
     if not chinese:
@@ -318,7 +318,7 @@ def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> W
     if any(not c.isspace() for c in characters.keys() - chinese.keys()):
         size = max(64, vocab_size // 4)
         entries = list(train_wordpiece(documents, size, lowercase, True).vocabulary)
-    words = Counter({w: n for w, n in found.items() if re.fullmatch(f"{CHINESE}{{2,}}", w)})
+    words = Counter({w: n for w, n in counts.items() if re.fullmatch(f"{CHINESE}{{2,}}", w)})
     entries += _most_frequent(chinese, (vocab_size - len(entries)) // 2, at_least=2)
     entries += _most_frequent(words, vocab_size - len(entries), at_least=2)
     return WordPiece.bert(entries, lowercase, "jieba")
@@ -326,8 +326,8 @@ def train_words(documents: Iterable[str], vocab_size: int, lowercase: bool) -> W
 
 def _most_frequent(counts: Counter[str], limit: int, at_least: int = 1) -> list[str]:
     """Return at most `limit` entries, equally frequent ones in the order of their code points."""
-    found = [entry for entry, count in counts.items() if count >= at_least]
-    return sorted(found, key=lambda entry: (-counts[entry], entry))[: max(0, limit)]
+    frequent = [entry for entry, count in counts.items() if count >= at_least]
+    return sorted(frequent, key=lambda entry: (-counts[entry], entry))[: max(0, limit)]
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -344,8 +344,8 @@ def load_wordpiece(config: TokenizerConfig) -> WordPiece:
         path = _download(config)
     tokenizer = read_wordpiece(path, lowercase=config.lowercase, words=config.words)
     for key in ("lowercase", "words"):
-        if (found := getattr(tokenizer, key)) != getattr(config, key):
-            rule = f"{key}={str(found).lower()}"
+        if (rule_of_files := getattr(tokenizer, key)) != getattr(config, key):
+            rule = f"{key}={str(rule_of_files).lower()}"
             raise InputError(f"{named} was made with {rule}: set data.tokenizer.{rule}")
     return tokenizer
 

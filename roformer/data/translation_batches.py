@@ -26,7 +26,7 @@ from roformer.data.store import RaggedTokens
 from roformer.errors import InputError
 
 WINDOW = 64
-"""Buckets' worth of pairs that are sorted together: more of them pad less, but put pairs together
+"""Buckets whose pairs are sorted together: more of them pad less, but group pairs
 less at random. On Multi30k, buckets of 4,096 tokens, the share of padding is 0.10 for 16, 0.05 for
 64 and 0.03 for 128."""
 
@@ -80,7 +80,7 @@ def epoch_buckets(lengths: Lengths, bucket_tokens: int, seed: int, epoch: int) -
 def evaluation_buckets(lengths: Lengths, bucket_tokens: int) -> list[Numbers]:
     """Return buckets of every pair once, longest first: what does not fit shows at once.
 
-    A pair longer than a bucket is one of its own: unlike training pairs these are not filtered.
+    A pair longer than a bucket is a bucket by itself: unlike training pairs these are not filtered.
     """
     keys = _keys(lengths, max(1, len(lengths[0])))
     order = np.argsort(keys, kind="stable")[::-1]
@@ -120,7 +120,7 @@ def _cut(order: Numbers, longest: Numbers, bucket_tokens: int) -> list[Numbers]:
 
 
 class Steps:
-    """The buckets of step 1, 2, …: those of one epoch after the other.
+    """The buckets of step 1, 2, …, one epoch after the other.
 
     A step of so many tokens has ⌈tokens / bucket_tokens⌉ of them, of equal budgets, the last one of
     an epoch what is left.
@@ -132,7 +132,7 @@ class Steps:
         """Buckets of a step."""
         self.bucket_tokens = tokens // self.buckets
         self._ends = [0]
-        """The last step of each epoch whose buckets were cut so far, after that of none."""
+        """The last step of each epoch whose buckets were cut so far, after a 0."""
         self._epochs: dict[int, list[Numbers]] = {}
 
     def __getitem__(self, step: int) -> list[Numbers]:
@@ -143,7 +143,7 @@ class Steps:
 
     def locate(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step and its place in that epoch, both from 0."""
-        # How many buckets an epoch has is known when they are cut: a few seconds for millions.
+        # Cutting an epoch gives its number of buckets: a few seconds for millions of pairs.
         while self._ends[-1] < step:
             buckets = self._buckets(len(self._ends) - 1)
             self._ends.append(self._ends[-1] - (-len(buckets) // self.buckets))
@@ -181,10 +181,10 @@ class TranslationBatches(torch.utils.data.Dataset[dict[str, Tensor]]):
         self.pairs, self.pad_id, self.end_id = pairs, pad_id, end_id
 
     def __getitem__(self, numbers: Sequence[int] | Numbers) -> dict[str, Tensor]:
-        """Return the batch of these pairs; of none, the batch of the first pair.
+        """Return the batch of these pairs, or of the first pair if there are no numbers.
 
         Returns:
-            input_ids (B, S), int64; attention_mask (B, S), bool, True on tokens, left out where
+            input_ids (B, S), int64; attention_mask (B, S), bool, True on tokens, missing if
             no source is padded; decoder_input_ids (B, T), `</s>` and the target without its own;
             labels (B, T), the target, IGNORED on padding; predict (K,), the places of the K tokens of
             the target in flattened (B·T), found here because on a GPU finding them is a wait.

@@ -91,7 +91,7 @@ def stage(what: str, unit: str, total: int | None, progress: bool, subject: str 
 
 
 class _Lines(io.TextIOBase):
-    """What tqdm draws, as lines on stderr: without the characters that move a terminal's cursor."""
+    """Lines of tqdm on stderr, without the characters that move a terminal's cursor."""
 
     def write(self, text: str) -> int:
         if line := text.strip():

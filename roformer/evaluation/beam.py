@@ -243,14 +243,14 @@ class _Finished:
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of every sentence, best first; see `beam_search` for what is raised."""
-        found = (self.texts, self.length, self.score, self.log_probability)
+        columns = (self.texts, self.length, self.score, self.log_probability)
         result = [
             [
                 Hypothesis(text[1:length], score, log_probability)
                 for text, length, score, log_probability in zip(*sentence, strict=True)
                 if score > -math.inf
             ]
-            for sentence in zip(*(tensor.tolist() for tensor in found), strict=True)
+            for sentence in zip(*(tensor.tolist() for tensor in columns), strict=True)
         ]
         if [] in result:
             raise Diverged(

@@ -82,11 +82,11 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> lis
     """Return the `STATISTICS` of each line; sacreBLEU is a function of their sums over any lines."""
     _check(hypotheses, references)
     bleu = BLEU(tokenize="13a", effective_order=True)  # the counts do not depend on it
-    found = []
+    statistics = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         line = bleu.sentence_score(hypothesis, [reference])
-        found.append([line.sys_len, line.ref_len, *line.counts, *line.totals])
-    return found
+        statistics.append([line.sys_len, line.ref_len, *line.counts, *line.totals])
+    return statistics
 
 
 def compound_tokens(sentences: Sequence[str], language: str) -> list[str]:

@@ -45,8 +45,8 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         chosen[logits.argmax()] = 1.0
         return chosen
     # The highest becomes 0, so that no temperature makes any of them infinite but downwards.
-    found = ((logits - logits.max()) / sampling.temperature).softmax(-1)
-    ordered, order = found.sort(descending=True, stable=True)
+    probabilities = ((logits - logits.max()) / sampling.temperature).softmax(-1)
+    ordered, order = probabilities.sort(descending=True, stable=True)
     if sampling.top_k is not None:
         ordered = ordered[: sampling.top_k]
         ordered = ordered / ordered.sum()

@@ -28,14 +28,14 @@ def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
     if at := AT_STEP.fullmatch(str(name)):
         return _at_step(Path(find(at["run"], runs_dir)), int(at["step"]))
     pipelines = [] if ".." in given.parts else sorted(Path(runs_dir).glob("*"))
-    found = [
+    runs_of_id = [
         str(folder / given)
         for folder in pipelines
         if folder.name != EXPORT and (folder / given).exists()
     ]
-    if len(found) > 1:
-        raise InputError(f"{name} is the id of several runs: give one of {', '.join(found)}")
-    return found[0] if found else str(name)
+    if len(runs_of_id) > 1:
+        raise InputError(f"{name} is the id of several runs: give one of {', '.join(runs_of_id)}")
+    return runs_of_id[0] if runs_of_id else str(name)
 
 
 def _at_step(run: Path, step: int) -> str:

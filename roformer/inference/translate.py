@@ -89,8 +89,8 @@ class Translator:
             encoded = self.tokenizer.encode_batch(chunk, language)
             longest = self.max_length
             sources = [np.array(ids[:longest] + end) for ids in encoded]
-            found = self.translate_ids(sources, progress=progress)
-            for ids, source, translations in zip(encoded, sources, found, strict=True):
+            outputs = self.translate_ids(sources, progress=progress)
+            for ids, source, translations in zip(encoded, sources, outputs, strict=True):
                 cut = len(source) <= len(ids)
                 yield [translation._replace(cut=cut) for translation in translations]
 
@@ -109,8 +109,8 @@ class Translator:
                 while len(left):
                     count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
                     numbers, left = left[:count], left[count:]
-                    found = self._search([sources[number] for number in numbers])
-                    for number, hypotheses in zip(numbers, found, strict=True):
+                    beams = self._search([sources[number] for number in numbers])
+                    for number, hypotheses in zip(numbers, beams, strict=True):
                         results[number] = hypotheses
                     bar.update(len(numbers))
         finally:
@@ -128,7 +128,7 @@ class Translator:
         half = torch.autocast(device.type, torch.bfloat16)
         with half if self.precision == "bf16" else nullcontext():
             decoding = BeamDecoding(self.model, ids, mask, self.search.beam)
-            found = beam_search(
+            beams = beam_search(
                 decoding,
                 self.search,
                 max_lengths=limits if longest is None else limits.clamp(max=longest),
@@ -138,13 +138,13 @@ class Translator:
                 n_best=self.n_best,
                 device=device,
             )
-        tokens = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
+        tokens = [hypothesis.tokens for hypotheses in beams for hypothesis in hypotheses]
         # A model of bytes may write line breaks, which files of lines cannot hold.
         texts = (
             text.replace("\r", " ").replace("\n", " ")
             for text in tokenizer.decode_batch(tokens, tokenizer.target_language)
         )
-        return [[Translation(next(texts), h.score, False) for h in best] for best in found]
+        return [[Translation(next(texts), h.score, False) for h in best] for best in beams]
 
 
 def load_translator(

@@ -110,8 +110,8 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     for file in _weight_files(folder):
         with file.open("rb") as stream:
             hashes.append(hashlib.file_digest(stream, "sha256").hexdigest())
-    one = len(hashes) == 1
-    return commit, hashes[0] if one else hashlib.sha256("".join(hashes).encode()).hexdigest()
+    single = len(hashes) == 1
+    return commit, hashes[0] if single else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _locate(source: str, revision: str | None, files: list[str] = FILES) -> tuple[Path, str | None]:
@@ -151,9 +151,9 @@ def encoder_config(settings: Any) -> EncoderConfig:
         if getattr(settings, "norm_type", None) == ROFORMER_V2["norm_type"]:
             kind, required, special["block"] = "RoFormerV2", REQUIRED | ROFORMER_V2, "roformer_v2"
     for key, value in required.items():
-        if (found := getattr(settings, key, value)) != value:
+        if (stated := getattr(settings, key, value)) != value:
             raise InputError(
-                f"a {kind} model with {key}={found} cannot be read: this encoder has {value}"
+                f"a {kind} model with {key}={stated} cannot be read: this encoder has {value}"
             )
     try:
         return build(
@@ -181,8 +181,8 @@ def _download(source: str, revision: str | None, files: list[str]) -> Path:
             snapshot_download(source, revision=folder.name, allow_patterns=patterns)
         return folder
     except Exception as error:  # many types: no such repository, no network, a full disk
-        told, known = describe_error(error), REASONS.get(type(error).__name__)
-        reason = f"{known} ({told})" if known else told
+        cause, known = describe_error(error), REASONS.get(type(error).__name__)
+        reason = f"{known} ({cause})" if known else cause
         at = f" at revision {revision}" if revision else ""
         raise InputError(
             f"{source} cannot be read as a Hugging Face model{at}: no such folder here, and {reason}: "
@@ -298,9 +298,9 @@ def _load(
     if file is None:
         ends = (".h5", ".msgpack", ".ckpt", ".onnx", ".index", ".safetensors", ".bin", ".pt")
         others = sorted(path.name for path in folder.iterdir() if path.suffix in ends)
-        found = f" (there is {', '.join(others[:4])})" if others else ""
+        present = f" (there is {', '.join(others[:4])})" if others else ""
         raise InputError(
-            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards{found}: other formats "
+            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards{present}: other formats "
             "are not read; save_pretrained writes the first"
         )
     pattern = "*.safetensors" if file in SAFETENSORS else "*.bin"
@@ -313,7 +313,7 @@ def _load(
     transformers.utils.logging.disable_progress_bar()
     try:
         with warnings.catch_warnings(action="ignore"):
-            theirs, told = getattr(transformers, loader).from_pretrained(
+            theirs, report = getattr(transformers, loader).from_pretrained(
                 folder,
                 config=settings,
                 dtype=torch.float32,
@@ -334,14 +334,16 @@ def _load(
         raise InputError(f"{file} {reason}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
-    for name, stored, wanted in sorted(told["mismatched_keys"]):
+    for name, stored, wanted in sorted(report["mismatched_keys"]):
         if not name.endswith(IGNORED):
             raise InputError(
                 f"{name} is {tuple(stored)}, but {tuple(wanted)} by its {CONFIG}: they are not of one "
                 "model"
             )
-    state = {name: t for name, t in theirs.state_dict().items() if name not in told["missing_keys"]}
-    return state, list(told["unexpected_keys"])
+    state = {
+        name: t for name, t in theirs.state_dict().items() if name not in report["missing_keys"]
+    }
+    return state, list(report["unexpected_keys"])
 
 
 def _names_in_files(folder: Path, known: Collection[str]) -> dict[str, str]:

@@ -88,7 +88,7 @@ class CausalTask(BlockTask):
         return smoothed_cross_entropy(logits, labels, 0.0)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return the metrics of the frozen sample, and what frequencies alone are worth."""
+        """Return the metrics of the frozen sample, and its unigram entropy."""
         training, ranks = self.config.training, accelerator.num_processes
         micro = self.config.runtime.micro_batch_size or max(1, training.batch_size // ranks)
         share = share_of(

@@ -231,21 +231,21 @@ class ExamplesTask(Task):
         model.to(next(self.model.parameters()).device)
         folder.mkdir(parents=True, exist_ok=True)
         model.eval()
-        found = {}
+        outputs_of = {}
         # As in the validations, or the scores of a split would not be those that chose the weights.
         half = autocast_of(next(model.parameters()).device, self.config.training.precision)
         for part in self.held_out:
             with half:
-                found[part.name] = outputs = self.held_out_outputs(model, part)
+                outputs_of[part.name] = outputs = self.held_out_outputs(model, part)
             rows = [["index", *self.told_columns, *self.columns]]
-            for index, told, row in zip(
+            for index, columns, row in zip(
                 part.split.index, self.prediction_columns(part, outputs), outputs, strict=True
             ):
-                rows.append([str(index), *told, *(f"{value:.9g}" for value in row)])
+                rows.append([str(index), *columns, *(f"{value:.9g}" for value in row)])
             file = folder / f"{part.name}.tsv"
             with naming(file):
                 file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-        return found
+        return outputs_of
 
 
 class ClassificationTask(ExamplesTask):
@@ -379,11 +379,11 @@ def accuracies(
 ) -> dict[str, float]:
     """Return the accuracy of a split's scores, (N, 2), in total and per place of the evidence."""
     name = split.replace("validation", "valid")
-    found = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
+    metrics = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
     for number, place in enumerate(PLACES):
         if (here := places == number).any():
-            found[f"{name}/accuracy_{place}"] = ranking_accuracy(scores[here], labels[here])
-    return found
+            metrics[f"{name}/accuracy_{place}"] = ranking_accuracy(scores[here], labels[here])
+    return metrics
 
 
 class TripletTask(ExamplesTask):
@@ -448,8 +448,8 @@ class TripletTask(ExamplesTask):
         loss = float(self.summed_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
         targets = len(labels) * (2 if self.config.training.loss == "bce" else 1)
         name = part.name.replace("validation", "valid")
-        found = accuracies(part.name, scores, labels, part.split.places)
-        return {f"{name}/loss": loss / targets} | found
+        metrics = accuracies(part.name, scores, labels, part.split.places)
+        return {f"{name}/loss": loss / targets} | metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
         """Return whether the validation accuracy is not above a coin's by two standard errors."""
@@ -495,9 +495,11 @@ class TripletTask(ExamplesTask):
         metrics = summary["best"]["metrics"] | {
             name: value for name, value in summary["metrics"].items() if name.startswith("test/")
         }
-        told = [f"{name} {value:.1%}" for name, value in metrics.items() if "/accuracy" in name]
+        accuracies_text = [
+            f"{name} {value:.1%}" for name, value in metrics.items() if "/accuracy" in name
+        ]
         return [
-            f"{', '.join(told)} after {cost(summary)} [{summary['status']}]",
+            f"{', '.join(accuracies_text)} after {cost(summary)} [{summary['status']}]",
             f"run: {run}",
         ]
 

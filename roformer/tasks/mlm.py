@@ -1,6 +1,6 @@
 """Masked language modelling: predict the masked tokens of packed blocks (RoFormer, section 4.2).
 
-With `objective=mlm_nsp` or `mlm_sop` the blocks are pairs of segments, and the model also tells whether
+With `objective=mlm_nsp` or `mlm_sop` the blocks are pairs of segments, and the model also predicts whether
 the second follows the first (`roformer.data.segments`).
 """
 
@@ -49,7 +49,7 @@ class BlockTask(Task):
     moments: Path | None
     """Checkpoint whose moments of AdamW a new run begins with; None: they are new."""
     entropy: float
-    """In nats, of the validation sample: what knowing frequencies alone is worth."""
+    """Unigram entropy of the validation sample, in nats."""
 
     def keys(self, step: int, rank: int, world_size: int) -> list[range]:
         size = self.config.training.batch_size
@@ -183,7 +183,7 @@ class MaskedLMTask(BlockTask):
         return list(zip(logits, (batch["labels"], batch["relation"]), strict=True))
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return loss and accuracy on the frozen sample, and what frequencies alone are worth."""
+        """Return loss and accuracy on the frozen sample, and its unigram entropy."""
         device = accelerator.device
         wide = widest_float(device)
         # Loss and hits of the masked tokens and of the pairs, then the number of masked tokens.
@@ -218,7 +218,7 @@ class MaskedLMTask(BlockTask):
         if isinstance(pairs, SegmentPairs) and pairs.left_out:
             lines.append(
                 f"{pairs.left_out:,} of {len(pairs.counts):,} training documents have fewer than "
-                f"{pairs.body} tokens, too few for a pair of segments, and are left out"
+                f"{pairs.body} tokens, too few for a pair of segments, and are skipped"
             )
         return lines
 

@@ -162,8 +162,9 @@ class TranslationTask(Task):
     def conclude(self, run: Path) -> dict[str, Any]:
         """Translate the test set with the last checkpoint and with the mean of the last; score both.
 
-        `test/sacrebleu` is that of the mean. Writes `checkpoints/averaged`, bleu_statistics.json and
-        `translations/test.{source,reference,single,averaged}.txt`, a sentence a line.
+        `test/sacrebleu` belongs to the averaged weights. Writes `checkpoints/averaged`,
+        bleu_statistics.json and `translations/test.{source,reference,single,averaged}.txt`, one sentence
+        per line.
 
         Returns:
             Metrics, their signatures, the test set, what was averaged.
@@ -238,7 +239,7 @@ def test_set_name(data: Parallel) -> str:
 
 
 def fingerprint(references: Sequence[str]) -> str:
-    """Return what tells test sets apart."""
+    """Return a hash that identifies a test set."""
     return hashlib.sha256("\n".join(references).encode()).hexdigest()
 
 

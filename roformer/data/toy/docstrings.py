@@ -3,14 +3,14 @@
 About 32 MB of technical prose in some 5,600 documents, without a network. The files are parsed with
 `ast`, never imported.
 
-One document is one module: its docstring and those of its classes and functions, in source order,
+One document is one module: its docstring and the docstrings of its classes and functions, in source order,
 blank lines between. Documents are then uneven (median 2 KB, the largest 370 KB), but what is
 written about one thing stays on one side of the train/valid split; cut by function, half of a
 module's near-identical parameter lists would be seen in training.
 
-The corpus is a function of the packages' versions alone: distributions in the order below, files
+The corpus is a function of the packages' versions: distributions in the order below, files
 by sorted name, each docstring where it comes first. What differs between builds of one version
-(a wheel for another Python, CPU or CUDA) is left out by name.
+(a wheel for another Python, CPU or CUDA) is excluded by name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SKIPPED = {
     "distutils",  # numpy ships it for Python 3.11 and not for 3.12
     *("version.py", "_version.py", "__config__.py"),  # written by the build
 }
-"""Folders and files that are left out."""
+"""Folders and files that are excluded."""
 MIN_WORDS = 5
 MIN_TEXT_SHARE = 0.6
 """Letters and spaces over all characters; below it is a table or a drawing (0.2 % of all)."""
@@ -76,8 +76,8 @@ def docstring_documents(
     """Yield one document a module, with every docstring of the corpus at most once.
 
     Args:
-        distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are left out.
-        workers: processes that parse; null: one a core. Does not change the result.
+        distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are skipped.
+        workers: processes that parse; null: one per core. Does not change the result.
         skipped: receives the name of each file that cannot be parsed.
         shuffled: in the order of the SHA-256 of the files' names, which mixes the packages.
     """
@@ -138,7 +138,7 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
         yield docstring
     for child in ast.iter_child_nodes(node):
-        # Definitions stand in statements; going down into expressions would double the time.
+        # Definitions are statements; going down into expressions would double the time.
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from _docstrings(child)
 
