@@ -78,7 +78,7 @@ reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causa
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/plan.py pipeline=$(PIPELINE) $(MODEL:%=model=%) recipe=$(RECIPE) devices=$(or $(call number,GPUS),1) $(ARGS)
+	$(BIN)/python scripts/$(PIPELINE).py --plan --devices=$(or $(call number,GPUS),1) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 ##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …")
 
@@ -107,7 +107,7 @@ scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRE
 	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=$(RECIPE) $(ARGS)
 
 prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
-	$(BIN)/python scripts/prepare.py pipeline=$(PIPELINE) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
+	$(BIN)/python scripts/$(PIPELINE).py --prepare $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/causal_lm ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/causal_lm) $(ARGS)

@@ -12,9 +12,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
@@ -33,27 +32,31 @@ from roformer.config.describe import describe
 from roformer.errors import DIVERGED as DIVERGED
 from roformer.errors import InputError
 from roformer.errors import one_line_errors as one_line_errors
-from roformer.script import QUIET, leave_on_signal, outlive_reader
-
-C = TypeVar("C")
-Part = Literal["prepare", "plan"]
-"""What can be done of a pipeline without its training."""
+from roformer.script import QUIET, at_least, leave_on_signal, outlive_reader
 
 
 def main(name: str) -> None:
-    """Train with a pipeline of the registry, told by the command line; see `run`."""
+    """Train with a pipeline of the registry, or do what the flags ask for instead; see `run`."""
     with one_line_errors():
         pipeline = registry.get(name)
+    run(pipeline)
 
-    def train(config: Any) -> None:
+
+def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace) -> None:
+    """Train, or only prepare the data, or only print the cost."""
+    if arguments.plan:
+        assert pipeline.plan is not None
+        pipeline.plan(config, arguments.devices, arguments.utilisation)
+    elif arguments.prepare:
+        assert pipeline.prepare is not None
+        print(pipeline.prepare(config).summary)
+    else:
+        from roformer.pipelines.run import train
+
         before = summaries(Path(config.runtime.runs_dir))
-        from roformer.pipelines.run import train as train_one
-
-        done = pipeline.train(config) if pipeline.train else train_one(name, config)
+        done = pipeline.train(config) if pipeline.train else train(pipeline.name, config)
         if os.environ.get("RANK", "0") == "0":
             show_outcome(pipeline, config, done, before)
-
-    run(name, pipeline.config(), train)
 
 
 def summaries(runs: Path) -> dict[Path, int]:
@@ -94,42 +97,8 @@ def show_outcome(
         print(f"run: {folders[0]}")
 
 
-def main_of(part: Part) -> None:
-    """Prepare the data of the pipeline that `pipeline=` names, pretrain without one, or plan it."""
-    with one_line_errors():
-        given = [word for word in sys.argv if word.startswith("pipeline=")]
-        sys.argv = [word for word in sys.argv if word not in given]
-        name = given[-1].partition("=")[2] if given else "pretrain"
-        if name not in (able := having(part)):
-            raise InputError(
-                f"pipeline={name} has no {part}: choose one of {', '.join(able)} (glue and scm "
-                "use the tokenizer of init_from)"
-            )
-        if {"-m", "--multirun"} & {*sys.argv}:
-            raise InputError(f"{part} takes one config: leave --multirun out")
-        pipeline = registry.get(name)
-    schema, action = (part == "plan" and pipeline.plan) or (pipeline.config, pipeline.prepare)
-    assert action is not None
-
-    def act(config: Any) -> None:
-        result: Any = action(config)
-        if part == "prepare":
-            print(result.summary)
-
-    run(name, schema(), act, part)
-
-
-def having(part: Part) -> list[str]:
-    """Return the pipelines whose data can be prepared alone, or that can be planned."""
-    return [name for name, entry in registry.pipelines().items() if getattr(entry, part)]
-
-
-def run(
-    pipeline: str, schema: type[C], action: Callable[[C], Any], part: Part | None = None
-) -> None:
-    """Compose `conf/<pipeline>.yaml` with the command line and call `action` with the result.
-
-    `part` is what is done of the pipeline; None: all of it.
+def run(pipeline: registry.Pipeline) -> None:
+    """Compose `conf/<pipeline>.yaml` with the command line and train, see `act`.
 
     Hydra's flags do what Hydra documents; two show more: `--help` the pipeline's own options and all
     keys, `--cfg job` the whole config with its defaults. `--quiet` is `runtime.progress=false`.
@@ -146,7 +115,7 @@ def run(
     def start(_: DictConfig) -> None:
         with one_line_errors():
             check_machine(built)
-            if built.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:  # type: ignore[attr-defined]
+            if built.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:
                 # Waiting threads spin for milliseconds: with two runs side by side on the core of the
                 # thread that they wait for. libgomp reads this, in turns, when torch is loaded.
                 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -154,7 +123,7 @@ def run(
             from roformer.training.records import COMMAND
 
             os.environ[COMMAND] = typed
-            action(built)
+            act(pipeline, built, arguments)
         leave_process_group()
 
     with one_line_errors():
@@ -163,7 +132,7 @@ def run(
             arguments.config_path = str(script.parent / arguments.config_path)
         names = ("config_name", "config_path", "config_dir")
         given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
-        composer = Composer(pipeline, **given)
+        composer = Composer(pipeline.name, **given)
         hydra = Hydra(script.stem, composer.loader)
         GlobalHydra.instance().clear()
         GlobalHydra.instance().initialize(hydra)
@@ -178,9 +147,9 @@ def run(
         words = arguments.overrides + quiet
         multirun = arguments.multirun or "hydra.mode=MULTIRUN" in words
         command["overrides"] = [composer.open_key(word, multirun=multirun) for word in words]
-        config, built = check(composer, schema, command["overrides"], multirun=multirun)
+        config, built = check(composer, command["overrides"], multirun=multirun)
         if arguments.help:
-            print(help_of(composer, schema, built, script, part))
+            print(help_of(pipeline, composer, built, script))
         elif arguments.cfg == "hydra":
             hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
         elif arguments.cfg:
@@ -203,7 +172,7 @@ def run(
 
 
 def read_flags(
-    words: list[str], pipeline: str
+    words: list[str], pipeline: registry.Pipeline
 ) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     """Return Hydra's flags and the overrides, and the parser that reads them."""
 
@@ -212,14 +181,26 @@ def read_flags(
 
     parser = get_args_parser()
     parser.add_argument("--quiet", action="store_true", help=QUIET)
+    parser.add_argument("--prepare", action="store_true", help="only prepare the data")
+    parser.add_argument("--plan", action="store_true", help="only print the cost of the training")
+    parser.add_argument("--devices", type=at_least(1), default=1, help="of a plan")
+    parser.add_argument(
+        "--utilisation", type=float, default=0.4, help="of a plan: share of the peak"
+    )
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
-        refuse(f"unrecognized arguments: {_as_overrides(words, unknown, Composer(pipeline))}")
-    commands = ("run", "multirun", "cfg", "info", "shell_completion")
+        refuse(f"unrecognized arguments: {_as_overrides(words, unknown, Composer(pipeline.name))}")
+    commands = ("run", "multirun", "cfg", "info", "shell_completion", "prepare", "plan")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} exclude each other: give one of them")
+    if not 0 < arguments.utilisation <= 1:
+        raise InputError(f"--utilisation={arguments.utilisation}: give a share above 0 and up to 1")
+    for part in ("prepare", "plan"):
+        if getattr(arguments, part) and not getattr(pipeline, part):
+            able = [name for name, other in registry.pipelines().items() if getattr(other, part)]
+            raise InputError(f"{pipeline.name} has no --{part}: it exists for {', '.join(able)}")
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve needs --cfg: give both, or leave it out")
     return arguments, parser
@@ -240,15 +221,13 @@ def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> s
     return f"{' '.join(flags or unknown)}{hint}"
 
 
-def check(
-    composer: Composer, schema: type[C], overrides: list[str], *, multirun: bool
-) -> tuple[DictConfig, C]:
+def check(composer: Composer, overrides: list[str], *, multirun: bool) -> tuple[DictConfig, Any]:
     """Return the composed config and the typed one, in a multirun the first job's."""
     checked = []
     for job in composer.jobs(overrides) if multirun else [overrides]:
         config = composer.compose(job)
         HydraConfig.instance().set_config(config)  # for ${hydra:…}
-        checked.append((config, build(schema, without_hydra(config.copy()))))
+        checked.append((config, build(composer.schema, without_hydra(config.copy()))))
     return checked[0]
 
 
@@ -270,26 +249,21 @@ def show(config: DictConfig, built: Any, arguments: argparse.Namespace) -> None:
     print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
 
 
-def help_of(
-    composer: Composer, schema: type[Any], config: Any, script: Path, part: Part | None
-) -> str:
+def help_of(pipeline: registry.Pipeline, composer: Composer, config: Any, script: Path) -> str:
     """Return what a pipeline does, its config groups with their options, its keys, and examples."""
+    schema: Any = composer.schema
     command, groups = f"python {os.path.relpath(script)}", composer.groups()
     about, lines = " ".join((schema.__doc__ or "").split()), []
-    if part == "prepare":
-        about = f"Prepare the data of `make {composer.pipeline}`. {about}"
     for group, chosen in sorted(groups.items()):
         mine = chosen if isinstance(chosen, list) else [chosen]
         listed = ", ".join(f"*{o}" if o in mine else o for o in composer.options(group))
         lines.append(f"  {group:<{max(map(len, groups))}}  {listed}")
-    first = [f"  pipeline  {'|'.join(having(part))} = {composer.pipeline}"] if part else []
-    options, keys = "\n".join(lines), "\n".join([*first, *describe(schema, config)])
+    options, keys = "\n".join(lines), "\n".join(describe(schema, config))
     recipes = composer.options("recipe")
     smallest = "smoke" if "smoke" in recipes else recipes[0]
-    several, multirun = "", ""
-    if part is None:  # the others are of one config
-        several = f"\n  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value"
-        multirun = " --multirun,"
+    several = f"\n  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value"
+    only = " --prepare (only the data)," if pipeline.prepare else ""
+    only += " --plan (only print the cost; --devices, --utilisation)," if pipeline.plan else ""
     return f"""{about}
 
 {command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]
@@ -306,8 +280,8 @@ Examples:
   {command} --cfg job recipe={smallest}    # the whole config, nothing is run{several}
   eval "$({command} -sc install=bash)"    # tab completion
 
-Flags: --quiet ({QUIET}),
---cfg job|hydra|all,{multirun} --config-dir FOLDER, --info; all: --hydra-help"""
+Flags: --quiet ({QUIET}),{only}
+--cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
 
 
 # --- what is run ---------------------------------------------------------------------------------

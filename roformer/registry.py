@@ -50,15 +50,6 @@ class Loss(NamedTuple):
         return self.words if self.unit in self.words else f"{self.words} ({self.unit})"
 
 
-class Plan(NamedTuple):
-    """Estimate of a training's cost."""
-
-    config: Callable[[], Any]
-    """Return the pipeline's config class with `roformer.config.plan.Devices`."""
-    show: Callable[[Any], None]
-    """Print the estimate of such a config."""
-
-
 class Stage(NamedTuple):
     """One command of `make reproduce`."""
 
@@ -98,7 +89,8 @@ class Pipeline:
     """Make the runs of a command with several; return their folders. None: a command is one run."""
     folders: Callable[[Any], list[Path]] | None = None
     """Return the run folders that `train` fills."""
-    plan: Plan | None = None
+    plan: Callable[[Any, int, float], None] | None = None
+    """Print the cost of a config on a number of devices, at a share of their peak rate."""
     run_config: Callable[[], Any] | None = None
     """Return the config class of its runs, if a command makes several; None: `config`."""
     runs: str = ""
@@ -151,16 +143,10 @@ def get(name: str) -> Pipeline:
 # --- pretrain ------------------------------------------------------------------------------------
 
 
-def pretrain_plan_config() -> Any:
-    from roformer.config.plan import PretrainPlan
-
-    return PretrainPlan
-
-
-def blocks_plan(config: Any) -> None:
+def blocks_plan(config: Any, devices: int, utilisation: float) -> None:
     from roformer.analysis.plan import plan_sequences
 
-    plan_sequences(config)
+    plan_sequences(config, devices, utilisation)
 
 
 def pretrain_config() -> Any:
@@ -198,7 +184,7 @@ register(
         weights=weights_settings,
         prepare=prepare_text,
         task=pretrain_task,
-        plan=Plan(pretrain_plan_config, blocks_plan),
+        plan=blocks_plan,
         groups=("text",),
         stages=(Stage(2.9, ("model=roformer",)), Stage(2.9, ("model=bert",))),
     )
@@ -208,16 +194,10 @@ register(
 # --- stages --------------------------------------------------------------------------------------
 
 
-def stages_plan_config() -> Any:
-    from roformer.config.plan import StagesPlan
-
-    return StagesPlan
-
-
-def stages_plan(config: Any) -> None:
+def stages_plan(config: Any, devices: int, utilisation: float) -> None:
     from roformer.analysis.plan import plan_stages
 
-    plan_stages(config)
+    plan_stages(config, devices, utilisation)
 
 
 def stages_config() -> Any:
@@ -248,7 +228,7 @@ register(
         weights=weights_settings,
         prepare=prepare_text,
         task=pretrain_task,
-        plan=Plan(stages_plan_config, stages_plan),
+        plan=stages_plan,
         folders=stages_folders,
         run_config=pretrain_config,
         runs="pretrain",
@@ -333,16 +313,10 @@ register(
 # --- wmt -----------------------------------------------------------------------------------------
 
 
-def wmt_plan_config() -> Any:
-    from roformer.config.plan import WmtPlan
-
-    return WmtPlan
-
-
-def wmt_plan(config: Any) -> None:
+def wmt_plan(config: Any, devices: int, utilisation: float) -> None:
     from roformer.analysis.plan import plan_translation
 
-    plan_translation(config)
+    plan_translation(config, devices, utilisation)
 
 
 def wmt_config() -> Any:
@@ -371,19 +345,13 @@ register(
         headline=Metric("test/sacrebleu", higher_is_better=True),
         prepare=wmt_prepare,
         task=wmt_task,
-        plan=Plan(wmt_plan_config, wmt_plan),
+        plan=wmt_plan,
         stages=(Stage(1.8, ("model=roformer",)), Stage(1.8, ("model=transformer",))),
     )
 )
 
 
 # --- charlm --------------------------------------------------------------------------------------
-
-
-def charlm_plan_config() -> Any:
-    from roformer.config.plan import CharLMPlan
-
-    return CharLMPlan
 
 
 def charlm_config() -> Any:
@@ -427,7 +395,7 @@ register(
         prepare=charlm_prepare,
         task=charlm_task,
         baselines=charlm_baselines,
-        plan=Plan(charlm_plan_config, blocks_plan),
+        plan=blocks_plan,
         stages=(
             Stage(7, only_all=True),
             Stage(7, ("model/position=none",), only_all=True),
@@ -438,12 +406,6 @@ register(
 
 
 # --- clm -----------------------------------------------------------------------------------------
-
-
-def clm_plan_config() -> Any:
-    from roformer.config.plan import CausalLMPlan
-
-    return CausalLMPlan
 
 
 def clm_config() -> Any:
@@ -475,7 +437,7 @@ register(
         prepare=prepare_text,
         task=clm_task,
         baselines=clm_baselines,
-        plan=Plan(clm_plan_config, blocks_plan),
+        plan=blocks_plan,
         groups=("text",),
         stages=tuple(
             Stage(7, (f"model/position={position}",), only_all=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roformer.config.plan import CausalLMPlan, CharLMPlan, PretrainPlan, StagesPlan, WmtPlan
+from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import HubText, PretrainConfig
-from roformer.config.wmt import HubParallel
+from roformer.config.stages import StagesConfig
+from roformer.config.wmt import HubParallel, WmtConfig
 from roformer.data.bpe import SPECIAL_TOKENS
 from roformer.models.cost import (
     causal_flops_per_token,
@@ -40,7 +41,8 @@ TEXT_RATE, PAIR_RATE = 1.5e6, 0.45e6
 """Bytes a second and core that are read, cut into WordPieces and written, and of both languages of pairs
 through Moses and byte-pair encoding: experiments/speed."""
 
-Plan = PretrainPlan | StagesPlan | WmtPlan | CharLMPlan | CausalLMPlan
+Blocks = PretrainConfig | CharLMConfig | CausalLMConfig
+Planned = Blocks | StagesConfig | WmtConfig
 
 
 class Work(NamedTuple):
@@ -61,24 +63,24 @@ class Work(NamedTuple):
     """See `MaskedLM`."""
 
 
-def plan_sequences(config: PretrainPlan | CharLMPlan | CausalLMPlan) -> None:
-    """Print what a training on sequences of one length would cost."""
-    _show(config, [_sequences(config, config.devices)])
+def plan_sequences(config: Blocks, devices: int, utilisation: float) -> None:
+    """Print the cost of a training on sequences of one length."""
+    _show(config, [_sequences(config, devices)], devices, utilisation)
 
 
-def plan_stages(config: StagesPlan) -> None:
-    """Print what all stages would cost together."""
+def plan_stages(config: StagesConfig, devices: int, utilisation: float) -> None:
+    """Print the cost of all stages together."""
     stages, before = [], config.init_from
     for number in range(1, len(config.stages) + 1):
-        stages.append(_sequences(config.pretraining(number, before), config.devices))
+        stages.append(_sequences(config.pretraining(number, before), devices))
         before = f"stage {number}"
-    _show(config, stages)
+    _show(config, stages, devices, utilisation)
 
 
-def plan_translation(config: WmtPlan) -> None:
-    """Print what a translation model would cost; the search at the end is not counted."""
+def plan_translation(config: WmtConfig, devices: int, utilisation: float) -> None:
+    """Print the cost of a translation model without its final search."""
     training, budget = config.training, config.training.tokens_per_update
-    buckets = max(config.devices, -(-budget // training.bucket_tokens))
+    buckets = max(devices, -(-budget // training.bucket_tokens))
     held = -(-budget // buckets)
     if micro := config.runtime.micro_batch_size:
         held = min(held, micro * (config.data.filter.max_length + 1))
@@ -89,10 +91,10 @@ def plan_translation(config: WmtPlan) -> None:
         held=held,
         held_as=f"{held:,} tokens of source and target each",
     )
-    _show(config, [work])
+    _show(config, [work], devices, utilisation)
 
 
-def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int) -> Work:
+def _sequences(config: Blocks, devices: int) -> Work:
     training, vocabulary = config.training, _vocabulary(config)
     length, share, related = training.sequence_length, 1.0, False
     if isinstance(config, PretrainConfig):
@@ -113,18 +115,18 @@ def _sequences(config: PretrainConfig | CharLMPlan | CausalLMPlan, devices: int)
     )
 
 
-def _vocabulary(config: Plan | PretrainConfig) -> int:
-    if isinstance(config, CharLMPlan):
+def _vocabulary(config: Planned) -> int:
+    if isinstance(config, CharLMConfig):
         return BYTES
-    if isinstance(config, WmtPlan):
+    if isinstance(config, WmtConfig):
         return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
     tokenizer = config.data.tokenizer
     return tokenizer.vocab_size if tokenizer.comes_with_weights else BERT_VOCABULARY
 
 
-def _show(config: Plan, parts: Sequence[Work]) -> None:
-    """Print parameters, tokens, operations, memory a device and the time on named GPUs and a CPU."""
-    model, vocabulary, devices = config.model, _vocabulary(config), config.devices
+def _show(config: Planned, parts: Sequence[Work], devices: int, utilisation: float) -> None:
+    """Print parameters, tokens, operations, memory per device, and the time on GPUs and a CPU."""
+    model, vocabulary = config.model, _vocabulary(config)
     half = config.training.precision != "fp32"
     checkpointing = config.runtime.gradient_checkpointing
     estimates = [
@@ -152,7 +154,7 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     parameters = parameter_count(model, vocabulary, related=largest.related)
     print(f"parameters      {parameters:,} (vocabulary {vocabulary:,})")
     if text := hub_bytes(config):
-        rate = PAIR_RATE if isinstance(config, WmtPlan) else TEXT_RATE
+        rate = PAIR_RATE if isinstance(config, WmtConfig) else TEXT_RATE
         print(
             f"text            {text / 1e9:.1f} GB, {duration(text / rate)} of one core to prepare, after "
             f"its download (at {rate / 1e6:.2g} MB/s, measured on slow cores: experiments/speed)"
@@ -168,11 +170,11 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     asked = "fp16" if config.training.precision == "fp16" else "bf16"
     slower = "" if half else "; training.precision=fp32 takes several times as long"
     print(
-        f"time on {devices} device(s), in {asked} at {config.utilisation:.0%} of the peak (assumed"
+        f"time on {devices} device(s), in {asked} at {utilisation:.0%} of the peak (assumed"
         f"{slower}):"
     )
     for name, gpu in GPUS.items():
-        seconds = total / (devices * gpu.flops * config.utilisation)
+        seconds = total / (devices * gpu.flops * utilisation)
         fits = fixed + activations < gpu.memory
         advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
         if half and (asked, gpu.half) == ("bf16", "fp16"):
@@ -184,7 +186,7 @@ def _show(config: Plan, parts: Sequence[Work]) -> None:
     )
 
 
-def hub_bytes(config: Plan) -> float | None:
+def hub_bytes(config: Planned) -> float | None:
     """Return the size of a text of the Hub; None where it is not known, or words are cut by others."""
     data = config.data
     if isinstance(data, HubParallel):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from roformer.config.position import PositionConfig
 from roformer.config.typed import Config, Rules
-
-if TYPE_CHECKING:
-    from roformer.config.schema import TransformerConfig
 
 
 class SoftmaxAttention(Config):
@@ -23,8 +21,8 @@ class SoftmaxAttention(Config):
         """Return the size of the vectors that rotary positions turn: whole heads."""
         return head_dim
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        """Yield what a model must be for it."""
+    def model_rules(self, position: PositionConfig, head_dim: int, dropout: float) -> Rules:
+        """Yield the rules for the position encoding, heads and attention dropout of its model."""
         yield from ()
 
 
@@ -52,9 +50,9 @@ class LinearAttention(Config):
         """Return the size of the vectors that rotary positions turn: features, or heads."""
         return self.feature_size(head_dim) if self.rope_position == "post" else head_dim
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        """Yield what a model must be for it, as there are no logits to add to and nothing to drop."""
-        kind, position, dropout = model.attention.kind, model.position, model.attention_dropout
+    def model_rules(self, position: PositionConfig, head_dim: int, dropout: float) -> Rules:
+        """Yield the rules for its model: there are no logits to add to, and no weights to drop."""
+        kind = getattr(self, "kind", "")
         yield not position.can("linear"), f"model/attention={kind} {position.why('linear')}"
         yield (
             dropout > 0,
@@ -62,7 +60,7 @@ class LinearAttention(Config):
             f"{dropout}",
         )
         if self.rope_position == "post":
-            yield from position.feature_rules(kind, self.feature_size(model.head_dim))
+            yield from position.feature_rules(kind, self.feature_size(head_dim))
 
 
 class PerformerAttention(LinearAttention):

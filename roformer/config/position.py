@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from roformer.config.typed import Base, Config, OpenUnion, Rules, later
 
-if TYPE_CHECKING:
-    from roformer.config.schema import TransformerConfig
+
+class Shape(NamedTuple):
+    """Sizes and kinds of a model that the rules of its position encoding depend on."""
+
+    hidden_size: int
+    embedding_width: int
+    """Size of the embeddings, and of absolute positions, which are added to them."""
+    head_dim: int
+    rotated_size: int
+    """Size of the vectors that rotary positions rotate: a head, or the features made of it."""
+    causal: bool
+    attention: str
+    """Kind of its attention."""
+
 
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 """s: how many times more positions than in training the encoding is stretched to."""
@@ -157,20 +169,20 @@ class PositionConfig(OpenUnion):
         """Return how many of the `size` dimensions of a query or key it rotates."""
         return 0
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
+    def model_rules(self, shape: Shape) -> Rules:
         """Yield what the sizes of a model must be for it."""
         yield from ()
 
-    def refusals(self, model: TransformerConfig) -> Rules:
+    def refusals(self, shape: Shape) -> Rules:
         """Yield what it cannot do for a model, and what is wrong with the model's sizes."""
         needed: tuple[Capability, ...] = (
-            ("causal", "cached") if model.causal else ("bidirectional",)
+            ("causal", "cached") if shape.causal else ("bidirectional",)
         )
         for capability in needed:
             yield not self.can(capability), f"model/position={self.kind} {self.why(capability)}"
-        yield from self.model_rules(model)
+        yield from self.model_rules(shape)
         if (part := self.absolute_part) is not None:
-            yield from part.model_rules(model)
+            yield from part.model_rules(shape)
 
     def causal_rules(self) -> Rules:
         """Yield what it must be to serve a decoder, which sees the past and keeps it."""
@@ -209,9 +221,9 @@ class Rotary(PositionConfig):
     def rotated_dims(self, size: int) -> int:
         return round(size * self.fraction)
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        rotated = self.rotated_dims(model.rotated_size)
-        given = f"position.fraction={self.fraction} of a head of {model.head_dim}"
+    def model_rules(self, shape: Shape) -> Rules:
+        rotated = self.rotated_dims(shape.rotated_size)
+        given = f"position.fraction={self.fraction} of a head of {shape.head_dim}"
         yield rotated == 0, f"{given} rotates nothing: raise it, or choose model/position=none"
         yield (
             rotated % 2,
@@ -224,8 +236,7 @@ class Rotary(PositionConfig):
             "needs two of them: choose larger heads, or position.scaling.kind=linear",
         )
         yield (
-            self.rotate_values
-            and (model.attention.kind != "softmax" or self.scaling.kind == "yarn"),
+            self.rotate_values and (shape.attention != "softmax" or self.scaling.kind == "yarn"),
             "position.rotate_values=true needs model/attention=softmax, and a scaling other than yarn, "
             "which would lengthen the values",
         )
@@ -280,8 +291,8 @@ class Sinusoidal(PositionConfig):
     """Amplitude; null: the model's own, √2·init_std in an encoder (the root mean square that a
     learned table starts with), 1 in an encoder-decoder (Vaswani et al.)."""
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        size = model.embedding_width
+    def model_rules(self, shape: Shape) -> Rules:
+        size = shape.embedding_width
         yield size % 2, f"sinusoidal positions need embeddings of an even size, not {size}"
 
 
@@ -307,7 +318,7 @@ class T5Bias(PositionConfig):
     buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
     max_distance: PositiveInt = 128
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
+    def model_rules(self, shape: Shape) -> Rules:
         yield too_near(self, self.buckets // 4, "a quarter", "the")
 
     def causal_rules(self) -> Rules:
@@ -337,8 +348,8 @@ class TransformerXL(PositionConfig):
     base: Base = 10000.0
     """Of the sinusoidal vectors of the distances."""
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        size = model.hidden_size
+    def model_rules(self, shape: Shape) -> Rules:
+        size = shape.hidden_size
         yield size % 2, f"sinusoidal vectors of distances need an even hidden_size, not {size}"
 
 
@@ -368,7 +379,7 @@ class Tupe(PositionConfig):
     def begins_with_cls(self) -> bool:
         return self.untie_cls
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
+    def model_rules(self, shape: Shape) -> Rules:
         yield too_near(self, self.buckets // 4, "a quarter", "the")
 
     def causal_rules(self) -> Rules:
@@ -414,8 +425,8 @@ class Nezha(PositionConfig):
     kind: Literal["nezha"] = "nezha"
     base: Base = 10000.0
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        yield odd_head(self, model)
+    def model_rules(self, shape: Shape) -> Rules:
+        yield odd_head(self, shape)
 
 
 class Xpos(PositionConfig):
@@ -434,14 +445,14 @@ class Xpos(PositionConfig):
     scale_base: PositiveFloat = 512.0
     """Distance at which pair i has faded by (i/(d/2) + γ)/(1 + γ)."""
 
-    def model_rules(self, model: TransformerConfig) -> Rules:
-        yield odd_head(self, model)
+    def model_rules(self, shape: Shape) -> Rules:
+        yield odd_head(self, shape)
 
 
-def odd_head(position: Nezha | Xpos, model: TransformerConfig) -> tuple[object, str]:
+def odd_head(position: Nezha | Xpos, shape: Shape) -> tuple[object, str]:
     """Return the rule that dimensions come in pairs."""
-    return model.head_dim % 2, (
-        f"{position.kind} positions turn pairs of dimensions, but heads have {model.head_dim}: change "
+    return shape.head_dim % 2, (
+        f"{position.kind} positions turn pairs of dimensions, but heads have {shape.head_dim}: change "
         "hidden_size or heads so that it is even"
     )
 

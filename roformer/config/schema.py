@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from roformer.config import typed
 from roformer.config.attention import Attention
-from roformer.config.position import PositionConfig
+from roformer.config.position import PositionConfig, Shape
 from roformer.config.typed import (
     NOT_IN_RESULT,
     Config,
@@ -194,8 +194,17 @@ class TransformerConfig(Config):
     def rules(self) -> Rules:
         size, heads = self.hidden_size, self.heads
         yield size % heads, f"hidden_size={size} is not divisible by heads={heads}"
-        yield from self.attention.model_rules(self)
-        yield from self.position.refusals(self)
+        dropout = self.attention_dropout
+        yield from self.attention.model_rules(self.position, self.head_dim, dropout)
+        shape = Shape(
+            hidden_size=size,
+            embedding_width=self.embedding_width,
+            head_dim=self.head_dim,
+            rotated_size=self.rotated_size,
+            causal=self.causal,
+            attention=self.attention.kind,
+        )
+        yield from self.position.refusals(shape)
 
 
 class FixedInitConfig(TransformerConfig):

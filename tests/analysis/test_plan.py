@@ -1,8 +1,6 @@
 """What a plan tells: held to what the models do when they run."""
 
 import re
-import runpy
-import sys
 
 import pytest
 import torch
@@ -12,8 +10,8 @@ from roformer.analysis.plan import duration
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.lm import CausalLMConfig, CharLMConfig
-from roformer.config.plan import StagesPlan
 from roformer.config.schema import PretrainConfig
+from roformer.config.stages import StagesConfig
 from roformer.config.wmt import WmtConfig
 from roformer.models.causal import CausalLM
 from roformer.models.cost import (
@@ -138,9 +136,9 @@ def test_activations_are_about_what_the_backward_pass_keeps(name, half):
 def told(capsys):
     """Return a function that plans a command line: the printed lines, and what follows their first words."""
 
-    def plan(pipeline, *overrides):
-        schema, show = get(pipeline).plan
-        show(build(schema(), compose(pipeline, overrides)))
+    def plan(pipeline, *overrides, devices=1):
+        entry = get(pipeline)
+        entry.plan(build(entry.config(), compose(pipeline, overrides)), devices, 0.4)
         lines = capsys.readouterr().out.splitlines()
         return lines, {line[:16].strip(): line[16:].strip() for line in lines}
 
@@ -148,7 +146,7 @@ def told(capsys):
 
 
 def test_a_pretraining_is_added_up(told):
-    lines, found = told("pretrain", "recipe=paper", "devices=8")
+    lines, found = told("pretrain", "recipe=paper", devices=8)
     model = build(PretrainConfig, compose("pretrain", ["recipe=paper"])).model
     assert lines[0] == "roformer (rotary, base), recipe paper, data builtin"
     assert found["parameters"] == f"{parameter_count(model, 8192):,} (vocabulary 8,192)"
@@ -227,7 +225,7 @@ def test_what_does_not_fit_is_told(told):
 def test_fsdp_cuts_weights_and_moments(told):
     shares = []
     for fsdp in ("false", "true"):
-        _, found = told("pretrain", "model/size=large", "devices=4", f"runtime.fsdp={fsdp}")
+        _, found = told("pretrain", "model/size=large", f"runtime.fsdp={fsdp}", devices=4)
         shares.append(float(re.search(r"= ([\d.]+) weights", found["memory a device"])[1]))
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
 
@@ -235,14 +233,14 @@ def test_fsdp_cuts_weights_and_moments(told):
 @pytest.mark.parametrize(("devices", "held"), [(1, "3,125"), (8, "3,125"), (16, "1,563")])
 def test_buckets_are_cut_where_there_are_more_devices(devices, held, told):
     """25,000 tokens in buckets of at most 3,125 are eight."""
-    _, found = told("wmt", "recipe=paper", f"devices={devices}")
+    _, found = told("wmt", "recipe=paper", devices=devices)
     assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
     assert f"activations of {held} tokens of source and target" in found["memory a device"]
 
 
 def test_stages_are_added_up_and_the_largest_must_fit(told):
     lines, found = told("stages", "recipe=paper")
-    stages = build(StagesPlan, compose("stages", ["recipe=paper"])).stages
+    stages = build(StagesConfig, compose("stages", ["recipe=paper"])).stages
     tokens = [stage.steps * stage.batch_size * stage.sequence_length for stage in stages]
     listed = [int(re.match(r"tokens +([\d,]+)", one)[1].replace(",", "")) for one in lines[2:8]]
     assert listed == tokens
@@ -251,19 +249,3 @@ def test_stages_are_added_up_and_the_largest_must_fit(told):
 
 
 SCRIPT = str(REPOSITORY / "scripts" / "plan.py")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["pipeline=glue"], "pipeline=glue has no plan: choose one of pretrain, stages, wmt"),
-        (["--multirun", "seed=0,1"], "leave --multirun out"),
-        (["device=3"], "device: unknown key"),
-    ],
-)
-def test_what_has_no_plan_is_told_in_a_line(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [SCRIPT, *arguments])
-    with pytest.raises(SystemExit) as left:
-        runpy.run_path(SCRIPT, run_name="__main__")
-    error = capsys.readouterr().err
-    assert left.value.code == 2 and message in error and error.count("\n") == 1

@@ -184,7 +184,7 @@ for path in {paths!r}:
 
 
 def test_nothing_heavy_is_imported_to_answer():
-    names = [*pipelines(), "prepare", "plan"]
+    names = pipelines()
     paths = [str(REPOSITORY / "scripts" / f"{name}.py") for name in names]
     source = IMPORTS.format(paths=paths, words=ANSWERED, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
@@ -228,22 +228,17 @@ def test_help_has_the_pipeline_s_own_options_and_every_key(answer):
     assert "\n      Pinned revision of a Hub id.\n" in shown  # the docstring below the field
 
 
-def test_plans_and_preparations_name_a_pipeline_that_has_them(answer):
-    code, _, error = answer("prepare", "pipeline=glue")
-    assert code == 2 and "pipeline=glue has no prepare: choose one of pretrain, stages" in error
-    assert "takes one config" in answer("plan", "-m", "devices=1,2")[2]
+def test_plans_and_preparations_name_the_pipelines_that_have_them(answer):
+    code, _, error = answer("glue", "--prepare")
+    assert code == 2 and "glue has no --prepare: it exists for pretrain, stages" in error
+    assert "exclude each other" in answer("wmt", "-m", "--plan", "seed=1,2")[2]
+    assert "give a share" in answer("wmt", "--plan", "--utilisation=2")[2]
 
 
-def test_the_help_of_plans_and_preparations_has_the_pipelines(answer):
-    """And no flag that they refuse."""
-    for name, convert in (("plan", ""), ("prepare", "convert|")):
-        _, shown, _ = answer(name, "--help", "pipeline=wmt")
-        _, _, keys = shown.partition("\nKeys ")
-        assert keys.splitlines()[1] == f"  pipeline  pretrain|stages|{convert}wmt|charlm|clm = wmt"
-        assert "--multirun" not in shown
-    assert shown.startswith("Prepare the data of `make wmt`. ")
+def test_the_help_lists_plans_and_preparations_where_they_exist(answer):
     shown = answer("wmt", "--help")[1]
-    assert "--multirun model" in shown and "\n  pipeline " not in shown
+    assert "--prepare (" in shown and "--plan (" in shown and "--multirun model" in shown
+    assert "--plan" not in answer("glue", "--help")[1]
 
 
 def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):

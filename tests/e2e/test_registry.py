@@ -17,19 +17,13 @@ ENTRY = '''
 
 from pathlib import Path
 
-from roformer.registry import Loss, Metric, Pipeline, Plan, blocks_plan, prepare_text, register
+from roformer.registry import Loss, Metric, Pipeline, blocks_plan, prepare_text, register
 
 
 def config():
     from toy.config import BackwardsConfig
 
     return BackwardsConfig
-
-
-def plan_config():
-    from toy.config import BackwardsPlan
-
-    return BackwardsPlan
 
 
 def task(config):
@@ -47,7 +41,7 @@ register(
         headline=Metric("valid/backwards_loss", higher_is_better=False),
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
         prepare=prepare_text,
-        plan=Plan(plan_config, blocks_plan),
+        plan=blocks_plan,
         script="toy/train.py",
         groups=("text",),
         conf=Path(__file__).parent / "conf",
@@ -57,7 +51,6 @@ register(
 CONFIG = '''
 from pydantic import PositiveInt
 
-from roformer.config.plan import Devices
 from roformer.config.schema import PretrainConfig
 
 
@@ -68,8 +61,6 @@ class BackwardsConfig(PretrainConfig):
     """Tokens that are turned round at once."""
 
 
-class BackwardsPlan(Devices, BackwardsConfig):
-    """Of the toy."""
 '''
 TASK = """
 from roformer.tasks.mlm import MaskedLMTask
@@ -195,8 +186,8 @@ def test_help_and_completion_know_it(toy):
 
 def test_scripts_read_it_from_the_registry(toy, trained):
     call = toy[1]
-    assert "12 steps x 8 sequences x 32" in call("plan", "pipeline=backwards", *DATA)
-    call("prepare", "pipeline=backwards", *DATA)
+    assert "12 steps x 8 sequences x 32" in call(TRAIN, "--plan", *DATA)
+    call(TRAIN, "--prepare", *DATA)
     loss = json.loads((trained / "summary.json").read_text())["metrics"]["valid/backwards_loss"]
     assert f"{loss:.3f}" in call("compare", trained)
 

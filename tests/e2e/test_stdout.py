@@ -71,7 +71,6 @@ def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
     ("script", "study"),
     [
         ("tables", "experiments/appendix/glue_real"),
-        ("plan", None),
     ],
 )
 def test_what_only_prints_ends_with_its_reader(script, study):

@@ -83,7 +83,7 @@ def composed(command):
         chosen = given.get(*model[1:])
         overrides = [f"{model[0]}={chosen}"] if chosen else []
         overrides.append(f"recipe={given.get('RECIPE', 'mini')}")
-        overrides += [w for w in shlex.split(given.get("ARGS", "")) if w != "--quiet"]
+        overrides += [w for w in shlex.split(given.get("ARGS", "")) if not w.startswith("--")]
     else:
         assert (REPOSITORY / words[1]).is_file()
         target = name = words[1].removeprefix("scripts/").removesuffix(".py")
@@ -92,8 +92,7 @@ def composed(command):
             overrides = [re.sub(r"(=[^\[]\S*?),.*", r"\1", override) for override in overrides]
     if name in PIPELINES:
         pipeline = PIPELINES[name]
-        cls = pipeline.plan.config() if target == "plan" else pipeline.config()
-        return build(cls, compose(name, overrides))
+        return build(pipeline.config(), compose(name, overrides))
     return None
 
 
@@ -199,8 +198,8 @@ def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
         assert (hours == "no plan") == (not PIPELINES[name].plan)
         if hours != "no plan":
             assert hardware == "8 × A100" and "GPUS=8" in more
-            plan = composed(f"make plan PIPELINE={name}{more[:-1]} devices=8{more[-1]}")
-            PIPELINES[name].plan.show(plan)
+            plan = composed(f"make plan PIPELINE={name}{more}")
+            PIPELINES[name].plan(plan, 8, 0.4)
             assert re.search(r"^  A100 +(.*)$", capsys.readouterr().out, re.MULTILINE)[1] == hours
 
 
