@@ -26,7 +26,6 @@ from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.registry import get
 from roformer.training.hardware import GPUS
-from tests.conftest import REPOSITORY
 
 VOCABULARY, ROWS, LENGTH, PREDICTED = 400, 4, 128, 32
 
@@ -246,6 +245,3 @@ def test_stages_are_added_up_and_the_largest_must_fit(told):
     assert listed == tokens
     longest = max(stages, key=lambda stage: stage.batch_size * stage.sequence_length)
     assert f"activations of {longest.batch_size} sequences" in found["memory a device"]
-
-
-SCRIPT = str(REPOSITORY / "scripts" / "plan.py")
