@@ -394,6 +394,8 @@ class RuntimeConfig(Config):
     fsdp: bool = False
     """Shard weights, gradients and moments over the processes, see `roformer.training.distributed`."""
     compile: bool = False
+    tf32: bool = False
+    """Round the factors of fp32 products on a GPU to TF32 (10 bits of mantissa), for its tensor cores."""
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""
     prepare_workers: PositiveInt | None = None

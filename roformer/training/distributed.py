@@ -1,7 +1,7 @@
 """Several processes: ranks, a lost process, and models sharded over processes (FSDP 2).
 
 With `runtime.fsdp=true`, or a launch config that enables FSDP, accelerate shards weights, gradients and
-moments. Results and checkpoints equal those of an unsharded model, to the order of the sums, and any
+moments. Results and checkpoints are the same as without sharding, to the order of the sums, and any
 number of processes resumes from them, sharded or not. FSDP gathers each block before its forward and its
 backward pass and frees it afterwards, so every rank must make equally many passes. Weights stay in fp32
 and autocast casts them, as without sharding.
@@ -108,6 +108,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
     # and its model, whose forward pass refers to it, stays on the device until it is collected.
     AcceleratorState._reset_state()
     gc.collect()
+    torch.backends.cuda.matmul.allow_tf32 = runtime.tf32
     cpu = runtime.device == "cpu"
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if not (runtime.fsdp or launched):

@@ -51,6 +51,14 @@ def test_a_launcher_shards_too_and_fp16_is_refused(monkeypatch):
         open_accelerator(build(RuntimeConfig, here), "fp32", model)
 
 
+def test_tf32_is_as_the_last_config_says():
+    """As a fine-tuning in the process of its pre-training."""
+    for tf32 in (True, False):
+        runtime = build(RuntimeConfig, {"device": "cpu", "tf32": tf32})
+        open_accelerator(runtime, "fp32", nn.Linear(2, 2))
+        assert torch.backends.cuda.matmul.allow_tf32 is tf32
+
+
 def test_the_model_of_a_training_before_is_freed():
     """Of a GLUE grid in one process all would stay on the GPU: autocast makes each refer to itself."""
     runtime, before = build(RuntimeConfig, {"device": "cpu"}), nn.Linear(2, 2)
