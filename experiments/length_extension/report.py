@@ -46,8 +46,8 @@ def extension_tables(file: Path) -> list[Table]:
     )
     trained = f"trained at {record['trained_length']} tokens"
     means = [
-        f"keeps: the loss is not above that of none at {control}, by two standard errors; helps: it is "
-        "below that of none at this length."
+        f"keeps: the loss is not above the unscaled loss at {control}, by two standard errors; helps: it "
+        "is below the unscaled loss at this length."
     ]
     places = lines_of(by_place.rename(columns=lambda number: f"part {number + 1}"))
     return [

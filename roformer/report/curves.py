@@ -333,8 +333,8 @@ def _steps_to_equal_losses(
         f"evaluations, of runs that left the plateau: they end at {plateau:.3f} or below, {OFF_THE_PLATEAU} "
         "nat under the unigram entropy. The lowest loss of a pair is the highest at which a run of it "
         "ends.",
-        f"Ratio: the steps of {base} to those of the configuration, below 1 where {base} is sooner. A loss "
-        "that one comes to at the end of its schedule the other may pass at a high learning rate.",
+        f"Ratio: steps of {base} divided by steps of the configuration, below 1 if {base} is sooner. One "
+        "configuration may reach a loss at the end of its schedule, the other at a high learning rate.",
     ]
     if over_seeds:
         notes[-1] += " Its mean over seeds is geometric, the interval is by t of the logarithms."

@@ -289,7 +289,7 @@ def _seeds(frame: pd.DataFrame) -> str:
     by = ["name", "group"] if "group" in frame else ["name"]
     counts = frame.groupby(by, sort=False).seed.nunique()
     if counts.nunique() == 1:
-        return f"Seeds: {counts.iloc[0]} a configuration."
+        return f"Seeds: {counts.iloc[0]} per configuration."
     ends = counts.groupby("name", sort=False).agg(["min", "max"])
     texts = [
         f"{one_line(name)} {low}{'' if low == high else f'-{high}'}"

@@ -111,10 +111,10 @@ def bleu_table(
                 lines.append([run, f"{value:.2f}", _interval(own), *[""] * 5])
     notes = [
         "Mean ± standard deviation over seeds (n). Lines: percentile bootstrap of the test lines, "
-        f"{samples:,} samples, seed {seed}, the same lines for all runs and both configurations: what "
-        "another test set might give, for these seeds. Differences are of the seeds that both configurations "
-        "have, of all where they share none. Lines and seeds: seeds are drawn besides, in pairs where they "
-        "are shared. p-values are two-sided, and not adjusted for several configurations.",
+        f"{samples:,} samples, seed {seed}, the same lines for all runs and both configurations: the spread "
+        "of other test sets, for these seeds. Differences use the seeds that both configurations have, or "
+        "all seeds if they share no seed. Lines and seeds: seeds are drawn too, in pairs if they are shared. "
+        "p-values are two-sided and not adjusted for several configurations.",
         bootstrap_limit(min(map(len, groups.values()))),
     ]
     bare = [

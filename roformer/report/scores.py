@@ -86,11 +86,10 @@ SCORES = {
         digits=1,
         factor=100,
         note="The learning rate of each configuration is chosen on the same validation set, which "
-        "favours all. A headline of several parts has a column a part. Majority: always the commonest "
-        "class of the training set. Bag of words: naive Bayes on the counts of words, or of two texts a "
-        "regression on how many words they share, learnt from the training set. The seeds are those of "
-        "the fine-tuning: what another pre-training would give, or other validation examples, is in no "
-        "interval.",
+        "favours all. A headline of several parts has one column per part. Majority: always the most "
+        "frequent class of the training set. Bag of words: naive Bayes on word counts, or for two texts a "
+        "regression on how many words they share, trained on the training set. Seeds vary only "
+        "fine-tuning: no interval covers other pre-trainings or other validation examples.",
         no_setting=("task", "optimizer.learning_rate"),
         held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
         adjusted="permutation_p",
@@ -104,7 +103,7 @@ SCORES = {
             "test/chrf": "chrF",
             "test/bleu_compound": "compound BLEU",
         },
-        note="Of the averaged checkpoints, unless it says otherwise.",
+        note="Scores are of the averaged checkpoints, except in the column of the last checkpoint.",
         same=("test_set", "signatures"),
     ),
     "scm": Scored(
@@ -117,11 +116,11 @@ SCORES = {
         ("valid/accuracy", "test/accuracy"),
         digits=1,
         factor=100,
-        note="Tossing a coin gives 50. Overlap: the document that shares more pairs of characters with A, "
-        "nothing learnt. Known documents: the one that was more often the closer one in the training "
-        "triplets; 50 where all are new. The validation accuracy is that of the best epoch, chosen on it; "
-        "the test accuracy is of the same weights, and was used for nothing. Degenerate: the last "
-        "validation accuracy is less than two standard errors above 50.",
+        note="Chance is 50. Overlap: the document that shares more character pairs with A, without "
+        "training. Known documents: the document that was closer more often in the training triplets; 50 "
+        "if all are new. The validation accuracy is the best epoch's, selected on it; the test accuracy "
+        "is of the same weights and was used for no choice. Degenerate: the last validation accuracy is "
+        "less than two standard errors above 50.",
         label="{model}-{max_length} ({position})",
         held_out=(
             *("data.kind", "data.path", "data.split", "data.split_seed"),

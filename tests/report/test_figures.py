@@ -83,7 +83,7 @@ def test_convergence_is_of_runs_that_ended(drawn, tmp_path):
     none = record(tmp_path / "r3", rows=[{"step": 20}], seed=3, **failed)
     frame, _, caption = drawn("convergence", [*whole, cut, none])
     assert sorted(frame.x) == 2 * [100] + 2 * [200] + 2 * [300]
-    assert "Seeds: 2 a configuration." in caption
+    assert "Seeds: 2 per configuration." in caption
 
 
 def test_convergence_is_against_tokens_too_where_steps_differ_in_them(drawn, tmp_path):
@@ -172,7 +172,7 @@ def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
     (panel,) = kept["panels"]  # of MRPC
     assert [level for _, level, _ in panel.references] == pytest.approx([83.36, 81.1])
     assert panel.ticks == [0.102, 0.205]
-    assert list(kept["style"]) == ["roformer (rotary)"] and "Seeds: 2 a configuration." in caption
+    assert list(kept["style"]) == ["roformer (rotary)"] and "Seeds: 2 per configuration." in caption
 
     longer = {"steps": 1000, "tokens": 2_048_000}
     record(tmp_path / "longer-s0", config={"training": amounts | {"steps": 1000}}, **longer)
