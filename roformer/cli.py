@@ -1,6 +1,6 @@
 """The start of a training script: its config is checked, then Hydra does what its flags say.
 
-Nothing heavy is imported before the config stands, so that a mistake, `--help` and `--cfg` answer at
+Nothing heavy is imported before the config is complete, so that a mistake, `--help` and `--cfg` answer at
 once.
 """
 
@@ -307,14 +307,14 @@ def check_machine(config: Any) -> None:
         first = os.environ.get("LOCAL_RANK", "0") == "0"
         # torchrun's processes are on the CPU only where there is no GPU at all.
         if through_accelerate or torch.cuda.is_available():
-            require_gpus(processes, torch.accelerator.device_count(), tell=first)
+            require_gpus(processes, torch.accelerator.device_count(), shown=first)
 
 
-def require_gpus(asked: int, there: int, *, tell: bool = True) -> None:
-    """Exit with code 2 where more GPUs are requested than there are; `tell` says so, in a line."""
+def require_gpus(asked: int, there: int, *, shown: bool = True) -> None:
+    """Exit with code 2 where more GPUs are requested than exist; `shown` prints a line about it."""
     if there >= asked:
         return
-    if tell:
+    if shown:
         print(
             f"error: {asked} GPUs are requested and torch finds {there} here: request fewer, or use "
             "processes on the CPU (make … PROCESSES=2 ARGS=runtime.device=cpu)",

@@ -73,7 +73,7 @@ def _leave(line: str, code: int) -> NoReturn:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to an OSError that does not name one, as those of an open file."""
+    """Add the path to an OSError that does not name one, such as an error of an open file."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
 """JSON files that may have been changed since they were written.
 
-What is not as it was written is a ValueError with the reason: the caller knows what the file was for.
+Damaged content raises ValueError with the reason; the caller knows the purpose of the file.
 """
 
 from functools import cache

@@ -37,7 +37,7 @@ class Loss(NamedTuple):
     """As axes and the tables of paper.yaml call it."""
     unit: str
     entropy: str
-    """The metric that says what knowing the frequencies alone is worth."""
+    """Metric of the unigram baseline."""
     read: str = "tokens"
     """The unit that a model reads."""
     whole: str = ""
@@ -58,7 +58,7 @@ class Stage(NamedTuple):
     overrides: tuple[str, ...] = ()
     """Overrides that distinguish it from the other stages of its pipeline."""
     only_all: bool = False
-    """True if it belongs to the whole paper alone; its minutes are estimates then."""
+    """True if it is only a stage of the whole paper; then its minutes are estimates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def register(pipeline: Pipeline) -> None:
 
 
 def pipelines() -> dict[str, Pipeline]:
-    """Return all pipelines by name, those of other packages last."""
+    """Return all pipelines by name; pipelines of other packages are last."""
     import_extensions()
     return dict(_PIPELINES)
 

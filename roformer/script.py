@@ -22,7 +22,7 @@ def script(*, prints: bool = False) -> Callable[[Callable[[], None]], Callable[[
     """Return a decorator of a script's main function, which leaves with one line on a mistake.
 
     Args:
-        prints: whether it only prints and so ends with its reader; other work goes on without it.
+        prints: whether it only prints and so ends with its reader; other work continues.
     """
 
     def decorate(main: Callable[[], None]) -> Callable[[], None]:
@@ -56,13 +56,13 @@ class Arguments(argparse.ArgumentParser):
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """Add an argument whose help ends with its default.
 
-        argparse's own formatter would also tell defaults of nothing, and leave out those of arguments
-        without further help.
+        argparse's own formatter would also print empty defaults, and skip defaults of arguments without
+        help.
         """
         default, text = options.get("default"), options.get("help", "")
         if default not in (None, [], argparse.SUPPRESS) and text != argparse.SUPPRESS:
-            told = " ".join(map(str, default)) if isinstance(default, list) else "%(default)s"
-            options["help"] = "; ".join(filter(None, [text, f"default: {told}"]))
+            shown = " ".join(map(str, default)) if isinstance(default, list) else "%(default)s"
+            options["help"] = "; ".join(filter(None, [text, f"default: {shown}"]))
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
@@ -92,20 +92,20 @@ def usable_device(name: str) -> str:
 
 
 def leave_on_signal(number: int, frame: object) -> None:
-    """Leave in order, as on Ctrl-C; the training loop has a handler of its own that saves first."""
+    """Leave in order, as on Ctrl-C; the training loop has its own handler, which saves first."""
     print("stopped by SIGTERM: start the same command again to go on", file=sys.stderr)
     raise SystemExit(128 + number)
 
 
 def end_with_reader() -> None:
-    """Let a command that only prints end in silence with its reader, as those of the system do."""
+    """Let a command that only prints end in silence with its reader, as system commands do."""
     _print_any_text()
     if sys.stdout is sys.__stdout__ and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def outlive_reader() -> None:
-    """Let long work go on when its reader has ended; its records tell what it would have."""
+    """Let long work continue when its reader has ended; its records have the results."""
     _print_any_text()
     output = sys.stdout
     if output is sys.__stdout__ and output is not None:

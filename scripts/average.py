@@ -1,6 +1,6 @@
 """Average checkpoints: `python scripts/average.py runs/wmt/roformer-… --last 5`, or a list of them.
 
-The mean is taken in fp32 and written as a checkpoint of its own; `scripts/translate.py RUN` uses the
+The mean is taken in fp32 and written as a separate checkpoint; `scripts/translate.py RUN` uses the
 one that a run has.
 """
 

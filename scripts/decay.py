@@ -1,7 +1,7 @@
 """Measure attention scores by distance: `python scripts/decay.py runs/pretrain/roformer-… --output FILE`.
 
 The bound of the paper's Fig. 2, and for each run the scores before the softmax and the attention
-weights at every distance, on validation text of its own without masks. Writes one record of all runs
+weights at every distance, on its own validation text without masks. Writes one record of all runs
 and prints its tables; `--table RECORD` prints a record's tables again.
 """
 

@@ -3,7 +3,7 @@
 Pre-trains RoFormer and BERT, fine-tunes both on GLUE, trains RoFormer and the Transformer to
 translate, and reports. `--all` adds the rest of the paper: Performer and causal language models, with
 and without rotary positions, pre-training in stages and long Chinese documents. Each stage is a command
-of its own, whose lines go to a file; what is finished is kept, so the same command goes on where it was
+whose lines go to a file; what is finished is kept, so the same command resumes where it was
 stopped. Overrides other than `recipe=` go to every stage: `tracker=none seed=1`.
 """
 

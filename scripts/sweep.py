@@ -74,8 +74,8 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
     for number, (name, words) in enumerate(commands, 1):
         given = [word for word in words if word.startswith("seed=")]  # the last one counts
         seeds = re.findall(r"\d+", given[-1])
-        told = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-        title = f"[{number}/{len(commands)}] {name}, {told}"
+        seeds_shown = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        title = f"[{number}/{len(commands)}] {name}, {seeds_shown}"
         log = logs / f"{number}-{name}-s{','.join(seeds)}.log"
         job = command(title, [sys.executable, *words[1:]], ROOT, log, beside=jobs)
         outcomes[job] = partial(outcome, words)

@@ -1,7 +1,7 @@
 """Build a wandb workspace and report of the project's runs: `python scripts/wandb_report.py ENTITY/PROJECT`.
 
 Both have a section for each pipeline with recorded runs, curves of what is validated and bars of scores, and
-one of throughput. Runs that differ in the seed alone are averaged, with a band of one standard deviation.
+one of throughput. Runs that differ only in the seed are averaged, with a band of one standard deviation.
 Each call makes new ones. Runs that were logged offline are uploaded by
     wandb sync runs/*/*/wandb/offline-run-*
 """
@@ -36,7 +36,7 @@ GROUPS = (
     *("recipe", "data.kind", "model.name", "model.position.kind", "model.attention.kind"),
     *("training.max_length", "optimizer.learning_rate"),
 )
-"""Config keys that tell configurations apart: runs with the same are averaged."""
+"""Config keys that distinguish configurations: runs with the same are averaged."""
 TITLE = "RoFormer reproduction"
 ABOUT = """Runs of this project, averaged over seeds and whatever else is not told apart here: filter
 them before reading a difference. Bars of different data, test sets or signatures are not comparable, nor is
@@ -61,7 +61,7 @@ def charts() -> dict[str, list[tuple[str, str]]]:
 
 
 def panel(place: int, metric: str, axis: str) -> Any:
-    """Return a line over an axis, or a bar of the last value without one; two stand in a row."""
+    """Return a line over an axis, or a bar of the last value without one; two per row."""
     shared = {
         "layout": reports.Layout(x=place % 2 * 12, y=place // 2 * 8, w=12, h=8),
         "max_runs_to_show": 20,
@@ -122,7 +122,7 @@ def advice(error: Exception, project: str) -> str:
         return f"wandb has no login ({said}): run wandb login, then this again"
     if "not found" in said:
         return f"wandb has no project {project} for this login: check the name, or upload runs ({SYNC})"
-    # The types for no network and a refused key change with versions.
+    # The types for no network and an invalid key change with versions.
     why = f"wandb could not be reached or refused ({type(error).__name__}: {said})"
     return f"{why}: check the network and wandb login --relogin; --print needs neither"
 

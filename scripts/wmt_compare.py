@@ -2,7 +2,7 @@
 
 Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints. What is
 resampled are the `bleu_statistics.json` of runs, so a study stands for its recorded ones. With `--seeds`
-runs that differ in the seed alone are one configuration, and seeds are resampled besides.
+runs that differ only in the seed are one configuration, and seeds are resampled as well.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from roformer.script import Arguments, at_least, script
 
 
 def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) -> str:
-    """Return the table of the runs, that of the first run the baseline."""
+    """Return the table of the runs; the first run is the baseline."""
     runs = read_runs(paths).runs
     if not seeds:
         runs = runs.assign(configuration=unique_ids(runs), label=unique_ids(runs))

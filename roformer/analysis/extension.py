@@ -196,7 +196,9 @@ def read_at_lengths(
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
             if scaled.position.kind == "rotary":
-                learned = model.encoder.position.state_dict()  # of absolute positions beside them
+                learned = (
+                    model.encoder.position.state_dict()
+                )  # of absolute positions, if it has both
                 model.encoder.position = build_position(scaled.position, scaled).to(device)
                 model.encoder.position.load_state_dict(learned)
             scores[kind, length] = score(model, text.batches(length), device, precision)

@@ -1,4 +1,4 @@
-"""The cost of a recipe, from its config alone: no data is read and no weights are made."""
+"""Estimate of the cost of a recipe from its config, without data or weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BERT_VOCABULARY = 30522
 BYTES = 256
 """The vocabulary of byte-level models, and what byte-pair encoding starts from."""
 SENTENCE = 30
-"""Tokens, assumed: about a sentence of WMT14. What attention costs depends on it, and that is little."""
+"""Tokens, assumed: about a sentence of WMT14. Only the small cost of attention depends on it."""
 
 CPU_RATE = 4.7e11
 """FLOP/s of two CPU cores that compute in bf16: experiments/speed, the mini step as shipped without

@@ -14,7 +14,7 @@ class SoftmaxAttention(Config):
     """Scaled dot-product attention (Vaswani et al. 2017, Eq. 1)."""
 
     masks_queries: ClassVar[bool] = True
-    """True if every query can have a mask of its own."""
+    """True if every query can have its own mask."""
     kind: Literal["softmax"] = "softmax"
 
     def rotated_size(self, head_dim: int) -> int:
@@ -34,7 +34,7 @@ class LinearAttention(Config):
 
     masks_queries: ClassVar[bool] = False
     rope_position: Literal["post", "pre"] = "post"
-    """Rotate φ(q) and φ(k), in the numerator alone (`post`, RoFormer, Eq. 19), or q and k before the
+    """Rotate φ(q) and φ(k), only in the numerator (`post`, RoFormer, Eq. 19), or q and k before the
     map (`pre`, performer-pytorch, which the paper cites)."""
     denominator_eps: PositiveFloat = 1e-6
     """Added to the sums of the keys' features in the causal denominator, as in performer-pytorch; what
@@ -73,7 +73,7 @@ class PerformerAttention(LinearAttention):
     orthogonal: bool = True
     """Random vectors orthogonal in groups of a head's size (section 3.1), or independent."""
     redraw_interval: PositiveInt | None = 1000
-    """Steps after which new random vectors are drawn; null keeps those of the start."""
+    """Steps after which new random vectors are drawn; null keeps the initial ones."""
     feature_eps: PositiveFloat = 1e-4
     """Added to every exponential, so that no feature is zero."""
 

@@ -1,4 +1,4 @@
-"""From a composed config to a typed one, and from that to a run id.
+"""Build a typed config from a composed one, and its run id.
 
 Hydra accepts any key after `+`, so the config is built here from the dataclasses of `schema`: an unknown
 key, a wrong value or an impossible combination stops with one line that names it.
@@ -149,7 +149,7 @@ def hints_at(hint: Any, key: Sequence[str]) -> list[Any]:
 
 
 def keys_of(cls: Any, content: Any) -> Iterator[Key]:
-    """Yield the keys of a config class, in sections of several kinds those of the kind in `content`."""
+    """Yield the keys of a config class, in sections of several kinds only the kind in `content`."""
     for name, hint in hints_of(cls).items():
         yield (name,)
         if {list, dict} & {typing.get_origin(part) for part in parts_of(hint)}:
@@ -199,7 +199,7 @@ def changes_result(pipeline: str, key: str) -> bool:
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
-    A fine-tuning's begins with its task; attention that is not softmax stands after the position. The
+    A fine-tuning's begins with its task; attention that is not softmax follows the position. The
     hash covers everything that changes the result but the seed, so that runs that differ in the seed
     alone stand side by side.
     """
@@ -215,7 +215,7 @@ def run_id(config: Any) -> str:
 
 
 class _Place(NamedTuple):
-    """Where something is wrong."""
+    """Place of a mistake in a config."""
 
     path: Key
     section: type
@@ -256,7 +256,7 @@ def _explain(place: _Place, problems: Sequence[Any], keys: Sequence[Key]) -> lis
     if isinstance(given, list) and given and not place.path[-1].isdigit():
         each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
         return [f"{key}: give one value, not {given}; {each}"]
-    # A value of several types: true or false stand before the words that it may be instead.
+    # A value of several types: true or false come before the other words that are valid.
     return [f"{key}: give {', '.join(reversed(wanted))}, not {given!r}"]
 
 
@@ -308,7 +308,7 @@ def near_first(word: str, choices: Sequence[str]) -> list[str]:
 
 
 def near_keys(word: str, keys: Sequence[Key]) -> list[str]:
-    """Return the dotted keys that a word most likely means, at most three: those of one likeness."""
+    """Return the dotted keys that a word most likely means, at most three, all equally likely."""
     words, names = {*word.split("_")}, {name: {*name.split("_")} for *_, name in keys}
     inside = sorted((own for own in names.values() if own <= words), key=len)[-1:]
     alias = next((alias for alias in ALIASES if f"_{alias}_" in f"_{word}_"), "")

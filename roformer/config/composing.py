@@ -1,6 +1,6 @@
 """Composing a command line with Hydra, and explaining what cannot be composed.
 
-A pipeline's options are in Hydra's search path: those of its own folder, `conf/pipelines/<pipeline>/`
+A pipeline's options are in Hydra's search path: the options in `conf/pipelines/<pipeline>/`
 with its recipes; of the folders that its registry entry shares with others; and of `conf/` itself.
 """
 
@@ -218,8 +218,8 @@ class Composer:
 
         The value of a key that holds a path is put in quotes; see `quote_path`.
 
-        Keys with a default in the schema need not stand in any YAML file, and Hydra would refuse them;
-        the typed config refuses unknown ones, with the list of valid keys.
+        Keys with a default in the schema may be in no YAML file, and Hydra would reject them;
+        the typed config rejects unknown ones, with the list of valid keys.
 
         Raises:
             InputError: a group written with dots, which would change its label and nothing else; or a
@@ -238,7 +238,7 @@ class Composer:
         if equals and group != bare and (options := self.options(group)):
             listed = ", ".join(near_first(value, options))
             raise InputError(f"{key} is chosen whole: write {group}={value}, one of {listed}")
-        # What has a slash or @ is a group; where there is none, Hydra says so.
+        # A key with a slash or @ is a group; Hydra reports unknown ones.
         leave = not equals or not key[:1].isalpha() or key.startswith("hydra") or set("/@") & {*key}
         if leave or self.options(key):
             return override
@@ -266,7 +266,7 @@ class Composer:
             try:
                 own = list(self.groups())
             except (HydraException, OmegaConfBaseException, yaml.YAMLError):
-                break  # the user's own config file: its mistake is what Hydra tells
+                break  # the user's own config file: Hydra reports its mistake
             if group not in own:
                 listed = ", ".join(near_first(group, own))
                 return f"{override.lstrip('+')}: {self.pipeline} has no config group {group}; it has {listed}"

@@ -32,7 +32,7 @@ BOUNDS = {
 def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
     """Yield the lines of every key of a config: `training.steps  integer > 0 = 600` and what it means.
 
-    Where a section is of several kinds, the keys of the chosen one come first, and those of the others
+    Where a section is of several kinds, the keys of the chosen one come first, and keys of the others
     behind their kind.
 
     Args:
@@ -70,7 +70,7 @@ def _wrapped(text: str, first: str, later: str) -> list[str]:
 
 
 def _meanings(cls: type[Any]) -> dict[str, str]:
-    """Return field → the docstring below it, those of base classes included."""
+    """Return field → the docstring below it, including base classes."""
     found: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         for field, after in pairwise(_classes(base.__module__)[base.__name__].body):

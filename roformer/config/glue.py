@@ -1,7 +1,7 @@
 """The keys of fine-tuning on GLUE; see `roformer.config.schema` for the three classes of key.
 
 `make glue` takes a grid (`GlueConfig`): tasks, learning rates and seeds, each one or several. A cell of
-it is a run (`FinetuneConfig`), whose config stands in its record.
+it is a run (`FinetuneConfig`), whose config is in its record.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class GlueConfig(_Finetuning):
     pretraining: tuple[str, ...] = ()
     """Overrides of the pre-training that init_from=auto starts from."""
     jobs: PositiveInt | None = None
-    """Cells that run side by side, each on a GPU of its own or on its share of the cores; null: one
-    a GPU, or one a core. Several processes (`GPUS=8`) work on one cell at a time instead."""
+    """Cells that run side by side, each on a separate GPU or on its share of the cores; null: one
+    per GPU, or one per core. Several processes (`GPUS=8`) work on one cell at a time instead."""
     keep_weights: Literal["selected", "all"] = "selected"
     """Weights kept when the grid is done: of each task's best cell, or of all."""

@@ -98,27 +98,27 @@ Capability = Literal["bidirectional", "causal", "cached", "longer", "linear", "a
     causal          serve a decoder or a causal model
     cached          decode with a cache of keys, which are read at later lengths as they are
     longer          read more positions than in training
-    linear          rotate or leave alone the features of linear attention
-    absolute        stand beside absolute positions on the embeddings
+    linear          rotate, or keep, the features of linear attention
+    absolute        be combined with absolute positions on the embeddings
 """
 NO_LOGITS = (
     "has no matrix of logits for model/position={kind} to add to: choose rotary, sinusoidal, "
     "learned or none"
 )
 SOFTMAX_ALONE: Mapping[Capability, str] = {"linear": NO_LOGITS}
-"""What an encoding cannot do that adds to the logits."""
+"""Limits of encodings that add to the logits."""
 
 
 class PositionConfig(OpenUnion):
-    """Base class of the encodings: what one can do, and which models it refuses."""
+    """Base class of the encodings: their capabilities, and the rules for their models."""
 
     cannot: ClassVar[Mapping[Capability, str]] = {}
-    """What it cannot do, and the reason, as the end of a refusal."""
+    """Missing capabilities, and the reason, as the end of an error message."""
     exports: ClassVar[tuple[str, ...]] = ()
     """Types of models of `transformers` that have it."""
     absolute: Literal["none", "learned", "sinusoidal"] = later("none")
-    """Absolute positions on the embeddings beside a relative encoding, as the Performers that the paper
-    cites have beside rotary ones."""
+    """Absolute positions on the embeddings in addition to a relative encoding, as in the Performers
+    that the paper cites."""
     absolute_positions: PositiveInt = later(512)
     """Positions of the table of absolute=learned."""
 
@@ -145,12 +145,12 @@ class PositionConfig(OpenUnion):
 
     @property
     def name(self) -> str:
-        """What it is called in reports: its kind, and that of the absolute part."""
+        """Its name in reports: its kind, and the kind of the absolute part."""
         return self.kind if self.absolute == "none" else f"{self.kind}+{self.absolute}"
 
     @property
     def absolute_part(self) -> Learned | Sinusoidal | None:
-        """The absolute encoding beside it."""
+        """The additional absolute encoding."""
         if self.absolute == "learned":
             return Learned(max_positions=self.absolute_positions)
         return Sinusoidal() if self.absolute == "sinusoidal" else None
@@ -162,7 +162,7 @@ class PositionConfig(OpenUnion):
 
     @property
     def begins_with_cls(self) -> bool:
-        """Whether it takes what stands at position 0 for [CLS]."""
+        """True if it takes the token at position 0 for [CLS]."""
         return False
 
     def rotated_dims(self, size: int) -> int:
@@ -210,7 +210,7 @@ class Rotary(PositionConfig):
     base: Base = 10000.0
     """θ_i = base^(-2(i-1)/d), Eq. 15."""
     layout: Literal["interleaved", "half"] = "interleaved"
-    """Which dimensions form a pair: (0, 1), (2, 3), … (the paper) or (i, i + d/2)."""
+    """Dimensions of a pair: (0, 1), (2, 3), … (the paper) or (i, i + d/2)."""
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's dimensions that is rotated; the rest carries no position."""
     scaling: Scaling = NoScaling()
@@ -368,7 +368,7 @@ class Tupe(PositionConfig):
     buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
     max_distance: PositiveInt = 128
     untie_cls: bool = True
-    """One trained number a head for [CLS], the token at position 0, as a query, and one for it as a
+    """One trained number per head for [CLS], the token at position 0, as a query, and one for it as a
     key, in place of its correlations."""
 
     @property
@@ -406,7 +406,7 @@ class Deberta(PositionConfig):
 
     @property
     def span(self) -> int:
-        """Half of the vectors: those of keys on one side."""
+        """Half of the vectors: keys on one side."""
         return self.buckets or self.max_distance
 
     def rules(self) -> Rules:

@@ -4,7 +4,7 @@ Three classes of key: `model` is saved with the weights, and read back from ever
 `NOT_IN_RESULT`, as `runtime`, `tracker`, `resume` and the intervals of logging, must not change the
 result, and stay out of the run id; all others change it.
 
-The YAML files under `conf/` hold the values; a key without a default here must stand there.
+The YAML files under `conf/` hold the values; a key without a default here must have a value there.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class EncoderConfig(FixedInitConfig):
 
 
 class MaskingConfig(Config):
-    """Which tokens the model must predict (Devlin et al. 2019, section 3.1)."""
+    """Selection of the tokens that the model must predict (Devlin et al. 2019, section 3.1)."""
 
     probability: Fraction = 0.15
     mask: typed.Share = 0.8
@@ -288,7 +288,7 @@ class ScheduleConfig(Config):
     final_ratio: typed.Share = 0.0
     """Learning rate at the last step over the peak (linear and cosine)."""
     total_steps: PositiveInt | None = None
-    """Steps of the whole schedule, where a run is a stage of it; null: those of the run."""
+    """Steps of the whole schedule, if a run is only a stage of it; null: the steps of the run."""
     first_update: NonNegativeInt = 0
     """Steps of the schedule that earlier stages have made."""
 
@@ -329,7 +329,7 @@ class IntervalsConfig(PrecisionConfig):
 
     log_every: typed.Interval
     evaluate_every: typed.Interval
-    """The result of a run is its last weights, whichever evaluation was the best."""
+    """The result of a run is its last weights, even if another evaluation was better."""
     checkpoint_every: typed.Interval
 
 
@@ -351,7 +351,7 @@ class LoopConfig(IntervalsConfig):
 
 
 class BlocksTraining(LoopConfig):
-    """A loop over blocks of one length, a fixed number a batch."""
+    """A loop over blocks of one length, a fixed number per batch."""
 
     batch_size: PositiveInt
     """Blocks a step, over all processes and accumulation steps."""
@@ -399,7 +399,7 @@ class RuntimeConfig(Config):
     num_workers: NonNegativeInt = 0
     """Processes that make batches."""
     prepare_workers: PositiveInt | None = None
-    """Processes that tokenise; null: one a core."""
+    """Processes that tokenise; null: one per core."""
     tune_process: bool = True
     """Apply `roformer.training.process` (allocator thresholds, thread count)."""
     threads: PositiveInt | None = None
@@ -407,12 +407,12 @@ class RuntimeConfig(Config):
     runs_dir: typed.PathName = "runs"
     cache_dir: typed.PathName = "cache"
     keep_checkpoints: PositiveInt = 3
-    """Newest checkpoints kept beside the best one."""
+    """Newest checkpoints kept in addition to the best one."""
     keep_optimizer: bool = False
     """Keep AdamW's moments, two thirds of a checkpoint, when the run is finished: for `keep_moments` of
     a run that starts from it."""
     progress: bool = True
-    """Tell how it goes; false, which `--quiet` sets: the last one or two lines alone, and errors."""
+    """Print progress; false, which `--quiet` sets: only the last one or two lines, and errors."""
 
 
 class TrackerConfig(Config):
@@ -468,7 +468,7 @@ class MaskedLMConfig(RunConfig):
     data: Text
     masking: MaskingConfig = MaskingConfig()
     objective: Objective = later("mlm")
-    """What is learnt: `mlm` the masked tokens of packed blocks; `mlm_nsp` those of pairs of segments, and
+    """Training objective: `mlm` predicts masked tokens of packed blocks; `mlm_nsp` of pairs of segments, and
     whether the second follows the first in its document or is of another (BERT); `mlm_sop` whether two
     consecutive segments are in their order (ALBERT); `match` the hidden states of `init_from` on unmasked
     text, for a model with other positions."""
@@ -511,7 +511,7 @@ class FinetuningConfig(CommandConfig):
     init_from: typed.PathName
     """The weights to start from: a pre-training run (its folder or id; `@<step>` names one of its
     checkpoints), a Hugging Face folder or Hub id of type bert or roformer, or `scratch`; `auto` is the
-    run of `make pretrain` for the same model with `pretraining`, made first if it is not there."""
+    run of `make pretrain` for the same model with `pretraining`, trained first if it is missing."""
     init_revision: str | None = None
     """Pinned revision of a Hub id."""
 

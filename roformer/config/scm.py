@@ -51,7 +51,7 @@ class PairConfig(Config):
     """Pooling of two documents into one score."""
 
     pooling: Literal["mean", "cls"] = "mean"
-    """Over all tokens of the pair, padding left out, or [CLS] alone."""
+    """Over all tokens of the pair, without padding, or only [CLS]."""
     head: Literal["none", "dense"] = "none"
     """`none`: linear in what is pooled (the authors); `dense`: dense layer and tanh first (BERT's pooler)."""
     token_types: Literal["zeros", "segments"] = "zeros"

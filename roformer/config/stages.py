@@ -1,4 +1,4 @@
-"""Pre-training in stages, each with a length, a batch and a schedule of its own (paper, Table 4).
+"""Pre-training in stages, each with its own length, batch and schedule (paper, Table 4).
 
 A stage is an ordinary pre-training (`PretrainConfig`) that starts from the one before.
 """
@@ -20,25 +20,25 @@ from roformer.config.schema import (
 from roformer.config.typed import Config, Length, Rules
 
 EPOCHS = 1000
-"""First epoch of a stage less that of the one before: more than one has, so each has its own masks."""
+"""Distance between the first epochs of two stages: longer than any stage, so masks never repeat."""
 
 
 class StageConfig(Config):
-    """One stage. How it takes over from the one before is always written out: no key has a default."""
+    """One stage. Keys on how it continues the previous stage have no default, so that they are explicit."""
 
     sequence_length: Length
     batch_size: PositiveInt
     """Sequences a step, over all processes and accumulation steps."""
     steps: PositiveInt
     optimizer: Literal["keep", "restart"]
-    """AdamW's moments: those of the stage before (or of `init_from`, for the first), or new ones."""
+    """AdamW's moments: kept from the previous stage (for the first: from `init_from`), or new."""
     schedule: Literal["continue"] | ScheduleConfig
     """`continue`: the schedule of the whole config over the steps of all stages, at this stage's
-    place; or one of its own, from its first step to its last, with the peak of `learning_rate`."""
+    place; or a separate one, from its first step to its last, with the peak of `learning_rate`."""
     learning_rate: PositiveFloat | None = None
-    """Peak of a schedule of its own; null: `optimizer.learning_rate`."""
+    """Peak of a separate schedule; null: `optimizer.learning_rate`."""
     micro_batch_size: PositiveInt | None = None
-    """As in `runtime`, for this length; null: what stands there."""
+    """As in `runtime`, for this length; null: the value there."""
 
 
 class StagesTraining(IntervalsConfig):
@@ -52,7 +52,7 @@ class StagesTraining(IntervalsConfig):
 class StagesConfig(MaskedLMConfig):
     """A list of stages over one text (paper, section 4.5).
 
-    `schedule` is that of the stages that continue it, over the steps of all stages; `init_from` is the
+    `schedule` belongs to the stages that continue it, over the steps of all stages; `init_from` is the
     start of the first one.
     """
 

@@ -20,7 +20,7 @@ VERBATIM = "read from the command line as typed"
 
 
 Rules = Iterator[tuple[object, str]]
-"""Pairs of what must not be true and of the line that says so."""
+"""Pairs (violated, message)."""
 
 
 def refuse(rules: Rules) -> None:
@@ -53,14 +53,14 @@ Interval = Annotated[PositiveInt, NOT_IN_RESULT]
 def later(default: Any) -> Any:
     """Return the default of a key that came when runs were recorded already.
 
-    At this value the key is left out of records and ids, so that those of earlier runs stay.
+    At this value the key is omitted from records and ids, so that earlier ids stay valid.
     """
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Config:
-    """Base class: a subclass is a frozen dataclass that refuses unknown keys and wrong values."""
+    """Base class: a subclass is a frozen dataclass that rejects unknown keys and wrong values."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -71,14 +71,14 @@ class Config:
         refuse(self.rules())
 
     def rules(self) -> Rules:
-        """Yield the rules between keys; the first that is broken is told."""
+        """Yield the rules between keys; the first violation is reported."""
         yield from ()
 
 
 class OpenUnion(Config):
     """A config of one of several kinds: a key of such a type holds any subclass of it, chosen by `kind`.
 
-    The kinds include those of the modules in ROFORMER_EXTENSIONS.
+    The kinds include kinds from the modules in ROFORMER_EXTENSIONS.
     """
 
     kind: str

@@ -59,11 +59,11 @@ class BpeConfig(Config):
     words: Literal["moses", "bytes"] = "moses"
     """Units that are cut into pieces: Moses tokens (sacremoses), or raw text as bytes (as GPT-2)."""
     merges: PositiveInt = 40_000
-    """Merges to learn; the vocabulary is what comes out of them. Ignored when it is read."""
+    """Merges to learn; they make the vocabulary. Ignored when it is read."""
 
 
 class FilterConfig(Config):
-    """Which training pairs are left out, and counted; lengths are in BPE tokens, without the end."""
+    """Filter of training pairs, which are counted; lengths are in BPE tokens, without the end."""
 
     max_length: PositiveInt = 250
     """Longest side."""
@@ -158,7 +158,7 @@ class TranslationTraining(LoopConfig):
     step is tokens_per_update / bucket_tokens of them, rounded up."""
     label_smoothing: Probability = 0.1
     average: PositiveInt = 5
-    """Checkpoints, the last ones, whose mean is scored beside the last one."""
+    """Checkpoints, the last ones, whose mean is scored in addition to the last one."""
     valid_bleu_sentences: NonNegativeInt
     """Validation sentences translated greedily at each evaluation."""
 

@@ -3,7 +3,7 @@
 weights   ← init_from; `auto`: the pre-training run of this model, made first if need be
 tasks     prepared once each
 cells     tasks × learning rates × seeds, the longest first; finished ones are kept
-run them  one after another over all processes, or side by side, each in a process of its own
+run them  one after another over all processes, or in parallel, each in a separate process
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ from roformer.training.records import RunFolder
 GRID_KEYS = ("pretraining", "jobs", "keep_weights")
 """Keys of a grid that its cells do not have."""
 WORKER_IMPORTS = ("roformer.evaluation.glue_metrics", "wandb.sdk.launch.inputs.internal")
-"""What a cell imports only when it runs: 4 seconds of a core."""
+"""Modules that a cell imports only when it runs, which takes 4 seconds of a core."""
 
 
 def glue(config: GlueConfig) -> list[Path]:
-    """Run the grid; return the folders of its cells, those of diverged ones too.
+    (
+        """Run the grid; return the folders of its cells, including diverged ones.
 
-    Raises:
-        InputError: a mistake in the input, or cells that failed, which are named. What is done is kept.
+    Cells that failed are named in an InputError at the end. Finished cells are kept.
     """
+        ""
+    )
     config = resolve(config)
     if config.init_from == AUTO:
         config = starting_from(config, train("pretrain", pretraining_of(config))["run_id"])
@@ -57,7 +59,7 @@ def glue(config: GlueConfig) -> list[Path]:
     progress = shown and first_process()
     sizes: dict[str, int] = {}
     for name, cell in {cell.task_name: cell for cell in cells}.items():
-        # A fresh model's tokenizer is made of its own task's texts.
+        # A fresh model's tokenizer is trained on the texts of the cell's task.
         own = start_of(cell) if start.name == SCRATCH else start
         sizes[name] = prepare(cell, own.tokenizer).manifest["tokens"]["train"]
     cells.sort(key=lambda cell: -sizes[cell.task_name])
@@ -98,7 +100,7 @@ def cells_of(config: GlueConfig) -> Iterator[FinetuneConfig]:
 
 
 def default_jobs(device: str) -> int:
-    """Return how many cells run side by side: one a GPU, or one a core."""
+    """Return how many cells run in parallel: one per GPU, or one per core."""
     return {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}.get(device, 1)
 
 
@@ -134,7 +136,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
                     raise
                 ended(title, error)
     else:
-        # What a pre-training of this process left on a GPU, a cell there lacks.
+        # Memory that a pre-training of this process still holds on a GPU is missing to a cell there.
         gc.collect()
         torch.cuda.empty_cache()
         Worker.start_server(WORKER_IMPORTS)
@@ -179,7 +181,7 @@ def attempt(cell: FinetuneConfig) -> None:
 
 
 def forget_weights(folders: list[Path]) -> None:
-    """Keep the weights of each task's best cell alone, of those that ended well and have weights."""
+    """Delete the weights of all cells but the best of each task; failed cells do not count."""
     best: dict[str, tuple[float, Path]] = {}
     finished = {folder: summary for folder in folders if (summary := RunFolder(folder).summary())}
     for folder, summary in finished.items():

@@ -1,4 +1,4 @@
-"""Run jobs side by side, each in a process of its own: cells of a grid, runs of a study, stages of the paper.
+"""Run jobs in parallel, each in a separate process: cells of a grid, runs of a study, stages of the paper.
 
 A job that fails takes no other with it; the caller names it at the end. On Ctrl-C or an error no further
 job starts, and the running ones get SIGTERM, on which a training saves a checkpoint.
@@ -33,7 +33,7 @@ MOST_LINES = 8
 
 
 class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore[misc]  # no stub
-    """A function in a process of its own, with a GPU of its own where there are several.
+    """A function in a separate process, with a separate GPU if there are several.
 
     Workers are forked from a server that has imported what this process has, and computed nothing: a forked
     CUDA or thread pool is not usable.
@@ -88,7 +88,7 @@ def command(
 ) -> Job:
     """Return the job that runs a command in a folder; it prints into the log, or to the terminal.
 
-    One of several `beside` each other gets a GPU of its own where there are several, else it has all.
+    Several jobs in parallel (`beside`) get a GPU each if there are several; a single job has all.
     """
 
     def start(place: int) -> subprocess.Popen[bytes]:
@@ -193,7 +193,7 @@ def clock(seconds: float) -> str:
 
 
 def _work(place: int, function: Callable[..., object], arguments: Sequence[Any]) -> None:
-    # Where another started the server, unmasked; to ignore it is not enough, a training listens.
+    # The server may have been started unmasked. Ignoring it is not enough: a training handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= _gpu_of(place)  # CUDA is not in use yet, so the choice counts

@@ -28,7 +28,7 @@ LAST_LINES = 12
 """Lines of a failed stage's output shown on the terminal."""
 REPORT_MINUTES = 0.5
 SLOWEST = 1.7
-"""Time of the slowest processor tried, which has AVX2 alone, over that of the others without fast bf16."""
+"""Time on the slowest processor tried, which has only AVX2, over the time on others without fast bf16."""
 
 
 class Stage(NamedTuple):
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
 
 
 def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = False) -> list[Stage]:
-    """Return the stages of the registry, with `everything` also those of the whole paper, which are last.
+    """Return the stages of the registry, with `everything` also the stages of the whole paper, last.
 
     Raises:
         InputError: the overrides that all share do not fit one of them.
@@ -92,8 +92,8 @@ def reproduce(
         overrides: `recipe=…`, and Hydra overrides of all stages.
         launcher: the words that start a script.
         jobs: stages side by side; None: see `default_jobs`.
-        everything: the whole paper, not its first half alone.
-        quiet: prints the end alone, and where the results are.
+        everything: the whole paper, not only its first half.
+        quiet: prints only the end, and where the results are.
 
     Raises:
         InputError: the overrides do not fit; nothing was run.
@@ -151,7 +151,7 @@ def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
 
 def default_jobs(launcher: Sequence[str]) -> int:
     """Return how many stages run side by side: two on a CPU, where small models gain little from a core
-    more; one on accelerators or over several processes, which a stage fills alone."""
+    more; one on accelerators or over several processes, which one stage fills."""
     alone = len(launcher) > 1 or torch.accelerator.is_available() or len(usable_cores()) == 1
     return 1 if alone else 2
 

@@ -43,7 +43,7 @@ from roformer.training.task import Task
 from roformer.training.tracking import NoTracker, open_tracker
 
 AUTO = "auto"
-"""`init_from` of a fine-tuning that begins with the pre-training of its own model."""
+"""`init_from` of a fine-tuning that starts with the pre-training of the same model."""
 BASELINES_VERSION = 1
 """Raised when the code of the baselines changes, so that cached ones are computed again."""
 MOST_RUNS = 8
@@ -52,11 +52,7 @@ C = TypeVar("C", bound=Any)
 
 
 def resolve(config: C) -> C:
-    """Return the config with `auto` replaced by the device and precision of this machine, and weights pinned.
-
-    Raises:
-        InputError: the device is not there, or cannot compute in the precision asked for.
-    """
+    """Return the config with `auto` replaced for this machine, and published weights pinned."""
     device = config.runtime.device
     device = default_device() if device == "auto" else device
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -185,7 +181,7 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
 
 
 def other_inputs(task: Task, folder: RunFolder) -> str | None:
-    """Return the input, data or first weights, that has changed since the run was begun."""
+    """Return the input, data or first weights, that has changed since the run was started."""
     for what, before, now in (
         ("data", folder.data(), task.fingerprint),
         ("weights", folder.weights(), task.weights),

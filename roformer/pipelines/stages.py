@@ -1,4 +1,4 @@
-"""Pre-training in stages (RoFormer, section 4.5, Table 4): a run a stage, each from the one before."""
+"""Pre-training in stages (RoFormer, section 4.5, Table 4): one run per stage, each from the previous one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from roformer.training.optim import learning_rate
 
 
 def stages_of(config: StagesConfig) -> list[PretrainConfig]:
-    """Return the stages as pre-trainings on this machine, each with the id of the one before.
-
-    Raises:
-        InputError: the device is not there, or cannot compute in the precision asked for.
-    """
+    """Return the stages as pre-trainings on this machine, each with the id of the one before."""
     config = resolve(config)
     found: list[PretrainConfig] = []
     before = config.init_from
@@ -32,16 +28,11 @@ def stages_of(config: StagesConfig) -> list[PretrainConfig]:
 
 
 def train_stages(config: StagesConfig) -> list[Path]:
-    """Run the stages in their order, those that are finished passed over; return their run folders.
-
-    Raises:
-        InputError: see `roformer.pipelines.run.train`.
-        Diverged: a stage did; those after it are not begun.
-    """
+    """Run the stages in order, skipping finished ones; return their run folders."""
     folders: list[Path] = []
     stages = stages_of(config)
-    for number, (stage, told) in enumerate(zip(stages, plan(config), strict=True), 1):
-        say(f"stage {number} of {len(stages)}: {told}", config.runtime.progress)
+    for number, (stage, line) in enumerate(zip(stages, plan(config), strict=True), 1):
+        say(f"stage {number} of {len(stages)}: {line}", config.runtime.progress)
         wanted = number < len(stages) and stages[number].keep_moments
         kept = replace(stage.runtime, keep_optimizer=stage.runtime.keep_optimizer or wanted)
         if stage.runtime.compile:  # each stage for its own length, not one graph for any

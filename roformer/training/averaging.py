@@ -72,7 +72,7 @@ def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of complete checkpoints, summed in fp32 and in their types.
 
-    Random vectors of linear attention are those of the last checkpoint.
+    Random vectors of linear attention come from the last checkpoint.
 
     Raises:
         InputError: a checkpoint is missing, damaged, or of another model or vocabulary.
@@ -95,7 +95,7 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def save_average(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the `average` of checkpoints as a checkpoint, in place of one that is there."""
+    """Write the `average` of checkpoints as a checkpoint, in place of an existing one."""
     weights = average(paths)
     account = {"checkpoints": [path.name for path in paths]}
     objects = {checkpoint.DESCRIPTION: checkpoint.describe(paths[0]), ACCOUNT: account}

@@ -1,4 +1,4 @@
-"""Checkpoints that are either complete or not there.
+"""Checkpoints that are either complete or absent.
 
     checkpoints/
       step_00000400/   model.safetensors optimizer.safetensors state.json model.json complete.json
@@ -44,8 +44,8 @@ STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
 class Checkpoints:
     """The checkpoints of one run: the newest `keep` of every so many steps, the last and the best.
 
-    One in between, of a stopped run or of the best evaluation, goes when a later one is there; of those
-    of the steps `keep_at` the moments alone.
+    A checkpoint in between, of a stopped run or of the best evaluation, is deleted when a later one
+    exists. Checkpoints of the steps `keep_at` only lose their moments.
     """
 
     def __init__(self, folder: Path, *, keep: int, every: int = 1, keep_at: Collection[int] = ()):
@@ -65,8 +65,7 @@ class Checkpoints:
 
         `weights` and `moments` are of `model_tensors` and `optimizer_tensors`, `state` is the loop's.
 
-        Raises:
-            OSError: the disk is full or not writable; what was there stays as it was.
+        On a full or read-only disk, earlier checkpoints stay as they were.
         """
         target = self.folder / f"step_{step:08d}"
         tensors = {MODEL: weights, OPTIMIZER: moments}
@@ -75,7 +74,7 @@ class Checkpoints:
         return target
 
     def tidy(self, step: int, *, best: bool) -> None:
-        """Finish what a kill interrupted in `save`; `step` is the one that the run goes on from."""
+        """Finish what a kill interrupted in `save`; the run resumes from `step`."""
         _sweep(self.folder)
         target = self.folder / f"step_{step:08d}"
         if target.exists():
@@ -84,7 +83,7 @@ class Checkpoints:
     def last(self, *, verify: bool = True) -> tuple[Path | None, list[str]]:
         """Return the newest complete checkpoint, and a line about each newer, damaged one.
 
-        A damaged one is replaced by the newest that has moments, which those of `keep_at` lack. If no
+        A damaged one is replaced by the newest with moments, which checkpoints of `keep_at` lack. If no
         checkpoint has moments, as in a finished run, the newest replaces it. For `verify` see `damage`.
         """
         problems: list[str] = []
@@ -196,10 +195,9 @@ def _sweep(folder: Path) -> None:
 def write(
     target: Path, tensors: dict[str, dict[str, Tensor]], objects: dict[str, dict[str, Any]]
 ) -> None:
-    """Write a complete checkpoint, contents by the name of the file, in place of one that is there.
+    """Write a complete checkpoint, contents by file name, in place of an existing one.
 
-    Raises:
-        OSError: the disk is full or not writable; what was there stays as it was.
+    On a full or read-only disk, the existing one stays as it was.
     """
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -304,7 +302,7 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def check_moments(path: Path) -> None:
-    """Raise InputError where a checkpoint lacks the optimizer's moments, as those of a finished run."""
+    """Raise InputError where a checkpoint lacks the optimizer's moments, as in a finished run."""
     if not (path / OPTIMIZER).is_file():
         raise InputError(
             f"{path} has no moments of AdamW to resume from: a finished run keeps them only with "
@@ -342,7 +340,7 @@ def differences(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a safetensors file with the mode that the umask gives, or raise the system's OSError."""
     path.touch()
-    mode = path.stat().st_mode  # safetensors writes for its owner alone, whatever the umask is
+    mode = path.stat().st_mode  # safetensors writes only for its owner, whatever the umask is
     try:
         save_file(tensors, path)
         path.chmod(mode)

@@ -1,6 +1,6 @@
 """Settings of the process that make training faster without changing any result.
 
-Applied by the entry points; `runtime.tune_process=false` leaves the process alone.
+Applied by the entry points; `runtime.tune_process=false` leaves the process unchanged.
 
 * Threads: as many as the cores that this process may use, shared among the processes of a machine.
 * Allocator: glibc returns every block above 32 MB to the system when it is freed, and each new one

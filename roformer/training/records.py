@@ -1,10 +1,10 @@
-"""The run's own folder: what ran, with what, and what came out.
+"""The run's own folder: what ran, with what, and its results.
 
 runs/<pipeline>/<run_id>/
   config.yaml    resolved
   env.json       commit, versions, hardware, seed, data fingerprint; later starts
   command.txt
-  spikes.jsonl   steps whose loss stood out, with their samples; absent where none did
+  spikes.jsonl   steps with a loss spike, and their samples; absent without spikes
   metrics.jsonl  the source of truth: one line a log step
   summary.json   written at the end
   checkpoints/
@@ -96,11 +96,11 @@ class RunFolder:
         return content
 
     def data(self) -> str | None:
-        """Return the fingerprint of the data that the run was begun on, if it was begun."""
+        """Return the fingerprint of the data that the run was started on, if it exists."""
         return self._begun_on("data")
 
     def weights(self) -> str | None:
-        """Return the SHA-256 of the weights that the run was begun on, where it was begun on some."""
+        """Return the SHA-256 of the weights that the run started from, if there are any."""
         return self._begun_on("weights")
 
     def _begun_on(self, key: str) -> str | None:
@@ -155,7 +155,7 @@ class RunFolder:
         append(self.metrics, row)
 
     def note_spike(self, row: dict[str, Any]) -> None:
-        """Append a line to spikes.jsonl: a step whose loss stood out, and its samples."""
+        """Append a line to spikes.jsonl: a step with a loss spike, and its samples."""
         append(self.spikes, row)
 
     def amend(self, row: dict[str, Any]) -> None:
@@ -246,10 +246,10 @@ def command_line() -> str:
 def environment(
     *, seed: int, data: str, weights: str | None = None, devices: int, process: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of env.json: what a result depends on besides the config.
+    """Return the content of env.json: what a result depends on in addition to the config.
 
-    `data` is the fingerprint of the data, `weights` that of the weights begun on where there are some;
-    each of the `devices` has a process of its own, and `process` is what `tune_process` did.
+    `data` is the fingerprint of the data, and `weights` of the weights to start from, if there are any.
+    Each of the `devices` has a separate process, and `process` is what `tune_process` did.
     """
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None

@@ -1,4 +1,4 @@
-"""The state that a run resumes from, besides weights and moments."""
+"""The state that a run resumes from, in addition to weights and moments."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Redrawn(Protocol):
     """A part of a model that draws random numbers at some steps and keeps them in between."""
 
     def begin_step(self, seed: int, layer: int, step: int) -> None:
-        """Draw what is due, from these three alone, so that any process draws the same at any time."""
+        """Draw what is due, only from these three, so that any process draws the same at any time."""
         ...
 
 

@@ -18,7 +18,7 @@ S = TypeVar("S", range, NDArray[Any])
 
 
 class Tokenizer(Protocol):
-    """What a run's folder keeps as `tokenizer/`."""
+    """The part of a run that its folder keeps as `tokenizer/`."""
 
     def save(self, folder: Path) -> None: ...
 
@@ -42,7 +42,7 @@ class Task(ABC):
 
     model: nn.Module
     description: dict[str, Any]
-    """Plain data that tells this model from another; kept in every checkpoint."""
+    """Plain data that identifies the model; kept in every checkpoint."""
     training: LoopConfig
     """Length of the loop, and its precision."""
     batches: Dataset[Batch]
@@ -78,7 +78,7 @@ class Task(ABC):
         """Return how many terms the sum of `loss` has."""
 
     def tokens(self, batch: Batch) -> int:
-        """Return how many tokens a batch counts for in the record and in tokens per second."""
+        """Return how many tokens are counted for a batch in the record and in tokens per second."""
         return self.targets(batch)
 
     @abstractmethod
@@ -102,13 +102,13 @@ class Task(ABC):
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Return what the summary says besides the metrics."""
+        """Return what the summary has in addition to the metrics."""
         return {}
 
     def conclude(self, run: Path) -> dict[str, Any]:
         """Score the trained model on the first process; return more for the summary.
 
-        Its `metrics` are added to those of the last evaluation.
+        Its `metrics` are added to the metrics of the last evaluation.
         """
         return {}
 
@@ -138,7 +138,7 @@ def cost(summary: dict[str, Any]) -> str:
 
 
 def not_learnt(summary: dict[str, Any], what: str) -> list[str]:
-    """Return the line on a run whose status is `degenerate` and `what` it did not reach, or none."""
+    """Return the line on a run whose status is `degenerate` and `what` it did not reach, or no line."""
     if summary["status"] != "degenerate":
         return []
     if is_trial(steps := summary["steps"]):

@@ -1,4 +1,4 @@
-"""Destinations of metrics besides metrics.jsonl: the terminal and one of accelerate's trackers."""
+"""Destinations of metrics in addition to metrics.jsonl: the terminal and one of accelerate's trackers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoTracker:
     """`tracker=none`, and the base class of the trackers: what mirrors metrics.jsonl."""
 
     run_id: str | None = None
-    """The id by which a resumed run goes on in the same place, kept in its checkpoints."""
+    """The id by which a resumed run continues in the same place, kept in its checkpoints."""
 
     def log(self, row: dict[str, Any]) -> None:
         """Mirror a row of metrics.jsonl."""
@@ -65,7 +65,7 @@ class Mirror(NoTracker, ABC):
         self.group = name.removesuffix(f"-s{content.get('seed')}")  # without its seed
         self.run_id: str | None = name
         self.dropped = False
-        PartialState()  # accelerate's trackers refuse to work without; a training has it already
+        PartialState()  # accelerate's trackers need it; a training has it already
         self.tracker = self._begin(run_id)
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Mirror(NoTracker, ABC):
 class WandbTracker(Mirror):
     """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
 
-    A run's group is its configuration, so that seeds stand together; its job type is the pipeline. Of
+    A run's group is its configuration, so that seeds are grouped; its job type is the pipeline. Of
     the environment, WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE (unless the config has them), WANDB_NAME,
     WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR replace what is chosen here, and WANDB_TAGS are added.
     """
@@ -180,7 +180,7 @@ class TensorboardTracker(Mirror):
     """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
 
     def _begin(self, run_id: str | None) -> Any:
-        file = self.folder / "metrics.jsonl"  # not there before the first log step
+        file = self.folder / "metrics.jsonl"  # absent before the first log step
         done = read_metrics(file) if file.exists() else []
         # Rows after the checkpoint that is gone on from, or all if there was none, are logged again.
         again = (self.folder / "tensorboard").is_dir()
@@ -222,7 +222,7 @@ TRACKERS: dict[str, Callable[..., Mirror]] = {
 def open_tracker(
     config: TrackerConfig, folder: Path, name: str, content: dict[str, Any], run_id: str | None
 ) -> NoTracker:
-    """Return the configured tracker, see `Mirror`, or none and a line that says why."""
+    """Return the configured tracker, see `Mirror`; if it fails, `NoTracker` and a line that says why."""
     if config.kind == "none":
         return NoTracker()
     try:
@@ -268,7 +268,7 @@ class Progress:
     """A bar with ETA, loss and throughput on a terminal; plain lines when piped.
 
     Of the `total` steps `done` were made by earlier starts. Only the `first` rank prints. The metric
-    that is monitored stands first.
+    that is monitored comes first.
     """
 
     def __init__(self, total: int, done: int, shown: bool, first: bool, monitor: str):
@@ -309,7 +309,7 @@ class Progress:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Say in the bar why it stands still."""
+        """Say in the bar why it does not move."""
         self.bar.set_description("evaluating")
         try:
             yield
