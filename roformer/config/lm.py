@@ -22,7 +22,7 @@ from roformer.config.typed import Config, FileName, Fraction, PathName, Rules, l
 
 
 class CausalConfig(FixedInitConfig):
-    """A decoder without an encoder (GPT-2's block; Radford et al. 2019): tokens see themselves and earlier ones."""
+    """A decoder without an encoder (GPT-2; Radford et al. 2019): tokens see themselves and earlier ones."""
 
     norm: Literal["post", "pre"] = "pre"
 
