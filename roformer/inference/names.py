@@ -48,7 +48,8 @@ def _at_step(run: Path, step: int) -> str:
     there = [path.name[5:].lstrip("0") for path in sorted(folder.glob("step_[0-9]*"))]
     raise InputError(
         f"{run}@{step}: the run has no checkpoint of step {step}: choose one of "
-        f"{', '.join(there) or 'none'}, or train it with training.keep_at=[{step}]"
+        f"{', '.join(there) or 'none'}, or train it again with "
+        f"training.keep_at=[{step}] resume=false"
     )
 
 

@@ -21,7 +21,13 @@ from roformer.config.composing import compose
 from roformer.data.store import publish
 from roformer.errors import InputError, ProcessLost
 from roformer.inference.start import pinned
-from roformer.training.checkpoint import Checkpoints, drop_moments, keep_only_best
+from roformer.training.checkpoint import (
+    Checkpoints,
+    drop_moments,
+    keep_only_best,
+    step_of,
+    steps_in,
+)
 from roformer.training.distributed import (
     first_process,
     lost_process,
@@ -167,6 +173,7 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
         )
     summary = folder.summary()
     if summary is not None and summary["status"] != "failed":
+        check_kept(task, folder, summary["steps"])
         say_all([f"already done: {path} (resume=false runs it again)"], task)
         return Earlier(summary)
     checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
@@ -175,9 +182,23 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
             f"{path}: nothing to resume: no complete checkpoint exists; "
             "leave resume=true out to start the run"
         )
+    if checkpoint is not None:
+        check_kept(task, folder, step_of(checkpoint))
     for problem in problems if verify else ():
         say(f"skipping a damaged checkpoint: {problem}")
     return Earlier(None, checkpoint)
+
+
+def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
+    """Raise InputError if the run has passed a step of `training.keep_at` without keeping it."""
+    kept = map(step_of, steps_in(folder.path / "checkpoints"))
+    passed = {step for step in getattr(task.training, "keep_at", ()) if step <= reached}
+    if missing := sorted(passed.difference(kept)):
+        raise InputError(
+            f"training.keep_at={missing}: {folder.path} is at step {reached} and has not kept "
+            f"{'this step' if len(missing) == 1 else 'these steps'}: resume=false trains it again and "
+            "keeps the earlier run under another name"
+        )
 
 
 def other_inputs(task: Task, folder: RunFolder) -> str | None:

@@ -191,6 +191,17 @@ def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dro
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_step_that_was_not_kept_needs_a_new_run(arguments, copy):
+    """Whether the run is finished or resumes after the step; the checkpoints of other steps are kept."""
+    with pytest.raises(InputError, match=r"no checkpoint of step 3: .*keep_at=\[3\] resume=false"):
+        small_run(arguments, f"init_from={copy}@3", "seed=1")
+    small_run(arguments, "training.keep_at=[6]")
+    for _ in ("finished", "unfinished"):
+        with pytest.raises(InputError, match=r"=\[3\]: .* at step 24 .*: resume=false trains"):
+            small_run(arguments, "training.keep_at=[3,6]")
+        (copy / "summary.json").unlink(missing_ok=True)
+
+
 def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
     """Its moments are gone by then, and not needed."""
     (copy / "summary.json").unlink()
