@@ -1,7 +1,7 @@
 """Print curves of finished runs side by side: `python scripts/compare.py runs/pretrain/*`.
 
 Runs whose losses cannot be compared are in separate tables, whose titles say what differs. A run that
-failed is listed with the reason. With `--seeds`, runs that differ only in the seed are one configuration:
+failed is listed with the reason. `--seeds` groups runs that differ only in the seed:
 means, paired differences from a baseline, and the steps to equal losses, with intervals.
 """
 

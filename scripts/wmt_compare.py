@@ -1,8 +1,8 @@
 """Compare runs with a baseline: `python scripts/wmt_compare.py runs/wmt/BASELINE runs/wmt/RUN …`.
 
-Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints. What is
-resampled are the `bleu_statistics.json` of runs, so a study stands for its recorded ones. With `--seeds`
-runs that differ only in the seed are one configuration, and seeds are resampled as well.
+Paired bootstrap resampling of the test set, translated by each run's averaged checkpoints. It
+resamples the `bleu_statistics.json` of runs; a study means its recorded runs. With `--seeds`
+runs that differ only in the seed are one configuration.
 """
 
 from pathlib import Path

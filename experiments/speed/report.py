@@ -229,8 +229,7 @@ def draw_speed(folder: Path, output: Path) -> str:
         )
         legend(figure, samples)
 
-    data = rows[["what", "ratio", "goal"]].to_dict("list")
-    draw(output, ["speed", data], (7.6, 0.22 * len(rows) + 1.0), paint)
+    draw(output, (7.6, 0.22 * len(rows) + 1.0), paint)
     return (
         f"Throughput as a multiple of the other software's on the same machine, {len(rows)} comparisons "
         f"on a logarithmic axis; {(met == 'met').sum()} of {rows.goal.count()} goals are met. Each row is "

@@ -30,6 +30,8 @@ from roformer.report.tables import (
     unique_ids,
 )
 
+ROWS = 12
+"""Most rows of a table of values at equal steps."""
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the steps at which configurations are compared."""
 OFF_THE_PLATEAU = 0.5
@@ -97,7 +99,7 @@ def curve_tables(
             differences from the baseline are tested.
     """
     rows = runs.runs
-    told = _told(rows)
+    told = excluded_runs(rows)
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
@@ -136,7 +138,7 @@ def _tables(
     at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
     loss = LOSSES.get(runs.runs.pipeline.iloc[0])
     read = loss.read if loss else "tokens"
-    header, *lines = mean_lines(at, "step", "name", 3, "–")
+    header, *lines = mean_lines(at[at.step.isin(_few(common))], "step", "name", 3, "–")
     if each_run:
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
     values = [["steps", "sequences", read, *header[1:]]]
@@ -187,7 +189,7 @@ def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
     return found
 
 
-def _told(rows: pd.DataFrame) -> list[str]:
+def excluded_runs(rows: pd.DataFrame) -> list[str]:
     """Return sentences on runs that did not end or ended degenerate."""
     return [
         f"Left out: {run['run']}: {run['reason']}."
@@ -341,6 +343,12 @@ def _steps_to_equal_losses(
     return Table(f"Steps to equal {metric} off the plateau", lines, notes=notes)
 
 
+def _few(steps: Sequence[int]) -> list[int]:
+    """Return at most `ROWS` of the steps, evenly spaced, with the first and the last one."""
+    last = len(steps) - 1
+    return [steps[round(i * last / (ROWS - 1))] for i in range(ROWS)] if last >= ROWS else [*steps]
+
+
 def _quarters(steps: Sequence[int]) -> list[int]:
     """Return the last evaluated step before each quarter of the training."""
     steps = [step for step in steps if step > 0]
@@ -428,26 +436,6 @@ def rate_tables(runs: Runs) -> list[Table]:
         metric = CHOSEN_BY[frame.pipeline.iloc[0]]
         tables.append(Table(f"{metric} by learning rate{about}", lines, 2, notes))
     return tables
-
-
-def final_tables(runs: Runs) -> list[Table]:
-    """Return the last validation loss of each configuration, grouped by model, lowest first."""
-    pipeline = pipeline_of(runs.runs)
-    metric = CHOSEN_BY[pipeline]
-    entropy = LOSSES[pipeline].entropy if pipeline in LOSSES else None
-    frame = named(runs.runs[runs.runs.status.isin(ENDED)])
-    frame = frame.assign(
-        value=[summary["metrics"][metric] for summary in frame.summary],
-        entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],
-    )
-    mean = frame.groupby("name").value.transform("mean")
-    frame = frame.assign(mean=mean).sort_values(["label", "mean", "name"], kind="stable")
-    lines = [["configuration", metric, "unigram entropy"]]
-    for name, part in frame.groupby("name", sort=False):
-        entropies = sorted({f"{value:.6f}" for value in part.entropy.dropna()})
-        lines.append([name, mean_text([*part.value], 3), ", ".join(entropies)])
-    about = "Mean ± standard deviation over seeds (n)."
-    return [Table(f"{metric} after the last step", lines, notes=[about, *_told(runs.runs)])]
 
 
 # --- language models: the loss by position -------------------------------------------------------

@@ -1,15 +1,11 @@
-"""Figures of curves and of scores, in one style; a file is written only if its data changed."""
+"""Figures of curves and of scores, in one style."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +15,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from PIL import Image
 
 from roformer.errors import one_line
 
@@ -45,24 +40,13 @@ SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 NEUTRAL = "#333333"
 PUBLISHED = SPARE[1]
 """Colour of lines with published numbers."""
-LINE, ROOM_FOR_LINES = 0.2, 3
-"""Height of a legend's line in inches, and the number of lines that fit below a figure of usual size."""
-LETTERS = 13.3
+LETTERS = 13
 """Approximate letters of a legend per inch."""
-FEW = 6
-"""Most lines of a legend below a single panel; a longer legend is a column to the right."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 MARKERS = "osD^"
 """Line styles and markers of configurations with the same encoding, in this order."""
 BAND = "lines: mean over seeds, thin lines: single seeds, bands: from the lowest to the highest"
 """Caption of `draw_curves`."""
-DRAWN = 3
-"""Raised when the drawing code changes, so that figures of unchanged data are drawn again."""
-DIGEST = "Data-SHA256"
-"""Key of the PNG text with the fingerprint of the drawn data."""
-POINT = ("panel", "name", "seed", "x", "y")
-SCORE = ("group", "name", "value", "level", "low", "high")
-"""Columns of a frame that are drawn and part of the fingerprint."""
 STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "axes.titlesize": 10.0,
@@ -82,10 +66,6 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "text.usetex": False,
 }
-
-
-_HELD: list[dict[Path, bytes]] = []
-"""Figures that the blocks of `held` will write: path → content."""
 
 
 class Look(NamedTuple):
@@ -177,10 +157,9 @@ def draw_curves(
         for colour, label in named.items():
             if colour in drawn:
                 samples[label] = Line2D([], [], color=colour, linestyle=":", linewidth=1.2)
-        legend(figure, samples, beside=len(panels) == 1)
+        legend(figure, samples)
 
-    data = [frame[[*POINT]].to_dict("list"), panels, style, reference, markers]
-    draw(output, [*data, *["points"] * points], size, paint)
+    draw(output, size, paint)
 
 
 def _finish(axes: Any, panel: Panel) -> None:
@@ -269,63 +248,19 @@ def draw_scores(
         legend(figure, samples)
 
     size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
-    draw(output, [frame[[*SCORE]].to_dict("list"), style, ylabel, reference], size, paint)
+    draw(output, size, paint)
 
 
-def draw(path: Path, data: Any, size: tuple[float, float], paint: Callable[[Figure], None]) -> bool:
-    """Write a PNG file, unless it exists and shows the same data; return whether it was drawn.
-
-    Args:
-        path: of the file; its folder is made.
-        data: everything that is drawn, names included, as plain data; the file keeps its fingerprint.
-        size: width and height in inches, at 150 dots per inch.
-        paint: draws on the empty figure.
-    """
-    digest = hashlib.sha256(json.dumps([DRAWN, data], default=str).encode()).hexdigest()
-    if path.is_file() and recorded(path) == digest:
-        return False
-    content = io.BytesIO()
+def draw(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
+    """Write a PNG file of a size in inches; `paint` draws on the empty figure."""
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
         # Characters of a name that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         paint(figure)
-        figure.savefig(content, format="png", metadata={DIGEST: digest, "Software": None})
-    if _HELD:
-        _HELD[-1][path] = content.getvalue()
-    else:
-        _write(path, content.getvalue())
-    return True
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """Write the figures that are drawn inside the block at its end; if it raises, write none."""
-    _HELD.append({})
-    try:
-        yield
-    except BaseException:
-        _HELD.pop()
-        raise
-    for path, content in _HELD.pop().items():
-        _write(path, content)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
-
-
-def recorded(path: Path) -> str | None:
-    """Return the fingerprint in a figure's file; None if the file has none."""
-    try:
-        with Image.open(path) as image:
-            return image.info.get(DIGEST)
-    except OSError:
-        return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="png", metadata={"Software": None})
 
 
 def style_of(frame: pd.DataFrame) -> dict[str, Look]:
@@ -364,27 +299,16 @@ def shown(name: str, width: int = 34) -> str:
     return textwrap.fill(one_line(name), width, max_lines=4, placeholder=" …")
 
 
-def legend(figure: Figure, samples: Mapping[str, Any], *, beside: bool = False) -> None:
-    """Put a legend below the axes, with as many columns as fit, or to the right if long and `beside`.
-
-    The figure grows with its legend, so that the axes keep their size.
-    """
+def legend(figure: Figure, samples: Mapping[str, Any]) -> None:
+    """Put a legend below the axes; the figure grows with its rows."""
     labels = list(map(shown, samples))
-    lines = sum(1 + label.count("\n") for label in labels)
-    # A sample with its gaps is 6 letters wide.
-    widths = [6 + max(map(len, label.split("\n"))) for label in labels]
-    place: dict[str, Any] = {"fontsize": 9}
-    if beside and lines > FEW:
-        figure.set_figwidth(figure.get_figwidth() + max(widths) / LETTERS)
-        figure.set_figheight(max(figure.get_figheight(), (lines + 1) * LINE))
-        place["loc"] = "outside right upper"
-    else:
-        room = figure.get_figwidth() * LETTERS
-        columns = len(labels) if sum(widths) <= room else max(1, int(room / max(widths)))
-        rows = -(-len(labels) // columns)
-        figure.set_figheight(figure.get_figheight() + max(0, rows - ROOM_FOR_LINES) * LINE)
-        place |= {"loc": "outside lower center", "ncols": columns}
-    figure.legend([*samples.values()], labels, **place)
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * LETTERS / (longest + 6))))
+    lines = -(-len(labels) // columns) * (1 + max(label.count("\n") for label in labels))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (lines - 1))
+    figure.legend(
+        [*samples.values()], labels, loc="outside lower center", ncols=columns, fontsize=9
+    )
 
 
 def log_axis(axis: Any) -> None:

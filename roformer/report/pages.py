@@ -27,7 +27,6 @@ from roformer import registry
 from roformer.report.curves import (
     CHOSEN_BY,
     curve_tables,
-    final_tables,
     loss_of,
     position_tables,
     rate_tables,
@@ -236,19 +235,14 @@ def refreshed(text: str, page: Path) -> str:
 def refresh(pages: Iterable[Path]) -> list[Path]:
     """Write the blocks of pages, and their figures; return the pages that changed.
 
-    If a page has an error, no page and no figure is written.
+    If a page has an error, no page is written.
     """
-    from roformer.report.drawing import held
-
-    with held():
-        texts = [
-            (page, text := page.read_text(encoding="utf-8"), refreshed(text, page))
-            for page in pages
-        ]
-    changed = [(page, after) for page, before, after in texts if after != before]
-    for page, after in changed:
-        page.write_text(after, encoding="utf-8")
-    return [page for page, _ in changed]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    after = {page: refreshed(text, page) for page, text in texts.items()}
+    changed = [page for page in after if after[page] != texts[page]]
+    for page in changed:
+        page.write_text(after[page], encoding="utf-8")
+    return changed
 
 
 def script_of(study: str) -> dict[str, Any]:
@@ -355,7 +349,6 @@ BLOCKS: dict[str, Block] = {
     "curves": curves_block,
     "facts": facts_block,
     "figure": figure_block,
-    "final": lambda folder, words: final_tables(matching(folder, words)),
     "index": index_block,
     "paper": lambda folder, words: _paper(folder),
     "rates": lambda folder, words: rate_tables(matching(folder, words)),

@@ -37,14 +37,6 @@ def read_paper(path: Path | None = None) -> Paper:
     return read_yaml_file(path, what="the paper's numbers")
 
 
-def published(model: str, metric: str) -> float | None:
-    """Return the published number of another model for a metric of our GLUE tasks, or None."""
-    paper = read_paper()
-    name = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric)
-    numbers = paper["others"].get(model, {})
-    return float(numbers[name]) if name in numbers else None
-
-
 def claims(paper: Paper, experiments: Path, link: Callable[[Study], str]) -> Table:
     """Return one row per claim: the paper's evidence, and the result of the study that tests it.
 

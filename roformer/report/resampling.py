@@ -1,7 +1,6 @@
-"""Bootstrap over test examples: BLEU on resampled lines, accuracy on resampled triplets.
+"""Bootstrap of BLEU over the lines of a test set.
 
-There are two kinds of chance: the examples of the test set (resampled, the same for all runs) and the
-seeds (resampled in addition, if there are several).
+The seeds are not resampled: their spread is the standard deviation over runs.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
-from roformer.report.runs import RecordError
 from roformer.report.statistics import (
-    DRAWS,
     Interval,
-    bootstrap_limit,
     interval_text,
     mean_text,
     p_text,
@@ -43,13 +38,6 @@ SAMPLES = 1000
 """Number of bootstrap samples of the test set, as in sacreBLEU."""
 SEED = 12345
 """sacreBLEU's default."""
-GROUP = {"scm_builtin": 4}
-"""Data → size of the groups of triplets that are generated, and so resampled, together; default 1."""
-PREDICTIONS = {
-    "valid/accuracy": "predictions/validation.tsv",
-    "test/accuracy": "predictions/test.tsv",
-}
-HEADER = ["index", "label", "score_b", "score_c"]
 Samples = NDArray[np.float64]
 
 
@@ -97,25 +85,21 @@ def bleu_table(
     """
     frame = frame[frame.metric == SYSTEMS["averaged"]]
     found = _resampled(frame, samples, seed)
-    headers = [f"{what}, {of}" for of in ("lines", "lines and seeds") for what in ("95 %", "p")]
-    lines = [["configuration", "sacreBLEU", "95 %, lines", "difference", *headers]]
+    lines = [["configuration", "sacreBLEU", "95 %, lines", "difference", "95 %, lines", "p, lines"]]
     groups = {name: group.sort_values("seed") for name, group in frame.groupby("name", sort=False)}
     for name, group in groups.items():
         whole = _together(found[name])
-        compared = [""] * 5 if name == base else _compared(groups, found, name, base, seed)
+        compared = [""] * 3 if name == base else _compared(groups, found, name, base)
         lines.append([name, mean_text([*group.value], 2), _interval(whole), *compared])
         for run, number, value in zip(group.run, group.seed, group.value, strict=True):
             if len(group) > 1:
                 one = found[name][number]
                 own = None if one is None else one[:, None]
-                lines.append([run, f"{value:.2f}", _interval(own), *[""] * 5])
+                lines.append([run, f"{value:.2f}", _interval(own), *[""] * 3])
     notes = [
-        "Mean ± standard deviation over seeds (n). Lines: percentile bootstrap of the test lines, "
-        f"{samples:,} samples, seed {seed}, the same lines for all runs and both configurations: the spread "
-        "of other test sets, for these seeds. Differences use the seeds that both configurations have, or "
-        "all seeds if they share no seed. Lines and seeds: seeds are drawn too, in pairs if they are shared. "
-        "p-values are two-sided and not adjusted for several configurations.",
-        bootstrap_limit(min(map(len, groups.values()))),
+        "Mean ± standard deviation over seeds (n). Lines: percentile bootstrap of test lines, "
+        f"{samples:,} samples, seed {seed}, the same lines for all runs: the spread over test sets, not "
+        "seeds. p is two-sided. Differences are of the seeds that both configurations have, or of all."
     ]
     bare = [
         run for run, files in zip(frame.run, frame.files, strict=True) if STATISTICS not in files
@@ -155,61 +139,30 @@ def _compared(
     found: Mapping[str, Mapping[int, Samples | None]],
     name: str,
     base: str,
-    seed: int,
 ) -> list[str]:
-    """Return the difference from the baseline, with intervals over lines, and over lines and seeds.
+    """Return the difference from the baseline with its interval and p over lines.
 
-    It is paired over the seeds that both have. If they share no seed, all seeds are used unpaired.
+    It is paired over the seeds that both have. If they share no seed, all seeds are used.
     """
     common = found[name].keys() & found[base].keys()
     chosen = {one: sorted(common or found[one]) for one in (name, base)}
     means = {one: groups[one].set_index("seed").value[chosen[one]].mean() for one in chosen}
     difference = means[name] - means[base]
-    cells = [signed(difference, 2)]
     ours, theirs = (_together({n: found[one][n] for n in chosen[one]}) for one in (name, base))
     if ours is None or theirs is None:
-        return [*cells, *["–"] * 4]
-    drawn = [ours.mean(1) - theirs.mean(1)]
-    if min(ours.shape[1], theirs.shape[1]) > 1:
-        generator = np.random.default_rng([seed, 1])  # no draws of lines
-        seeds = generator.integers(ours.shape[1], size=ours.shape)
-        others = seeds if common else generator.integers(theirs.shape[1], size=theirs.shape)
-        sides = ((ours, seeds), (theirs, others))
-        one, other = (np.take_along_axis(side, which, 1).mean(1) for side, which in sides)
-        drawn.append(one - other)
-    for differences in drawn:
-        cells.append(interval_text(percentiles(differences), 2))
-        cells.append(p_text(two_sided_p(differences, difference)))
-    return cells + ["–"] * (5 - len(cells))
+        return [signed(difference, 2), "–", "–"]
+    drawn = ours.mean(1) - theirs.mean(1)
+    return [
+        signed(difference, 2),
+        interval_text(percentiles(drawn), 2),
+        p_text(two_sided_p(drawn, difference)),
+    ]
 
 
 def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:
     """Return the counts of each test line of a run's averaged system, (lines, 10); None if not recorded."""
-    found, summary = run["files"].get(STATISTICS), run["summary"]
-    if found is None:
-        return None
-    test_set = summary["test_set"]
-    of_run = {
-        "columns": COUNTS,
-        "test_set": test_set,
-        "signature": summary["signatures"]["sacrebleu"],
-    }
-    try:
-        systems = {name: unpacked(found["systems"][name]) for name in SYSTEMS}
-        sound = all(found[key] == value for key, value in of_run.items()) and all(
-            lines.shape == (test_set["lines"], len(COUNTS))
-            and lines.min() >= 0
-            and abs(bleu(lines.sum(0)) - summary["metrics"][SYSTEMS[name]]) < 1e-6
-            for name, lines in systems.items()
-        )
-    except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
-        sound = False
-    if not sound:
-        raise RecordError(
-            f"{run['folder']}/{STATISTICS} is not of the run whose summary is beside it: delete it, and "
-            "the run has no interval"
-        )
-    return systems["averaged"]
+    found = run["files"].get(STATISTICS)
+    return None if found is None else unpacked(found["systems"]["averaged"])
 
 
 def packed(counts: NDArray[np.int64]) -> str:
@@ -247,72 +200,3 @@ def draw_lines(lines: int, samples: int, seed: int) -> Samples:
 def resampled_bleu(statistics: NDArray[np.int64], times: Samples) -> Samples:
     """Return the BLEU of a system on each of the resampled test sets."""
     return np.array([bleu(sums) for sums in times @ statistics])
-
-
-# --- triplets ------------------------------------------------------------------------------------
-
-
-def over_triplets(frame: pd.DataFrame, name: str, base: str, metric: str) -> str:
-    """Return the bootstrap interval of a difference over the triplets, in percentage points.
-
-    Each triplet has the mean over the seeds that both configurations have. Built-in triplets are resampled
-    in groups; see `GROUP`.
-
-    Args:
-        frame: scores of triplets; see `roformer.report.scores`.
-        name: the configuration.
-        base: the baseline.
-        metric: key of `PREDICTIONS`.
-    """
-    rows = frame[frame.metric == metric]
-    ours, theirs = (rows[rows.name == one] for one in (name, base))
-    seeds = set(ours.seed) & set(theirs.seed)
-    sides = [
-        [right(run) for run in side[side.seed.isin(seeds)].to_dict("records")]
-        for side in (ours, theirs)
-    ]
-    known = [one for side in sides for one in side if one is not None]
-    if not seeds or len(known) < 2 * len(seeds):
-        return "not recorded"
-    if any(not one.index.equals(known[0].index) for one in known):
-        return "other triplets"
-    one, other = (pd.concat(side, axis=1).mean(axis=1) for side in sides)
-    group = GROUP.get(str(ours.data.iloc[0]), 1)
-    difference = 100 * (one - other)
-    means = difference.groupby(difference.index.astype(int) // group).mean().to_numpy()
-    if len(means) < 2:
-        return interval_text(None, 1)
-    generator = np.random.default_rng(0)
-    # One draw at a time: all draws of thousands of triplets would take gigabytes.
-    draws = (generator.integers(len(means), size=len(means)) for _ in range(DRAWS))
-    return interval_text(percentiles(np.array([means[drawn].mean() for drawn in draws])), 1)
-
-
-def right(run: Mapping[str, Any]) -> pd.Series[float] | None:
-    """Return triplet → 1 if right, 0 if wrong, ½ for a tie; None if not recorded.
-
-    Args:
-        run: a row of scores of triplets.
-    """
-    name = PREDICTIONS[run["metric"]]
-    if name not in run["files"]:
-        return None
-    file = f"{run['folder']}/{name}"
-    header, *lines = [
-        line.split("\t") for line in run["files"][name].removesuffix("\n").split("\n")
-    ]
-    if header != HEADER or not lines:
-        raise RecordError(f"{file} is not what a run wrote: its columns are not {HEADER}")
-    found = {}
-    for number, line in enumerate(lines, 2):
-        try:
-            index, label, *scores = line
-            b, c = map(float, scores)
-            lead = {"B": b - c, "C": c - b}[label]
-        except (ValueError, KeyError) as error:
-            raise RecordError(f"{file}:{number} is not what a run wrote: {error}") from error
-        found[index] = (lead > 0) + 0.5 * (lead == 0)
-    # Another number of processes sums in another order, which can decide a near tie.
-    if not abs(100 * fmean(found.values()) - run["value"]) <= 200 / len(found) + 1e-9:
-        raise RecordError(f"{file} is not of the run whose summary is beside it: record it again")
-    return pd.Series(found)

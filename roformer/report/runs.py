@@ -254,7 +254,13 @@ def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], p
         ]
     except RecordError as error:
         name, folder = place.resolve().name, str(place)
-        row = {"study": study, "run": name, "folder": folder, "label": name, "reason": str(error)}
+        row: dict[str, Any] = {
+            "study": study,
+            "run": name,
+            "folder": folder,
+            "label": name,
+            "reason": str(error),
+        }
         row |= {"pipeline": place.parent.name if study == YOURS else "", "status": "damaged"}
         row |= {"configuration": folder, "written": written}
         return [(COLUMNS | row, _long("", "", []))]

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from roformer import registry
-from roformer.report.resampling import bleu_table, over_triplets, scored_on
+from roformer.report.resampling import bleu_table, scored_on
 from roformer.report.runs import ENDED, LOSSES, RecordError, flattened, settings_of
 from roformer.report.statistics import (
     Paired,
@@ -74,8 +74,6 @@ class Scored(NamedTuple):
     """Keys of the config that are equal too, because they decide the scored examples."""
     best_epoch: bool = False
     """True if the validation scores are from the best epoch, not from the last."""
-    adjusted: str = "t_p"
-    """The p-value that Holm's method adjusts."""
     family: str = "configurations"
     """Tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
 
@@ -92,7 +90,6 @@ SCORES = {
         "fine-tuning: no interval covers other pre-trainings or other validation examples.",
         no_setting=("task", "optimizer.learning_rate"),
         held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
-        adjusted="permutation_p",
         family="metrics",
     ),
     "wmt": Scored(
@@ -330,11 +327,6 @@ def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFr
         told = [*scored_on(frame), *told]
     tables = [_means(chosen, about, told)]
     headline = chosen[chosen.headline]
-    over: dict[str, Callable[[str, str], str]] = {}
-    if pipeline == "scm":
-        over["95 % over triplets"] = lambda name, metric: over_triplets(
-            headline, name, base, metric
-        )
     if frame.name.nunique() > 1:
         title = f"{about.title}: paired differences from {base}"
         tables.append(
@@ -344,9 +336,7 @@ def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFr
                 "metric",
                 title,
                 digits=about.digits,
-                adjusted=about.adjusted,
                 family=about.family,
-                over=over,
             )
         )
     if about.no_setting:
@@ -422,9 +412,7 @@ def paired_table(
     title: str,
     *,
     digits: int,
-    adjusted: str = "t_p",
     family: str = "configurations",
-    over: Mapping[str, Callable[[str, str], str]] | None = None,
     note: str = "",
 ) -> Table:
     """Return one line per configuration and value of `by`: the differences from the baseline.
@@ -435,8 +423,7 @@ def paired_table(
         by: the column whose values are compared separately, such as metric or step.
         title: of the table.
         digits: of differences and intervals.
-        adjusted, family: see `Scored`.
-        over: further columns: header → text of a configuration and a value of `by`.
+        family: see `Scored`.
         note: a sentence before the others.
     """
     seeds = {
@@ -445,7 +432,7 @@ def paired_table(
     }
     names = [name for name in frame.name.unique() if name != base]
     found: dict[tuple[Any, str], Paired] = {}
-    alone: dict[tuple[str, str], list[str]] = {}
+    unpaired: dict[str, set[int]] = {}
     for key in frame[by].unique():
         for name in names:
             ours, theirs = seeds.get((key, name), {}), seeds.get((key, base), {})
@@ -453,33 +440,28 @@ def paired_table(
             if ours or theirs:
                 pairs = ([side[seed] for seed in common] for side in (ours, theirs))
                 found[key, name] = paired(*pairs)
-            if missing := sorted(ours.keys() ^ theirs.keys()):
-                alone.setdefault((name, ", ".join(map(str, missing))), []).append(str(key))
-    holm_p: dict[tuple[Any, str], float | None] = {}
+            unpaired.setdefault(name, set()).update(ours.keys() ^ theirs.keys())
+    adjusted: dict[tuple[Any, str], float | None] = {}
     part = 0 if family == "configurations" else 1
     for group in dict.fromkeys(place[part] for place in found):
         places = [place for place in found if place[part] == group]
-        ps = holm([getattr(found[place], adjusted) for place in places])
-        holm_p |= dict(zip(places, ps, strict=True))
-    over = over or {}
-    numbers = ["difference", "95 % (t)", "t test p", "p, Holm", "sign-flip p", "n", *over]
-    lines = [["configuration", by, *numbers]]
+        adjusted |= dict(zip(places, holm([found[place].p for place in places]), strict=True))
+    lines = [["configuration", by, "difference", "95 % (t)", "p", "p, Holm", "n"]]
     for (key, name), one in found.items():
         difference = difference_text(one, digits) if one.n else "–"
-        tests = map(p_text, (one.t_p, holm_p[key, name], one.permutation_p))
-        cells = [difference, interval_text(one.interval, digits), *tests, str(one.n)]
         shown = f"{key:,}" if by == "step" else str(key)
-        lines.append([name, shown, *cells, *(text(name, key) for text in over.values())])
-    called = {"t_p": "t test", "permutation_p": "sign-flip test"}
-    counts = {max(one.n, 1) for one in found.values()} or {1}
+        tests = map(p_text, (one.p, adjusted[key, name]))
+        interval = interval_text(one.interval, digits)
+        lines.append([name, shown, difference, interval, *tests, str(one.n)])
     together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
     notes = [
-        f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p-values are "
-        f"two-sided; Holm's is of the {called[adjusted]}, for all {together}. The t interval and test "
-        "assume normal differences, which few seeds cannot show.",
-        *map(sign_flip_limit, sorted(counts, reverse=True)),
+        f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p: sign-flip "
+        f"test, two-sided; Holm: corrected for all {together}.",
+        *map(
+            sign_flip_limit, sorted({max(one.n, 1) for one in found.values()} or {1}, reverse=True)
+        ),
     ]
-    for (name, unpaired), keys in alone.items():
-        where = "" if len(keys) == frame[by].nunique() else f", {', '.join(keys)}"
-        notes.append(f"{name}{where}: without a pair: seed {unpaired}.")
+    for name, alone in unpaired.items():
+        if alone:
+            notes.append(f"{name}: without a pair: seed {', '.join(map(str, sorted(alone)))}.")
     return Table(title, lines, text_columns=1 if by == "step" else 2, notes=notes)

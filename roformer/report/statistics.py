@@ -35,14 +35,13 @@ class Spread(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Differences within pairs: their mean, its 95 % t-interval, and two-sided p-values."""
+    """Differences within pairs: their mean, its 95 % t-interval, and the p-value of the sign-flip test."""
 
     difference: float
     std: float | None
     interval: Interval | None
-    t_p: float | None
-    permutation_p: float | None
-    """p of the sign-flip test; at best `smallest_p(n)`."""
+    p: float | None
+    """At best `smallest_p(n)`."""
     n: int
 
 
@@ -67,24 +66,16 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     """Return statistics of the differences ours - theirs, paired by seed.
 
-    Pairing removes the effect that a seed has on both sides. The t test and its interval (Student 1908)
-    assume normal differences; the sign-flip test does not. One pair gives no test; equal differences give
-    no interval and no t test.
-
-    Raises:
-        ValueError: different numbers of values.
+    Pairing removes the effect that a seed has on both sides. The t-interval (Student 1908) assumes normal
+    differences; the test does not. One pair has no test, and equal differences have no interval.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
     mean, std, n = spread(differences)
     if math.isnan(mean) or n == 1:
-        return Paired(mean, std, None, None, None, n)
+        return Paired(mean, std, None, None, n)
     nothing = ROUNDING * max(map(abs, [*ours, *theirs]))
-    interval = t_p = None
-    if std is not None and std > nothing:
-        found = stats.ttest_rel(ours, theirs)
-        t_p = float(found.pvalue)
-        interval = Interval(*map(float, found.confidence_interval(0.95)))
-    return Paired(mean, std, interval, t_p, sign_flip_p(differences, nothing), n)
+    interval = mean_interval(differences) if std is not None and std > nothing else None
+    return Paired(mean, std, interval, sign_flip_p(differences, nothing), n)
 
 
 def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float | None:
@@ -204,13 +195,3 @@ def sign_flip_limit(n: int) -> str:
     """Return a sentence with the smallest p that n pairs of seeds can give."""
     least = f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
     return ONE_SEED if n < 2 else least
-
-
-def bootstrap_limit(n: int) -> str:
-    """Return a sentence on how coarse the bootstrap over n seeds is."""
-    if n < 2:
-        return ONE_SEED
-    return (
-        f"With {n} seeds there are {math.comb(2 * n - 1, n):,} different resamples: the interval is "
-        "rough, and too narrow rather than too wide."
-    )

@@ -51,11 +51,10 @@ def test_mean_and_spread_are_numpys(values):
 
 @given(PAIRS)
 @FEW
-def test_the_paired_t_test_is_scipys(pairs):
+def test_the_paired_interval_is_scipys(pairs):
     ours, theirs = map(list, zip(*pairs, strict=True))
     assume(varies([our - their for our, their in pairs]))
     found, expected = paired(ours, theirs), stats.ttest_rel(ours, theirs)
-    assert found.t_p == pytest.approx(expected.pvalue, rel=1e-6)
     ends = expected.confidence_interval(0.95)
     assert found.interval == pytest.approx((ends.low, ends.high), abs=1e-9)
     assert found.difference == pytest.approx(np.mean(ours) - np.mean(theirs), abs=1e-9)
@@ -127,13 +126,13 @@ def test_percentiles_are_values_that_were_drawn():
 def test_what_is_not_finite_is_never_left_out():
     for bad in (math.nan, math.inf):
         found = paired([1.0, bad, 3.0], [1.0, 1.0, 1.0])
-        assert math.isnan(found.difference) and found[2:] == (None, None, None, 3)
+        assert math.isnan(found.difference) and found[2:] == (None, None, 3)
         assert math.isnan(spread([bad, 1.0]).mean)
         assert sign_flip_p([1.0, bad]) is None
 
 
 def test_one_pair_has_no_interval_and_no_test():
-    assert paired([3.0], [1.0]) == (2.0, None, None, None, None, 1)
+    assert paired([3.0], [1.0]) == (2.0, None, None, None, 1)
     assert spread([3.0]) == (3.0, None, 1)
 
 
@@ -141,15 +140,16 @@ def test_differences_all_the_same_have_no_t_test():
     """Also where rounding makes them differ: 0.7 - 0.1 is not 0.8 - 0.2."""
     found = paired([0.7, 0.8, 0.9], [0.1, 0.2, 0.3])
     assert found.difference == pytest.approx(0.6)
-    assert (found.interval, found.t_p, found.permutation_p) == (None, None, 0.25)
+    assert (found.interval, found.p) == (None, 0.25)
     same = paired([5.0, 4.0], [5.0, 4.0])
-    assert (same.difference, same.interval, same.permutation_p) == (0.0, None, 1.0)
+    assert (same.difference, same.interval, same.p) == (0.0, None, 1.0)
 
 
 def test_pairing_takes_out_what_the_seed_gives():
     """The same values in another order are the same means, and no longer a difference."""
     ours, theirs = [1.1, 2.1, 3.2, 4.1], [1.0, 2.0, 3.0, 4.0]
-    assert paired(ours, theirs).t_p < 0.02 and paired(ours, theirs[::-1]).t_p > 0.5
+    assert paired(ours, theirs).interval.low > 0
+    assert paired(ours, theirs[::-1]).interval.low < 0
     with pytest.raises(ValueError, match="shorter"):
         paired([1.0, 2.0], [1.0])
     assert math.isnan(paired([], []).difference) and paired([], []).n == 0

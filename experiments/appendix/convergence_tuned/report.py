@@ -1,0 +1,36 @@
+"""The block of REPORT.md: the last loss of every configuration of several studies."""
+
+import math
+from pathlib import Path
+
+from roformer.report.curves import CHOSEN_BY, excluded_runs
+from roformer.report.pages import matching
+from roformer.report.runs import ENDED, LOSSES, Runs
+from roformer.report.scores import pipeline_of
+from roformer.report.statistics import mean_text
+from roformer.report.tables import Table, named
+
+
+def final_tables(runs: Runs) -> list[Table]:
+    """Return the last validation loss of each configuration, grouped by model, lowest first."""
+    pipeline = pipeline_of(runs.runs)
+    metric = CHOSEN_BY[pipeline]
+    entropy = LOSSES[pipeline].entropy if pipeline in LOSSES else None
+    frame = named(runs.runs[runs.runs.status.isin(ENDED)])
+    frame = frame.assign(
+        value=[summary["metrics"][metric] for summary in frame.summary],
+        entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],
+    )
+    mean = frame.groupby("name").value.transform("mean")
+    frame = frame.assign(mean=mean).sort_values(["label", "mean", "name"], kind="stable")
+    lines = [["configuration", metric, "unigram entropy"]]
+    for name, part in frame.groupby("name", sort=False):
+        entropies = sorted({f"{value:.6f}" for value in part.entropy.dropna()})
+        lines.append([name, mean_text([*part.value], 3), ", ".join(entropies)])
+    about = "Mean ± standard deviation over seeds (n)."
+    return [Table(f"{metric} after the last step", lines, notes=[about, *excluded_runs(runs.runs)])]
+
+
+def final(folder: Path, words: list[str]) -> list[Table]:
+    """`final RUN …`: the losses after the last step."""
+    return final_tables(matching(folder, words))

@@ -1,0 +1,79 @@
+"""The blocks of REPORT.md: scores of fine-tuning against the tokens of pre-training."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roformer.report.drawing import NEUTRAL, PUBLISHED, Panel, draw_ordered
+from roformer.report.figures import best
+from roformer.report.pages import matching
+from roformer.report.paper import read_paper
+from roformer.report.runs import RecordError, Runs, begun_from, tokens_before
+from roformer.report.scores import scores
+from roformer.report.tables import figure_markdown
+
+SMALL_BERT = "BERT-Mini"
+"""The published model in paper.yaml that has recipe mini's size."""
+
+
+def published(model: str, metric: str) -> float | None:
+    """Return the published number of another model for a metric of our GLUE tasks, or None."""
+    paper = read_paper()
+    name = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric)
+    numbers = paper["others"].get(model, {})
+    return float(numbers[name]) if name in numbers else None
+
+
+def draw_tokens(runs: Runs, output: Path) -> str:
+    """Draw the headline metric of each task against the tokens of its pre-training, with `SMALL_BERT`'s.
+
+    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and their pre-trainings. Pre-trainings
+    of different lengths have separate lines, because at equal tokens their learning rates differ.
+    """
+    in_all = dict(zip(runs.runs.run, runs.runs.tokens, strict=True))
+
+    def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
+        """Return the millions of tokens read before these weights, and in the whole pre-training."""
+        begun, before = begun_from(config)[0], tokens_before(config, runs.runs)
+        if before is None:
+            raise RecordError(
+                f"the pre-training {begun} is not among these runs: name its record too"
+            )
+        return before / 1e6, in_all[begun] / 1e6
+
+    found = scores(runs.runs[runs.runs.pipeline == "glue"])
+    frame = found[found.chosen & found.headline]
+    metrics = [*dict.fromkeys(frame.metric)]
+    until, whole = zip(*frame.config.map(tokens), strict=True)
+    several = len(set(whole)) > 1
+    points = frame.assign(
+        name=frame.label + [f", {total:.0f} M in all" if several else "" for total in whole],
+        panel=frame.metric.map(metrics.index),
+        x=until,
+        y=frame.value,
+    )
+    amounts = sorted({float(f"{amount:.3g}") for amount in until})
+    panels = []
+    for metric in metrics:
+        references = [("y", best(frame.baselines[frame.metric == metric].iloc[0]), NEUTRAL)]
+        if (theirs := published(SMALL_BERT, metric)) is not None:
+            references.append(("y", theirs, PUBLISHED))
+        names = "M tokens of pre-training", f"{metric} (%)"
+        panels.append(Panel(*names, log="x", ticks=amounts, references=references))
+    labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
+    size = 6.4, 2.8 * math.ceil(len(panels) / 2)
+    draw_ordered(output, points, panels, points=True, reference=labels, size=size)
+    return (
+        "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
+        "against the tokens of the pre-training until there; dotted: the better of always saying the "
+        f"majority class and a bag of words, and what Google published of {SMALL_BERT}, a model of this "
+        "size trained on a corpus of 3,300 M words, on the test sets. Points: single seeds of the "
+        "fine-tuning, lines: their mean."
+    )
+
+
+def tokens(folder: Path, words: list[str]) -> str:
+    """`tokens PNG RUN …`: the figure of fine-tunings and their pre-trainings."""
+    name, *sources = words
+    return figure_markdown(draw_tokens(matching(folder, sources), folder / name), name)
