@@ -139,9 +139,6 @@ class Composer:
         config_name: the file to start from; None: the pipeline's.
         config_path: replaces `conf/`.
         config_dir: a folder more.
-
-    Raises:
-        InputError: there is no such folder or pipeline.
     """
 
     def __init__(
@@ -220,10 +217,6 @@ class Composer:
 
         Keys with a default in the schema may be in no YAML file, and Hydra would reject them;
         the typed config rejects unknown ones, with the list of valid keys.
-
-        Raises:
-            InputError: a group written with dots, which would change its label and nothing else; or a
-                folder that Hydra would make and nothing would be written to.
         """
         key, equals, value = override.partition("=")
         bare = key.lstrip("+~")
@@ -300,9 +293,6 @@ def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = F
         value: as typed.
         kinds: the types that the key may have.
         multirun: whether several values make several runs.
-
-    Raises:
-        InputError: the value could be one path or several.
     """
     if value == "null" and type(None) in kinds:
         return value

@@ -105,11 +105,7 @@ def default_jobs(device: str) -> int:
 
 
 def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
-    """Run cells side by side in workers, or one after another in this process and over all ranks.
-
-    Raises:
-        InputError: some failed, and the others are done; on several ranks the first that failed.
-    """
+    """Run cells side by side in workers, or one after another in this process and over all ranks."""
     titles = [
         f"{cell.task_name} lr {cell.optimizer.learning_rate:.12g} seed {cell.seed}"
         for cell in cells

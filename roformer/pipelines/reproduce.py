@@ -47,11 +47,7 @@ class Stage(NamedTuple):
 
 
 def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = False) -> list[Stage]:
-    """Return the stages of the registry, with `everything` also the stages of the whole paper, last.
-
-    Raises:
-        InputError: the overrides that all share do not fit one of them.
-    """
+    """Return the stages of the registry, with `everything` also the stages of the whole paper, last."""
     found = [
         (stage.only_all, one, stage)
         for one in registry.pipelines().values()
@@ -67,11 +63,7 @@ def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = Fal
 
 
 def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Path]:
-    """Return the run folders that a command of a pipeline fills.
-
-    Raises:
-        InputError: the overrides do not fit.
-    """
+    """Return the run folders that a command of a pipeline fills."""
     config = build(pipeline.config(), compose(pipeline.name, overrides))
     if pipeline.folders:
         return pipeline.folders(config)

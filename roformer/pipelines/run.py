@@ -136,9 +136,6 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
 
     That is `pretraining`, the overrides of its config, with the model of the fine-tuning but its own
     dropout, its tokenizer if it asks for one, and where and as the fine-tuning runs.
-
-    Raises:
-        InputError: a mistake in the overrides.
     """
     ours = plain(config)
     theirs = plain(build(schema.PretrainConfig, compose("pretrain", list(config.pretraining))))

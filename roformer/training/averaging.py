@@ -28,9 +28,6 @@ def choose(path: Path, which: str | None = None) -> Path:
 
     It is `which` of the run, or the average of a translation model, the best of a classifier or scorer,
     else the newest.
-
-    Raises:
-        InputError: it is not there or not complete.
     """
     folder = path / "checkpoints"
     if which is not None:
@@ -53,11 +50,7 @@ def choose(path: Path, which: str | None = None) -> Path:
 
 
 def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
-    """Return a run's last `count` checkpoints of steps divisible by `every`, the oldest first.
-
-    Raises:
-        InputError: there are fewer; says which there are.
-    """
+    """Return a run's last `count` checkpoints of steps divisible by `every`, the oldest first."""
     folders = checkpoint.steps_in(run / "checkpoints")
     found = [path for path in folders if checkpoint.step_of(path) % every == 0]
     if len(found) < count:
@@ -73,9 +66,6 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of complete checkpoints, summed in fp32 and in their types.
 
     Random vectors of linear attention come from the last checkpoint.
-
-    Raises:
-        InputError: a checkpoint is missing, damaged, or of another model or vocabulary.
     """
     total: dict[str, Tensor] = {}
     for path in paths:

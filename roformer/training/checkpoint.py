@@ -269,11 +269,7 @@ def load_state(path: Path) -> dict[str, Any]:
 
 
 def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> None:
-    """Load the weights of a checkpoint of the described model into `model`.
-
-    Raises:
-        InputError: the checkpoint is of another model; the first differing keys are named.
-    """
+    """Load the weights of a checkpoint of the described model into `model`."""
     there, here = describe(path).get("kind"), description.get("kind")
     if there != here:
         raise InputError(f"{path} is a checkpoint of kind {there}, not {here}: give another one")

@@ -99,11 +99,7 @@ def lost_process(error: RuntimeError) -> bool:
 
 
 def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
-    """Return the accelerator of a run of `model`, sharded if config or `accelerate launch` ask for it.
-
-    Raises:
-        InputError: sharding in fp16, of a single process, or of a model with single numbers.
-    """
+    """Return the accelerator of a run of `model`, sharded if config or `accelerate launch` ask for it."""
     # A process that trained before, as the pre-training of a fine-tuning, may have had another precision,
     # and its model, whose forward pass refers to it, stays on the device until it is collected.
     AcceleratorState._reset_state()

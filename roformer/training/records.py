@@ -191,11 +191,7 @@ def finite(value: Any) -> Any:
 
 
 def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of a metrics.jsonl, whose last line may be `torn`, as a kill leaves it.
-
-    Raises:
-        InputError: a line is not a JSON object with a `step`; file and line are named.
-    """
+    """Return the rows of a metrics.jsonl, whose last line may be `torn`, as a kill leaves it."""
     rows: list[dict[str, Any]] = []
     *lines, last = path.read_bytes().split(b"\n")
     lines += [last] if last else []

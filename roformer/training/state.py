@@ -41,11 +41,7 @@ class State:
 
 
 def restore(task: Task, checkpoint: Path | None) -> State:
-    """Load a checkpoint's weights into the task's model and return the state to go on from.
-
-    Raises:
-        InputError: the checkpoint is of another model, or of another version of this code.
-    """
+    """Load a checkpoint's weights into the task's model and return the state to go on from."""
     if checkpoint is None:
         return State()
     checkpoints.load_model(checkpoint, task.model, task.description)
