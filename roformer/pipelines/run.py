@@ -19,7 +19,7 @@ from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
 from roformer.data.store import publish
-from roformer.errors import InputError, ProcessLost
+from roformer.errors import InputError, ProcessLost, naming
 from roformer.inference.start import pinned
 from roformer.training.checkpoint import (
     Checkpoints,
@@ -86,7 +86,8 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
         introduce(task, folder)
         try:
             earlier = take(task, folder) if first_process() else Earlier()
-            summary = train_from(task, folder, earlier)
+            with naming(folder.path):
+                summary = train_from(task, folder, earlier)
         finally:
             folder.lock.release()
         if first_process():

@@ -1,5 +1,6 @@
 """Pre-training from a command line to its records, in this process."""
 
+import errno
 import json
 import os
 import shutil
@@ -200,6 +201,16 @@ def test_a_step_that_was_not_kept_needs_a_new_run(arguments, copy):
         with pytest.raises(InputError, match=r"=\[3\]: .* at step 24 .*: resume=false trains"):
             small_run(arguments, "training.keep_at=[3,6]")
         (copy / "summary.json").unlink(missing_ok=True)
+
+
+def test_a_full_disk_names_the_run(arguments, monkeypatch):
+    """Also if the library that writes does not name its file."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(Loop, "run", lambda loop: (_ for _ in ()).throw(full))
+    with pytest.raises(
+        OSError, match=r"No space left .*/pretrain/roformer-rotary-smoke-"
+    ):
+        small_run(arguments, "seed=9")
 
 
 def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
