@@ -207,9 +207,7 @@ def test_a_full_disk_names_the_run(arguments, monkeypatch):
     """Also if the library that writes does not name its file."""
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(Loop, "run", lambda loop: (_ for _ in ()).throw(full))
-    with pytest.raises(
-        OSError, match=r"No space left .*/pretrain/roformer-rotary-smoke-"
-    ):
+    with pytest.raises(OSError, match=r"No space left .*/pretrain/roformer-rotary-smoke-"):
         small_run(arguments, "seed=9")
 
 
