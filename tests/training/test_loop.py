@@ -59,7 +59,7 @@ def test_a_rank_without_a_sample_adds_nothing(tmp_path):
     """It takes part in the step, so that the others do not wait for it."""
     with one_rank_of(16):  # has no sample; the others, which have some, add nothing here
         loop = small_loop(tmp_path, build("encoder", "rotary"), fsdp=True)
-        loop.advance(1)
+        advance(loop, 1)
         assert loop.counts.tolist() == [0] * 4 and float(loop.window_loss) == 0
         loop._look()
     assert loop.norm == 0 and loop.spikes[0].known == [0.0] * 4
