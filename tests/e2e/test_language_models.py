@@ -256,7 +256,7 @@ def test_generate_script(pipeline, trained):
     given = ["--max-tokens", 12, "--device", "cpu", "--seed", 5]
     code, out, err = script(folder, "--prompt", "bain", *given)
     assert (code, err) == (0, "") and out.startswith("bain") and len(out) > 6
-    assert script(folder, *given, lines="bain\n") == (0, out, "")
+    assert script(folder, *given, lines="bain") == (0, out, "")
     code, _, err = script(folder, "--prompt", "b", "--max-tokens", 40, "--top-k", 2)
     assert (code, err) == (0, "beyond the 32 tokens of the training's texts\n")
 
