@@ -24,8 +24,6 @@ from torch import Tensor, nn
 
 from roformer.config.attention import EluAttention, PerformerAttention
 
-STREAM = 1
-"""Last word of the seed of a redraw, so that dropout, seeded by (seed, step, rank), has other streams."""
 LOWEST_LEVEL = -80.0
 """Level before the first key; its exponential is still a number."""
 
@@ -87,7 +85,7 @@ class FavorFeatures(nn.Module):
         if self.config.redraw_interval is None:
             return
         interval = (step - 1) // self.config.redraw_interval
-        key = (seed, layer, interval, STREAM)
+        key = (seed, layer, interval)
         if key != self._drawn and not (self._loaded and interval == 0):
             (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
             self.vectors.copy_(self._draw(int(state) >> 1, self.vectors.shape[1]))
