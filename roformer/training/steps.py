@@ -47,10 +47,12 @@ class Redrawn(Protocol):
 def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
     """Seed torch for one step of one rank, so that dropout needs no saved state.
 
-    The parts of the model that are `Redrawn` draw what is due, the same on all ranks.
+    The parts of the model that are `Redrawn` draw what is due, the same on all ranks. They use the streams
+    (seed, layer, interval), so dropout has other streams in a model with such parts.
     """
-    (state,) = np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)
-    torch.manual_seed(int(state) >> 1)
     redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
+    stream = np.random.SeedSequence((seed, step, rank), spawn_key=(1,) if redrawn else ())
+    (state,) = stream.generate_state(1, np.uint64)
+    torch.manual_seed(int(state) >> 1)
     for layer, module in enumerate(redrawn):
         module.begin_step(seed, layer, step)

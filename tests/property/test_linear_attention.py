@@ -135,6 +135,24 @@ def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
     assert all(map(torch.equal, vectors(0, 5000, interval=None), vectors(0, interval=None)))
 
 
+def test_dropout_has_other_streams_than_the_vectors(monkeypatch):
+    """Step 3 of rank 0 and interval 0 of layer 3 have the same numbers in their keys."""
+    drawn = []
+    draw = FavorFeatures._draw
+    monkeypatch.setattr(
+        FavorFeatures,
+        "_draw",
+        lambda map, seed, *size: [drawn.append(seed), draw(map, seed, *size)][1],
+    )
+    net = models.build("encoder", "rotary", attention=FAVOR, layers=4)
+    for step in (1, 2, 3):
+        begin_step(net, 0, step, rank=0)
+        assert torch.initial_seed() not in drawn
+    plain = models.build("encoder", "rotary")
+    begin_step(plain, 0, 3, rank=0)
+    assert torch.initial_seed() in drawn  # as recorded runs have it
+
+
 def test_loaded_vectors_stay_for_the_first_interval():
     """A fine-tuning begins with the vectors that its weights were trained on, whatever its seed."""
     config = dataclasses.replace(FAVOR, redraw_interval=10)
