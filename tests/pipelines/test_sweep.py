@@ -11,9 +11,10 @@ from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
 from scripts.sweep import commands_of, outcome, sweep
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import folder_of
 from tests.scripts import run_script
 
-CONVERGENCE = REPOSITORY / "experiments" / "appendix" / "convergence"
+CONVERGENCE = folder_of("convergence")
 
 
 def test_seeds_go_outermost_so_that_a_cut_study_is_balanced():
@@ -58,7 +59,7 @@ def test_grids_come_after_the_runs_that_they_may_begin_with():
 )
 def test_what_is_not_there_is_one_line(study, names, message):
     with pytest.raises(RecordError, match=message):
-        commands_of(read_study(CONVERGENCE.with_name(study)), names)
+        commands_of(read_study(folder_of(study)), names)
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -113,7 +114,7 @@ def test_a_dry_run_prints_commands_that_can_be_run(tmp_path):
 
 def test_a_dry_run_has_the_modules_of_the_study():
     """A shell takes the quoted variables, too."""
-    done = dry_run(CONVERGENCE.with_name("rotary_start"), "--configuration", "rotary_centred")
+    done = dry_run(folder_of("rotary_start"), "--configuration", "rotary_centred")
     start = shlex.split(done.stdout.splitlines()[0])[:3]
     assert start[:2] == ["env", "ROFORMER_EXTENSIONS=experiments.rotary_start.encodings"]
     assert start[2].startswith(f"PYTHONPATH={REPOSITORY}")
