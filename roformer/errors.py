@@ -62,11 +62,12 @@ def one_line_errors() -> Iterator[None]:
         if error.errno not in REMEDIES:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
-        what = f"{error.strerror}{where}: {REMEDIES[error.errno]} and start the same command again"
+        what = f"{error.strerror}{where}: {REMEDIES[error.errno]}"
         written = Path(str(error.filename))
         folders = [written, *written.parents[:3]]  # a run, or a file of a run or of a checkpoint
         earlier = any([*folder.glob("checkpoints/step_*")] for folder in folders)
-        _leave(f"error: {what}{'; earlier checkpoints are intact' if earlier else ''}", 1)
+        intact = "; earlier checkpoints are intact" if earlier else ""
+        _leave(f"error: {what} and start the same command again{intact}", 1)
 
 
 def _leave(line: str, code: int) -> NoReturn:

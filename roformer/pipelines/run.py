@@ -190,7 +190,7 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
 def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
     """Raise InputError if the run has passed a step of `training.keep_at` without keeping it."""
     kept = map(step_of, steps_in(folder.path / "checkpoints"))
-    passed = {step for step in getattr(task.training, "keep_at", ()) if step <= reached}
+    passed = {step for step in getattr(task.config.training, "keep_at", ()) if step <= reached}
     if missing := sorted(passed.difference(kept)):
         raise InputError(
             f"training.keep_at={missing}: {folder.path} is at step {reached} and has not kept "

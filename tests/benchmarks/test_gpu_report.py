@@ -37,4 +37,4 @@ def test_every_command_is_of_a_script_and_suite_that_exist(tmp_path):
             trained.add(pipeline.name)
         elif words[0] == "benchmarks":
             assert words[1] in SUITES
-    assert trained == {*pipelines.values()}
+    assert trained == {*pipelines.values()} - {"convert"}  # it needs a trained run

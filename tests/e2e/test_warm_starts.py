@@ -123,7 +123,10 @@ def test_paper_warmstart_takes_a_folder_of_woberts_shape(pipeline, tmp_path, cap
     folder = published(tmp_path / "wobert", tokenizer=CHINESE)
     for file in folder.glob("*token*"):
         file.unlink()
-    words = [*COMMON, "recipe=paper_warmstart", "data=chinese_builtin", "data.documents=30"]
+    text = tmp_path / "text.txt"
+    documents = ("今天天气非常好。" * n + "中文非常好。" * (40 - n) for n in range(40))
+    text.write_text("\n\n".join(documents), encoding="utf-8")
+    words = [*COMMON, "recipe=paper_warmstart", "data=files", f"data.path={text}"]
     words += ["training.valid_sequences=4", f"runtime.cache_dir={tmp_path / 'cache'}"]
     words += ["schedule.warmup_steps=1", f"runtime.runs_dir={tmp_path / 'runs'}"]
     words.append(f"init_from={folder}")
