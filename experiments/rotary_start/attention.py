@@ -114,6 +114,9 @@ def main() -> None:
     configurations: dict[str, list] = {}
     for name, words in read_study(HERE).commands():
         folder = runs / run_id(build(PretrainConfig, compose("pretrain", words[2:])))
+        if not (folder / "summary.json").is_file():
+            print(f"{folder.name}: not finished, skipped", flush=True)
+            continue
         text = validation_sequences(open_pretrained(folder), SEQUENCES, 128)
         steps = {}
         for step in STEPS:
