@@ -222,6 +222,10 @@ def test_records_are_whole_and_configs_keep_their_run_id():
         steps = [row["step"] for row in rows]
         assert steps == sorted(set(steps)) and steps[-1] == summary["steps"], run
         assert {**rows[-1], **summary["metrics"]} == rows[-1], run
+        if read_study(
+            run.path.parents[1]
+        ).extensions:  # test_studies reads these in a process with them
+            continue
         cls = registry.get(summary["pipeline"]).config_of_run
         assert run_id(build(cls, run.files["config.yaml"])) == run.name == summary["run_id"]
 
@@ -231,7 +235,7 @@ def test_records_are_two_files_a_study():
     assert not list(EXPERIMENTS.glob("**/runs"))
     lines = [line for file in EXPERIMENTS.rglob("wmt*/runs.jsonl") for line in file.open()]
     assert max(map(len, lines)) < 20_000  # counts of 1,000 test lines are packed
-    assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 250
+    assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 260
 
 
 @pytest.mark.parametrize("name", GENERATED)

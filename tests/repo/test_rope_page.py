@@ -68,4 +68,4 @@ def test_errors_name_existing_tests_and_the_page_can_be_read_in_twenty_minutes()
     named = re.findall(r"`(test_\w+)`", PAGE)
     assert len(named) >= 6 and all(f"def {name}(" in source for name in named)
     unfolded = re.sub(r"<details>.*?</details>", "", PAGE, flags=re.DOTALL)
-    assert len(unfolded.split()) < 3500
+    assert len(unfolded.split()) < 3800
