@@ -1,10 +1,11 @@
 """A second device for machines without one: tensors that say `meta` and hold their values on the CPU.
 
-What a GPU refuses fails here too: an operation on tensors of both devices, and reading a tensor's memory
-without copying it to the host. So trainings and searches run whole, through the code that other devices
-than a CPU get, and with the CPU's numbers. Of torch's own tools the meta device has no values, which a
-search and a loss's `nonzero` ask for, nor has FakeTensorMode, whose `cuda` has no backward pass either
-where torch is built without it.
+Operations that fail on a GPU fail here too: an operation on tensors of both devices, and reading a
+tensor's memory without copying it to the host. So trainings and searches run whole, through the
+code that other devices than a CPU get, and with the CPU's numbers. Torch's own tools do not
+suffice. The meta device has no values, but a search and a loss's `nonzero` need them.
+FakeTensorMode has no values either, and its `cuda` has no backward pass where torch is built
+without it.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ AT_ONCE = {
     torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
 }
-"""What torch only notes on a tensor, where a subclass loses it, and how to compute it."""
+"""Operations that torch only marks on a tensor, which a subclass loses → ones that compute them."""
 OF_THE_HOST = {
     torch.ops.aten._local_scalar_dense.default,  # item, bool, float and int
     torch.ops.aten.equal.default,
@@ -80,7 +81,7 @@ class There(torch.Tensor):
     def __init__(self, values):
         self.values = values
 
-    def tolist(self):  # torch refuses it of subclasses
+    def tolist(self):  # torch does not support it for subclasses
         READ.append("tolist")
         return self.values.tolist()
 

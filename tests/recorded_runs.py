@@ -18,7 +18,7 @@ def folder_of(study):
 
 
 class Recorded(NamedTuple):
-    """A recorded run; `files` are those of a run's folder, parsed."""
+    """A recorded run; `files` are the files of a run's folder, parsed."""
 
     path: Path
     files: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Run scripts in processes of their own that start at once: forked from a server that has imported torch.
+"""Run scripts in separate processes that start at once: forked from a server that imported torch.
 
 The server has computed nothing, so its children are as good as new processes. What a start imports is
 tested with real ones (tests/conf).
@@ -32,7 +32,7 @@ def run_script(script, *arguments, stdin="", cwd=REPOSITORY, env=None, timeout=3
         *arguments: words, paths, numbers.
         stdin: text or bytes.
         cwd: folder that it runs in.
-        env: environment variables besides those of this process.
+        env: environment variables in addition to this process's variables.
         timeout: seconds.
     """
     path = REPOSITORY / "scripts" / f"{script}.py" if Path(script).suffix == "" else Path(script)

@@ -1,4 +1,4 @@
-"""A terminal that is not there: what programs draw on it can be read."""
+"""A fake terminal: tests can read what programs draw on it."""
 
 import fcntl
 import os

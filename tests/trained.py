@@ -42,7 +42,7 @@ DESCRIPTIONS = {
     "causal": {"length": LENGTH},
     "translation": {"search": plain(SearchConfig()), "max_length": 30},
 }
-"""Kind → what its description has besides the keys of all kinds."""
+"""Kind → what its description has in addition to the keys of all kinds."""
 RECORDS = {
     "mlm": ("builtin", {"valid/mlm_loss": 3.25, "valid/mlm_accuracy": 0.5}),
     "classifier": ("files", {"mrpc/score": 0.75, "mrpc/empty": None, "valid/loss": 0.5}),
@@ -62,7 +62,7 @@ def config_of(kind="mlm", position=None, **changes):
 
 
 def shaken(model, seed=0):
-    """Give every weight a value of its own, norms and biases too, and logits a spread of about 1."""
+    """Give every weight its own value, norms and biases too, and logits a spread of about 1."""
     torch.manual_seed(seed)
     model.reset_parameters()
     with torch.no_grad():

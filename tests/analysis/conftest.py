@@ -1,4 +1,4 @@
-"""Runs to analyse are those of the end-to-end tests."""
+"""The runs to analyse are the end-to-end tests' runs."""
 
 from tests.e2e.conftest import arguments, corpus
 

@@ -189,7 +189,7 @@ def test_a_record_is_read_back_into_tables(record, tmp_path):
 
 
 def fake(record, changes):
-    """Return the record with the trained rotary run alone, once a seed, its curves replaced."""
+    """Return the record with only the trained rotary run, once per seed, its curves replaced."""
     runs = []
     for seed, curve in enumerate(changes):
         run = json.loads(json.dumps(record["runs"][0])) | {"seed": seed}

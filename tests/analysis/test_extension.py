@@ -91,7 +91,7 @@ def test_every_length_has_the_same_masked_text(text, whole_word):
         place = (np.arange(len(ids)) * step)[:, None] + predict - 1
         assert np.array_equal(stream[place[kept]], labels[kept])
         seen[length] = (ids[:, 1 : 1 + step].ravel(), place[kept], labels[kept])
-        # What makes the length exact is where the next piece of the window begins.
+        # The length is exact because of where the next piece of the window begins.
         per_window = 128 // length
         for piece in range(len(ids) - 1):
             if (piece + 1) % per_window:

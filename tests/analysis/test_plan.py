@@ -1,4 +1,4 @@
-"""What a plan tells: held to what the models do when they run."""
+"""The numbers of a plan, checked against what the models do when they run."""
 
 import re
 
@@ -63,7 +63,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_operations_are_those_of_an_update(name):
-    """By torch's own count of a forward and backward pass; catches a part that is left out."""
+    """By torch's own count of a forward and backward pass; catches a part that is missing."""
     pipeline, *overrides = MODELS[name]
     config, _, outputs = outputs_of(pipeline, *overrides)
     with FlopCounterMode(display=False) as counter:
@@ -113,7 +113,7 @@ def kept_bytes(model, outputs, half):
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_are_about_what_the_backward_pass_keeps(name, half):
-    """What more tokens add, within a fifth; the rest are autocast's copies of the weights."""
+    """Bytes that more tokens add, within a fifth; the rest are autocast's copies of the weights."""
     pipeline, *overrides = MODELS[name]
     found = []
     for rows in (ROWS, 2 * ROWS):

@@ -1,4 +1,4 @@
-"""The command that runs the benchmarks: which suites, and what it tells."""
+"""The command that runs the benchmarks: its suites and its messages."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The system's browser, and a page of recorded and made-up runs in it."""
+"""The system's browser, and a page of recorded and synthetic runs in it."""
 
 import shutil
 from contextlib import contextmanager

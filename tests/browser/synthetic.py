@@ -7,7 +7,7 @@ from roformer.report.runs import write_recorded
 
 HOSTILE = "</script><script>alert(1)</script>"
 HOSTILE_NAME = "<img src=x onerror=alert(1)> & <b>bold<b> \u2028"
-"""What a folder can be called; a name with a slash it cannot."""
+"""A valid folder name; a name with a slash is not valid."""
 
 
 def write_run(

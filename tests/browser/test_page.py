@@ -51,7 +51,7 @@ def curve(frames, run, metric):
 
 
 def test_it_requests_nothing_and_lists_every_run_yours_first(opened, address, records):
-    """What was requested and logged is checked when it is closed, too."""
+    """Requests and log messages are checked when the page is closed, too."""
     assert [url for url in opened.seen.requests if not url.startswith("data:")] == [address]
     yours, shown = [run.folder for run in study(records, YOURS)], rows(opened)
     assert sorted(shown) == sorted(run.folder for run in records)
@@ -84,7 +84,7 @@ def test_numbers_and_reasons_are_those_of_the_records(opened, records):
 def test_the_first_screen_is_your_runs_beside_the_record_and_the_paper(
     opened, records, reproduction
 ):
-    """Its rows are those of the terminal; what of yours still runs is a curve below it."""
+    """Its rows are the terminal's rows; your unfinished runs are curves below it."""
     shown = opened.eval_on_selector_all(
         "#results tbody tr", "rows => rows.map(row => [...row.cells].map(c => c.textContent))"
     )

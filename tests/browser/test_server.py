@@ -1,4 +1,4 @@
-"""The served page: this machine alone is answered, and an open page shows what a run wrote since."""
+"""The served page: only this machine is answered, and an open page shows what a run wrote since."""
 
 import http.client
 import signal
@@ -86,7 +86,7 @@ def test_only_this_machine_is_listened_to_and_a_taken_port_is_passed_over(server
 
 @pytest.mark.slow
 def test_what_a_run_writes_appears_in_an_open_page(browser, server, runs):
-    """Without a reload: filters, selection and order stay. A server that ended is told."""
+    """Without a reload: filters, selection and order stay. The page reports a server that ended."""
     drawn = "document.getElementById('plot').data[0]"
     with watched(browser, server.address) as page:
         page.evaluate("window.notReloaded = true")

@@ -29,7 +29,7 @@ def launched(name: str, *words: str):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_key_is_one_of_accelerate(path):
-    """It refuses unknown keys, but passes over those within fsdp_config."""
+    """Accelerate raises on unknown keys, but ignores unknown keys within fsdp_config."""
     read = load_config_from_file(str(path))
     assert read.distributed_type == DistributedType(KINDS[path.stem])
     assert read.mixed_precision == "no" and read.dynamo_config == {}

@@ -1,4 +1,4 @@
-"""What a script makes of flags and mistakes, before it imports anything heavy."""
+"""Flags and mistakes of a script, handled before it imports anything heavy."""
 
 import argparse
 import errno

@@ -42,7 +42,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("pipeline", ["pretrain", "wmt", "clm"])
 def test_every_model_and_position_composes(pipeline):
-    """Or is refused with the reason."""
+    """Or raises an error with the reason."""
     composer = Composer(pipeline)
     for group in ("model", "model/position", "model/size"):
         for option in composer.options(group):
@@ -91,7 +91,7 @@ def test_keys_with_a_default_need_no_plus():
 def test_a_composed_config_is_not_changed_by_those_composed_after_it():
     """Though a file is read once: Hydra merges into what it has read."""
     first = compose("clm", ["recipe=small"])
-    compose("clm", ["recipe=base"])  # its file begins with that of small
+    compose("clm", ["recipe=base"])  # its file begins with small's file
     assert compose("clm", ["recipe=small"]) == first
 
 

@@ -45,7 +45,7 @@ def test_the_guides_example_trains_as_documented(package):
 
 
 def test_the_guides_example_is_an_encoding_inside_the_package(tmp_path):
-    """With its parts where the guide says, in a process that imports this file first."""
+    """Its parts are where the guide says, in a process that imports this file first."""
     copy = shutil.copytree(REPOSITORY / "roformer", tmp_path / "roformer")
     start, config, code = re.split(r"(?=^class Window\(|^@encodes)", WINDOW, flags=re.MULTILINE)
     with (copy / "config" / "position.py").open("a") as file:

@@ -1,4 +1,4 @@
-"""The paper's recipes have the paper's numbers, and a baseline differs in what it is named for alone."""
+"""The paper's recipes have the paper's numbers; a baseline differs only in what it is named for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stages compose; Table 4 is Table 4; what cannot be is told with the number of the stage."""
+"""Stages compose; Table 4 is Table 4; an invalid plan's error names the stage's number."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What tests of labelled data share: the tasks of `conf/task`, a tokenizer, folders and a few rows."""
+"""Helpers for tests of labelled data: the tasks of `conf/task`, a tokenizer, folders and rows."""
 
 from omegaconf import OmegaConf
 

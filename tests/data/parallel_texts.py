@@ -1,4 +1,4 @@
-"""What the tests of parallel text share: a small text, folders of files, golden sentences."""
+"""Helpers for tests of parallel text: a small text, folders of files, golden sentences."""
 
 import gzip
 

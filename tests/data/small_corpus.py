@@ -1,4 +1,4 @@
-"""What the tests of token shards share: a small corpus of numbered documents, in a file of rows."""
+"""Helpers for tests of token shards: a small corpus of numbered documents, in a file of rows."""
 
 import json
 

@@ -50,7 +50,7 @@ MOSES_CHANGES = [
     ("en", "Lounge &amp; Grill", "Lounge & amp; Grill"),
     # Currency signs stick to what follows them, per cent signs to what precedes them.
     ("de", "20 € und 5 %", "20 €und 5%"),
-    # Spaces are one space, or none at the ends; control characters go.
+    # Spaces become one space and are dropped at the ends; control characters are removed.
     ("en", " two  spaces\tand\u00a0more ", "two spaces and more"),
     ("en", "a\x07b", "ab"),
 ]
@@ -88,7 +88,7 @@ def test_words_are_those_of_sacremoses(words, language):
 
 @given(st.text())
 def test_characters_that_were_never_seen_come_back(text):
-    """From bytes as they were; after Moses, which alone changes a text, the words that it cut."""
+    """Bytes restore the text; Moses, the only step that changes it, restores the words it cut."""
     assert there_and_back(BPE("bytes"), text, "en") == text
     bpe = BPE("moses")
     (words,) = split_words([text], "moses", "de")

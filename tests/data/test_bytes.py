@@ -1,4 +1,4 @@
-"""Text as bytes: what a source yields, how it is split and stored, what is refused."""
+"""Text as bytes: what a source yields, how it is split and stored, which inputs raise errors."""
 
 import gzip
 import hashlib
@@ -54,7 +54,7 @@ def test_files_are_their_bytes(tmp_path, name):
     [(10_000, 0.05, 0.05, (9000, 500, 500)), (10_001, 0.1, 0.25, (6501, 1000, 2500))],
 )
 def test_splits_are_consecutive_and_of_the_stated_sizes(tmp_path, count, valid, test, sizes):
-    """Of enwik8's 10^8 bytes so 90, 5 and 5 million."""
+    """For enwik8's 10^8 bytes these are 90, 5 and 5 million."""
     (tmp_path / "a.txt").write_bytes(TEXT)
     (tmp_path / "b.gz").write_bytes(b"no gzip: nothing is read beyond data.max_bytes")
     shares = {"valid_fraction": valid, "test_fraction": test}
@@ -125,7 +125,7 @@ def test_bad_rows_are_counted_over_all_files(tmp_path):
 
 
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
-    """One package alone, so that it is quick: its documents, in another order, and the first of them."""
+    """Only one package, to be quick: its documents, in another order, and the first of them."""
     monkeypatch.setattr(
         byte_sources,
         "docstring_documents",

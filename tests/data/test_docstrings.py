@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_parsed_is_none(tmp_path, content):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Two installed distributions of our own making, the second without a RECORD."""
+    """Two installed synthetic distributions, the second without a RECORD."""
 
     def install(name, files, record=True):
         for file, content in files.items():

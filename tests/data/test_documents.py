@@ -1,4 +1,4 @@
-"""Documents of local files and of the Hub: what is read, and what each mistake is told."""
+"""Documents of local files and of the Hub: what is read, and the error of each mistake."""
 
 import gzip
 import json
@@ -253,7 +253,7 @@ TABLES = {
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for the Hub; returns the calls that were made."""
+    """Replace the Hub with a fake; return the calls that were made."""
     calls = []
 
     def load_dataset(path, name=None, *, revision=None, split=None, streaming=False):

@@ -134,7 +134,7 @@ def test_names_and_numbers_are_never_mixed(tmp_path, labels, train, dev, message
 
 
 def test_the_reading_of_labels_is_that_of_all_splits_and_rows(tmp_path):
-    """A validation split alone may have labels that could be both, and a bad label decides nothing."""
+    """The labels of just a validation split can be ambiguous, and a bad label decides nothing."""
     data = write(tmp_path, "rte", train=spelt("1", "2", "?"), dev=spelt("1"))
     assert labels_of(replace(data, max_bad_rows=1), ["1", "2"], "validation") == [0]
     data = write(tmp_path, "rte", train=spelt("no label", "a", "b"), dev=spelt("b"))
@@ -354,7 +354,7 @@ def test_two_files_of_one_split_are_a_mistake(tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for the Hub's RTE; returns its table and the calls that were made."""
+    """Replace the Hub's RTE with a fake; return its table and the calls that were made."""
     names = ["entailment", "not_entailment"]
     text = datasets.Value("string")
     stand_in = SimpleNamespace(

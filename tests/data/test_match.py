@@ -1,4 +1,4 @@
-"""Turns of plain text: their shapes, that an epoch reads every row once, and that a number decides alone."""
+"""Turns of plain text: shapes, each row read once per epoch, only a number decides a sample."""
 
 from itertools import islice
 

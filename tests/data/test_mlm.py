@@ -1,4 +1,4 @@
-"""Masked blocks: what is chosen, what it becomes, and that (seed, epoch, index) decides alone."""
+"""Masked blocks: what is chosen, what it becomes, and that only (seed, epoch, index) decides."""
 
 from types import SimpleNamespace
 

@@ -258,7 +258,7 @@ def test_keys_of_rows_leave_ids_and_caches_of_aligned_files_as_they_are():
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for WMT14 on the Hub; returns its splits and the calls that were made."""
+    """Replace WMT14 on the Hub with a fake; return its splits and the calls that were made."""
     names = {"train": "train", "validation": "valid", "test": "test"}
     stand_in = SimpleNamespace(
         splits={

@@ -19,7 +19,7 @@ def test_pairs_are_the_tokens_of_the_texts_with_their_end(tmp_path, words):
     config = files(tmp_path, tokenizer=BpeConfig(words=words, merges=200), filter=FilterConfig())
     text = prepare(config, tmp_path / "cache")
     bpe = text.tokenizer
-    # Learnt on the training text alone: the characters of the others change nothing.
+    # Learnt only on the training text: the characters of the others change nothing.
     assert bpe.fingerprint == trained(words, 200).fingerprint
     for split, pairs in (("valid", text.valid), ("test", text.test)):
         source, target = ([pair[side] for pair in TEXT[split]] for side in (0, 1))

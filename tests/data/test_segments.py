@@ -1,4 +1,4 @@
-"""Pairs of segments: what A and B are of, what their relation says, and what nothing else tells."""
+"""Pairs of segments: the sources of A and B, and their relation, which nothing else reveals."""
 
 from types import SimpleNamespace
 
@@ -124,7 +124,7 @@ def test_half_are_negative_and_lengths_do_not_tell_which(objective):
 
 
 def test_next_sentences_begin_as_sentences_where_there_are_some():
-    """B of either relation begins a word, mostly after a full stop: what comes before it tells nothing."""
+    """B of either relation begins a word, mostly after a full stop: its start reveals nothing."""
     found = pairs_of(rounds=4)
     shares = []
     for which in (0, 1):

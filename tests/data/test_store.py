@@ -227,7 +227,7 @@ publish(Path(sys.argv[1]), make, False)
 
 
 def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp_path, capsys):
-    """What the holder had begun goes."""
+    """The holder's partial folder is removed."""
     folder = tmp_path / "made"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], cwd=REPOSITORY, stdout=subprocess.PIPE
@@ -263,7 +263,7 @@ def test_a_worker_whose_parent_holds_the_lock_does_not_wait_for_it(tmp_path):
 
 
 def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):
-    """Its content is the lock there: with another, a process that waits would build beside the holder."""
+    """The file's content is the lock there: otherwise a waiting process would build in parallel."""
 
     def absent(*given):
         raise OSError(errno.ENOSYS, "no locks here")

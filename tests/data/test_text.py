@@ -26,7 +26,7 @@ def identity(config):
 
 
 def documents(prepared, split):
-    """The documents of a split as their token lists, [SEP] left out."""
+    """The documents of a split as their token lists, without [SEP]."""
     lists = [ids.tolist() for ids in getattr(prepared, split).lists]
     assert {ids.pop() for ids in lists} == {prepared.tokenizer.sep_id}
     return lists
@@ -158,7 +158,7 @@ def test_what_decides_the_content_decides_the_folder(tmp_path, options):
 
 
 def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
-    """What was prepared with it is prepared anew; what is not cut into words is not."""
+    """Text that was cut with it is prepared again; text that is not cut into words is not."""
     plain, words = (
         corpus(tmp_path, tokenizer=TokenizerConfig(vocab_size=100, words=words))
         for words in ("none", "jieba")
@@ -168,7 +168,7 @@ def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
     assert identity(plain) == before[0] and identity(words) not in before
 
 
-# --- what is told --------------------------------------------------------------------------------
+# --- error messages ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""WordPiece: deterministic training, equality with transformers, and what broken files are told."""
+"""WordPiece: deterministic training, equality with transformers, and the errors of broken files."""
 
 import pickle
 import re

@@ -88,7 +88,7 @@ def resumed(stop_at):
     """Return a function that runs until it dies when it begins a step, and then to the end.
 
     It takes the step, the function that runs and its arguments, returns what the second call does;
-    `then` are overrides of that one alone.
+    `then` are overrides of only that call.
     """
 
     def run(step, start, *given, then=(), **named):
@@ -102,7 +102,7 @@ def resumed(stop_at):
 
 
 def run_in_process(pipeline, arguments, *overrides, runs="runs"):
-    """Run a pipeline in this process, its runs beside `runtime.runs_dir`; return (summary, folder)."""
+    """Run a pipeline in this process, runs next to `runtime.runs_dir`; return (summary, folder)."""
     AcceleratorState._reset_state()
     PartialState._reset_state()
     given = [*arguments, *overrides]

@@ -2,7 +2,7 @@
 
 Importing everything takes longer than a small run. So one process, the fork server, imports it once
 and forks a child for every start; the child runs the script as `python scripts/….py …` would. Before,
-it wraps functions (replaces none), so that it can tell over a pipe that it has come to a certain
+it wraps functions (replaces none), so that it can report over a pipe that it has reached a certain
 phase: inside a step, between two files of a checkpoint, in half a line of metrics.jsonl. There it is
 killed from outside, at once or after a while; at the end of the phase it waits for its death.
 """
@@ -30,7 +30,7 @@ PATIENCE = 120
 
 
 class Plan(NamedTuple):
-    """Where a child dies: in the phase's `occurrence`-th coming, `delay` seconds after it began."""
+    """The place where a child dies: `delay` seconds into the phase's `occurrence`-th occurrence."""
 
     phase: str
     occurrence: int = 1
@@ -43,7 +43,7 @@ IMPORTED = (
     *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.scores"),
     *("evaluate", "roformer.evaluation.glue_metrics"),
 )
-"""What a start would import, also late: wandb imports the most when it begins a run."""
+"""Modules that a start would import, also late: wandb imports the most when it begins a run."""
 
 
 class ForkServer:
@@ -79,7 +79,7 @@ class ForkServer:
     ) -> int:
         """Start a script in `folder`, as the first of a process group; return its process id.
 
-        `printed.txt` there gets what it prints. It tells that it has come to the plan's place, and waits.
+        `printed.txt` there gets its output. It reports when it reaches the plan's place, and waits.
         Variables of the `environment` differ (None: not set), and `constants` by their full name.
         """
         request = (script, arguments, str(folder), plan, environment or {}, constants or {})
@@ -89,7 +89,7 @@ class ForkServer:
         return int(self.line())
 
     def line(self) -> str:
-        """Return the next thing that is told: `at`, or `ended` with the exit status."""
+        """Return the next message: `at`, or `ended` with the exit status."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
@@ -176,7 +176,7 @@ def become(
 
 
 class Spy:
-    """Wraps what a run goes through; tells when the plan's phase has come, and waits for death."""
+    """Wraps what a run goes through; reports when the plan's phase begins, and waits for death."""
 
     def __init__(self, plan: Plan, told: int):
         self.plan, self.told, self.seen = plan, told, 0

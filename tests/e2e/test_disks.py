@@ -1,6 +1,6 @@
-"""A disk that fills up or that cannot be written: one line, and the run goes on.
+"""A disk that fills up or that cannot be written: one line, and the run continues.
 
-A process of its own mounts a small disk in memory, and forks one child for each start of a training,
+A separate process mounts a small disk in memory, and forks one child for each start of a training,
 so that every start ends as a script does: with an exit code and whatever it printed.
 """
 
@@ -47,9 +47,9 @@ class Scene(NamedTuple):
     file: str
     """Part of the path that the error names."""
     checkpoints: int
-    """Complete ones that are there."""
+    """Number of complete checkpoints."""
     spare: int = 0
-    """Bytes that are left: a little, as beside a large file that does not fit; or none."""
+    """Bytes that are left: a few, as with a large file that does not fit, or zero."""
     when: Callable[..., bool] = lambda *given: True
 
 

@@ -118,7 +118,7 @@ def test_a_record_says_what_came_out(trained):
 
 
 def test_an_older_record_gets_the_baselines_that_a_run_writes(trained, tmp_path):
-    """Of its data, found through its config; what the record has otherwise stays."""
+    """The data are found through the run's config; what the record has otherwise stays."""
     older = tmp_path / "mnli-older"
     shutil.copytree(trained["mnli"], older, ignore=shutil.ignore_patterns("checkpoints"))
     summary = summary_of(older)
@@ -207,7 +207,7 @@ def test_it_starts_from_a_pretraining_run_by_folder_id_or_checkpoint(here, pretr
 
 
 def test_a_hub_model_is_read_from_its_snapshot(small, tmp_path, monkeypatch):
-    """Through a stand-in for the download: what is asked for, and what is made of it."""
+    """Through a fake download: what is asked for, and what is made of it."""
     import huggingface_hub
     from transformers import BertConfig, BertModel
 
@@ -248,7 +248,7 @@ def test_auto_makes_the_pretraining_run_once(small, arguments):
     (other,) = run(small, *more, "model=bert")
     assert summary_of(other)["init_from"].startswith("bert-learned-smoke-")
     assert run(small, *more) == [folder]
-    # With a tokenizer that is asked for, which the pre-training then trains.
+    # The tokenizer that is asked for is trained by the pre-training.
     (third,) = run(small, *more, "tokenizer.vocab_size=300")
     assert summary_of(third)["init_from"] not in (summary_of(folder)["init_from"], "scratch")
 
@@ -309,7 +309,7 @@ def test_it_starts_from_a_hugging_face_folder(small, tmp_path, kind, capsys):
     assert summary["model"] == kind and summary["init_from"] == str(folder)
 
 
-# --- using what came out -------------------------------------------------------------------------
+# --- using the results ---------------------------------------------------------------------------
 
 
 def test_a_loaded_model_predicts_what_the_run_predicted(trained):

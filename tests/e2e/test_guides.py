@@ -1,4 +1,4 @@
-"""What the guides and the README show of Python runs, and so do the examples."""
+"""The Python snippets of the guides and the README run, and so do the examples."""
 
 import json
 import random
@@ -71,7 +71,7 @@ def snippets():
 
 @pytest.mark.parametrize("code", snippets())
 def test_snippets_run(code, runs, tmp_path, monkeypatch, capsys):
-    """With a run of the tests where they name one; what they print is there, and no complaint."""
+    """A snippet that names a run gets one of the tests' runs; it prints output and no complaint."""
     file = tmp_path / "snippet.py"  # a class asks for its module's file
     file.write_text(PLACE.sub(lambda match: str(runs[match[1]]), code))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A run that is killed or told to stop, anywhere, and started again is bitwise the run never stopped."""
+"""A run that is killed or stopped anywhere and started again is bitwise the run never stopped."""
 
 import json
 import os
@@ -52,13 +52,13 @@ LATE = (
     *("last", "tracker: the end", "half of summary", "half of the", "half of bleu", "only the"),
     *("predictions", "unlink", "averaging", "removing the old", "beam", "scores"),
 )
-"""How the names of those begin that come when all is trained."""
+"""Beginnings of the names of phases that come after all training."""
 
 
 class Pipeline(NamedTuple):
     arguments: list[str]
     phases: tuple[str, ...]
-    """Besides `ONCE`."""
+    """In addition to `ONCE`."""
 
 
 PIPELINES = {
@@ -107,7 +107,7 @@ class Commands:
         self.text = {"pretrain": ["text.jsonl"], "wmt": ["pairs"]}
 
     def of(self, name: str, folder: Path, *overrides: str) -> tuple[str, list[str], Path]:
-        """Return script, arguments and folder; a cache of its own, so that it prepares the text."""
+        """Return script, arguments and folder; a separate cache, so that it prepares the text."""
         folder.mkdir(exist_ok=True)
         text = [f"data.path={self.folder / path}" for path in self.text.get(name, [])]
         where = [f"runtime.{key}_dir={folder / key}" for key in ("runs", "cache")]
@@ -169,7 +169,7 @@ WORKERS, NEVER = "runtime.num_workers=2", "training.checkpoint_every=1000"
 def test_a_signal_saves_and_the_same_command_goes_on(
     server, commands, tmp_path, name, number, code, overrides
 ):
-    """The whole group is told, as launchers and terminals do, and its workers with it."""
+    """The whole group gets the signal, as from launchers and terminals, and so do its workers."""
     command = commands.of(name, tmp_path / "stopped", *overrides)
     child = server.start(*command)
     until(lambda: list(command[-1].glob("runs/*/*/metrics.jsonl")))
@@ -214,7 +214,7 @@ def run_in(folder: Path, name: str) -> Path:
 
 
 def assert_whole(folder: Path, phase: str) -> None:
-    """What a kill may leave: nothing that looks finished and is not."""
+    """Assert that a kill leaves nothing that looks finished and is not."""
     for step in folder.glob("runs/*/*/checkpoints/step_*"):
         assert damage(step) is None, (phase, step.name, damage(step))
     for metrics in folder.glob("runs/*/*/metrics.jsonl"):

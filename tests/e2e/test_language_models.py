@@ -115,7 +115,7 @@ def cache_of(folder):
 
 
 def test_the_entropy_is_that_of_the_predicted_tokens(trained):
-    """Of the sample, from the shards by another way."""
+    """The sample's entropy is computed from the shards in another way."""
     summary, folder = trained("clm")
     stream = shards_of(folder).valid
     predicted = [

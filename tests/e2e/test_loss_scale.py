@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # half precision is slow on CPUs
 
 @pytest.fixture
 def scaled(monkeypatch):
-    """Have runs train in fp16, which a config refuses on a CPU, with a scale that begins at 2^24."""
+    """Have runs train in fp16, which configs forbid on a CPU, with a scale that begins at 2^24."""
     opened = runs.open_accelerator
 
     def with_scaler(*arguments):
@@ -47,7 +47,7 @@ def test_a_resumed_run_keeps_its_scale(arguments, scaled, resumed):
 
 
 def test_gradients_that_no_scale_mends_end_the_run(arguments, scaled, monkeypatch):
-    """The loss is finite, so nothing but the scale's fall tells of it."""
+    """The loss is finite, so only the scale's fall shows it."""
 
     def broken(task, model, batch):
         loss = whole(task, model, batch)

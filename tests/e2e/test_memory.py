@@ -1,4 +1,4 @@
-"""What grows and what does not: anonymous memory over steps, evaluations and the size of the corpus.
+"""Growth of anonymous memory over steps, evaluations and the size of the corpus.
 
 RssAnon is sampled all the time: mapped files do not count in it, and peaks between steps do. Every
 measurement is a child of a process that has imported everything, so that none sees another's.
@@ -273,7 +273,7 @@ def test_preparing_more_text_costs_a_digest_a_document(outcome):
 
 
 def test_the_order_of_an_epoch_of_pairs(outcome):
-    """Lengths and order in int64, and what sorting needs besides, at most 16 numbers a pair: 0.6 GB
+    """Lengths and order in int64, plus what sorting needs, at most 16 numbers per pair: 0.6 GB
     for the 4.5 M pairs of WMT14 English-German, in each process."""
     small, large = outcome["pairs"]
     assert (large - small) / (PAIRS[1] - PAIRS[0]) < 128

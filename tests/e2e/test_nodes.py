@@ -1,4 +1,4 @@
-"""Two machines, played by this one; the SLURM scripts, with SLURM's commands played by stand-ins."""
+"""Two machines, simulated on this one; the SLURM scripts, with fakes of SLURM's commands."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def into(folder: Path, arguments: list[str]) -> list[str]:
 
 
 def test_two_machines_equal_one(arguments, tmp_path):
-    """Through accelerate and conf/accelerate/multi_node.yaml: all that a machine is told."""
+    """Through accelerate and conf/accelerate/multi_node.yaml, a machine's only settings."""
     command = [
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", str(REPOSITORY / "conf" / "accelerate" / "multi_node.yaml")),
@@ -88,7 +88,7 @@ def test_two_machines_equal_one(arguments, tmp_path):
 
 
 class Slurm:
-    """A job's environment: SLURM's variables, a working directory, and its commands' stand-ins."""
+    """A job's environment: SLURM's variables, a working directory, and fakes of its commands."""
 
     def __init__(self, folder: Path, launcher: str):
         self.folder, self.submitted = folder, folder / "repository"
@@ -111,7 +111,7 @@ class Slurm:
         return file.read_text() if file.exists() else ""
 
     def submit(self, *arguments: str, nodes: int = 2, restarts: int = 0) -> subprocess.Popen:
-        """Start the batch script as slurmd does: bash, in a session of its own."""
+        """Start the batch script as slurmd does: bash, in a separate session."""
         batch = REPOSITORY / "scripts" / "slurm" / "job.sbatch"
         environment = {
             **os.environ,
@@ -136,7 +136,7 @@ class Slurm:
         )
 
     def terminate(self, job: subprocess.Popen, pattern: str, *, batch: bool = False) -> str:
-        """Send SIGTERM to the tasks once files are there, with `batch` to the shell; return the output."""
+        """Send SIGTERM to the tasks once files exist, or to the shell (`batch`); return output."""
         until(lambda: job.poll() is not None or list(self.folder.glob(pattern)))
         for task in (self.folder / "tasks").read_text().split():
             os.kill(int(task), signal.SIGTERM)
@@ -167,7 +167,7 @@ def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path)
 @pytest.mark.parametrize("batch", [False, True], ids=["tasks alone", "the shell too"])
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
 def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, batch, state):
-    """Catches a shell that dies of the signal, and a launcher that is told twice."""
+    """Catches a shell that dies of the signal, and a launcher that gets the signal twice."""
     slurm = Slurm(tmp_path, STAND_IN)
     job = slurm.submit()
     until(lambda: (tmp_path / "started.0").exists() and (tmp_path / "started.1").exists())

@@ -44,7 +44,7 @@ SHORT = "training.steps=12"
 
 
 def falls(folder) -> bool:
-    """Whether the training loss fell by a twentieth from the first log step to the last."""
+    """Return whether the training loss fell by a twentieth from the first log step to the last."""
     losses = [row["train/loss"] for row in results(folder) if "train/loss" in row]
     return losses[-1] < 0.95 * losses[0]
 
@@ -142,7 +142,7 @@ def test_a_run_killed_before_or_right_after_a_checkpoint_goes_on_bitwise(
 
 
 def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, resumed):
-    """Redrawn at steps 5, 9, …, so that those of the checkpoint of 6 are to go on with until 8."""
+    """Vectors are redrawn at steps 5, 9, …, so the vectors of checkpoint 6 are used until 8."""
     performer = [SHORT, DROPOUT[0], "model/attention=performer", "model.attention.features=16"]
     performer = [*performer, "model.attention.redraw_interval=4"]
     _, whole = small_run(arguments, *performer)
@@ -179,7 +179,7 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
 
 @pytest.mark.slow
 def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dropout, resumed):
-    """Also of a run that was killed; the record and its id are those of a run without."""
+    """Also for a run that was killed; the record and its id equal a run's without kept steps."""
     keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
     _, folder = resumed(8, small_run, arguments, *keeping)
     assert folder.name == whole_with_dropout.name
@@ -193,7 +193,7 @@ def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dro
 
 
 def test_a_step_that_was_not_kept_needs_a_new_run(arguments, copy):
-    """Whether the run is finished or resumes after the step; the checkpoints of other steps are kept."""
+    """For a finished run, and one that resumes after the step; other steps' checkpoints stay."""
     with pytest.raises(InputError, match=r"no checkpoint of step 3: .*keep_at=\[3\] resume=false"):
         small_run(arguments, f"init_from={copy}@3", "seed=1")
     small_run(arguments, "training.keep_at=[6]")
@@ -370,7 +370,7 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
 
 
 def test_a_sigterm_in_the_last_evaluation_ends_the_run_as_any_other(arguments, monkeypatch):
-    """With the last step saved, and nothing scored or translated after it."""
+    """The last step is saved, and nothing is scored or translated after it."""
     real = MaskedLMTask.evaluate
 
     def told(task, *given):
@@ -433,7 +433,7 @@ def test_pairs_of_segments_are_told_beside_the_masked_tokens(arguments, capsys):
 
 
 def test_one_seed_gives_both_models_the_same_order_and_masks(arguments):
-    """What differs between them is the encoding, not what they read."""
+    """The models differ in their encoding, not in what they read."""
     tasks = []
     for model in ("roformer", "bert"):
         config = build(PretrainConfig, compose("pretrain", [*arguments, f"model={model}"]))

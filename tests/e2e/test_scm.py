@@ -53,7 +53,7 @@ def run(arguments, *overrides):
 
 
 def task_of(arguments, *overrides) -> TripletTask:
-    """Return the task of a run that has not begun."""
+    """Return the task of a run that has not started."""
     task = TripletTask(config_of(arguments, "training.precision=fp32", *overrides))
     task.build_model()
     return task
@@ -262,7 +262,7 @@ def test_auto_pretrains_this_model_and_tokenizer_once(known, pretrained):
     auto = ["init_from=auto", f"pretraining={given}", "training.epochs=1"]
     first, _ = run(known, *auto)
     (folder,) = Path(config_of(known).runtime.runs_dir, "pretrain").glob("*/")
-    assert first["init_from"] == folder.name  # the one that is there: equal in all that counts
+    assert first["init_from"] == folder.name  # the existing run: equal in all that counts
     assert run(known, *auto)[0]["run_id"] == first["run_id"]
 
 
@@ -273,7 +273,7 @@ def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
 
 
 def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained):
-    """Its own table counts, not that of the preset."""
+    """Its own table counts, not the preset's table."""
     arguments, _ = pretrained
     short = ["model/position=learned", "model.position.max_positions=48"]
     _, folder = small_run(arguments, *short)

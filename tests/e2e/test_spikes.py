@@ -1,4 +1,4 @@
-"""Steps whose loss stands out are recorded with their samples."""
+"""Steps with an outlying loss are recorded with their samples."""
 
 import json
 import math

@@ -58,7 +58,7 @@ def rates(folder):
 
 
 def test_a_stage_begins_with_the_weights_and_moments_of_the_one_before(arguments, monkeypatch):
-    """Bit for bit; AdamW's own count of steps goes on too, so its bias correction does."""
+    """Bit for bit; AdamW's own count of steps continues too, so its bias correction does."""
     begun = []
     update = Loop._step
 
@@ -100,7 +100,7 @@ def test_one_schedule_goes_on_across_the_border(kept):
 
 
 def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept, arguments):
-    """Else `keep` and `restart` would be the same, whichever of them was lost."""
+    """Else `keep` and `restart` would be the same, and either could be lost."""
     fresh = run(arguments, FIRST, FRESH)[1]
     ours, theirs = weights(kept[1][1]), weights(fresh)
     assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])
@@ -118,7 +118,7 @@ SELDOM = ["training.checkpoint_every=12", "training.evaluate_every=12"]
 def test_a_stage_killed_and_started_again_is_bitwise_the_stage_never_stopped(
     arguments, resumed, often
 ):
-    """Without a checkpoint of its own it takes the moments of the stage before once more."""
+    """A stage without its own checkpoint takes the moments of the stage before once more."""
     whole = run(arguments, FIRST, KEPT, more=often)
     # The first stage has 6 steps.
     killed = resumed(9, run, arguments, FIRST, KEPT, more=often, runs="killed")

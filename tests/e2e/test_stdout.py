@@ -1,4 +1,4 @@
-"""What commands print into a pipe: plain lines, little when quiet, and readers that leave early."""
+"""Output of commands in a pipe: plain lines, little when quiet, and readers that leave early."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_training_goes_on_without_its_reader(tmp_path):
 
 @pytest.mark.slow
 def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
-    """Catches a bar of tqdm that is not for terminals alone, and a line that does not ask for progress."""
+    """Catches a tqdm bar outside of terminals, and a line that does not ask for progress."""
     words = ["pretrain", *SMALL, *corpus, f"runtime.runs_dir={tmp_path}"]
     told = run_script(*words)
     lines = told.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Translation from files to scores, in this process, and the scripts beside it."""
+"""Translation from files to scores, in this process, and the scripts next to it."""
 
 import functools
 import json
@@ -114,7 +114,7 @@ def test_the_average_is_the_mean_of_the_last(trained):
 
 
 def test_killed_while_it_was_scoring(arguments, whole, monkeypatch):
-    """Catches an average that is there but half, and checkpoints that scoring needs and pruned."""
+    """Catches an average that is only half written, and pruned checkpoints that scoring needs."""
     scored = "roformer.tasks.translation.translation_scores"
     real, calls = translation_scores, []
 
@@ -259,7 +259,7 @@ def test_average_script(trained, tmp_path):
     ):
         code, _, err = script("average", *words)
         assert code == 2 and f"error: {message}" in err.replace("argument ", "")
-    assert script("average", folder, "--last", 3)[0] == 0  # the one that is there
+    assert script("average", folder, "--last", 3)[0] == 0  # the existing checkpoint
 
 
 @pytest.mark.slow

@@ -233,7 +233,7 @@ def test_a_sharded_model_trains_in_bf16_as_a_whole_one(folder):
 
 
 def test_the_first_rank_decides_which_checkpoint_is_the_best(folder):
-    """Catches a rank that saves alone, and then waits for the others."""
+    """Catches a rank that saves by itself, and then waits for the others."""
     run = the_run(folder, "pretrain", "better on the second rank")
     assert json.loads((run / "summary.json").read_text())["best"]["step"] == 4
 

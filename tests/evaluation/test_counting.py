@@ -1,4 +1,4 @@
-"""What counting is worth, against counts by hand and known entropies."""
+"""Model-free baselines, checked against counts by hand and known entropies."""
 
 import math
 
@@ -25,7 +25,7 @@ def test_overlaps_are_shares_of_different_words():
 
 
 def bags(texts, labels, *held_out, metric="accuracy"):
-    """Return the predictions of each split; where words tell nothing it is the last label."""
+    """Return the predictions of each split; where words say nothing it is the last label."""
     labels = np.array(labels)
     return bag_of_words(texts, labels, held_out, metric=metric, constant=labels[-1])
 
@@ -87,7 +87,7 @@ IDS = st.lists(st.integers(0, 4), min_size=3, max_size=40)
 
 @given(IDS, st.lists(st.integers(0, 4), max_size=2))
 def test_chances_of_all_ids_sum_to_one(text, context):
-    """After any context, seen or not, at each order; and none is 0."""
+    """After any context, seen or not, at each order; no chance is 0."""
     grams = np.array([[*context, last] for last in range(5)])
     losses = ngram_losses(np.array(text), grams, 5)
     assert np.exp(-losses).sum() == pytest.approx(1)
@@ -97,7 +97,8 @@ def test_chances_of_all_ids_sum_to_one(text, context):
 def test_ngrams_find_the_entropy_of_triple_letters():
     """Two letters at random, each written three times: trigrams know two of three letters."""
     text = np.random.default_rng(0).integers(0, 2, 200_000).repeat(3)
-    # Of the two before: alike in 5 of 6 places, where the next is so in 4 of 5; else certainly.
+    # The two letters before are alike in 5 of 6 places; the next is then alike in 4 of 5.
+    # Otherwise the next letter is certain.
     entropy = -(5 / 6) * (0.8 * math.log2(0.8) + 0.2 * math.log2(0.2))
     for order, bits in ((1, 1.0), (2, 0.65), (3, entropy)):
         grams = np.lib.stride_tricks.sliding_window_view(text, order)

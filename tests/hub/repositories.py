@@ -1,4 +1,4 @@
-"""What stands on the fake Hub: small data in the layout, schema and metadata of the real data sets."""
+"""Content of the fake Hub: small data in the layout, schema and metadata of the real data sets."""
 
 import io
 import random
@@ -146,7 +146,7 @@ def data_set(configs, shards):
 
 
 def bert():
-    """A random BERT as the Hub has it: safetensors beside the same weights of other frameworks."""
+    """A random BERT as the Hub has it: safetensors next to the same weights of other frameworks."""
     letters = string.ascii_lowercase + string.digits
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*special, *letters, *(f"##{letter}" for letter in letters), *NOUNS]

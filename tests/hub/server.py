@@ -23,7 +23,7 @@ ROUTE = re.compile(
 
 
 class Request(NamedTuple):
-    """What a client asked for, without the query."""
+    """A client's request, without the query."""
 
     line: str
     """Method and path."""
@@ -32,13 +32,13 @@ class Request(NamedTuple):
 
 @dataclass
 class Fault:
-    """What to answer instead, to requests whose line the pattern matches."""
+    """The answer that replaces the real one for requests whose line the pattern matches."""
 
     pattern: str
     status: int | None = None
     """An error's; None cuts the connection in the middle of the body."""
     times: int | None = None
-    """How often; None: always."""
+    """Number of times; None: always."""
 
 
 class FakeHub(ThreadingHTTPServer):
@@ -52,7 +52,7 @@ class FakeHub(ThreadingHTTPServer):
         self.repositories = {}
         """Name → commit → file → content; the last commit is `main`."""
         self.gated = {}
-        """Name → status that its files are refused with: 401 without a token, 403 with one."""
+        """Name → error status for its files: 401 without a token, 403 with one."""
         self.faults, self.log = [], []
         self.lock = threading.Lock()
 

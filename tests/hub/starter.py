@@ -1,7 +1,7 @@
-"""Run the project's scripts in processes of their own, forked from one that has imported what is slow.
+"""Run the project's scripts in separate processes, forked from one that has imported what is slow.
 
-That process reads a JSON array a line, (folder, patience, script, argument, …), and answers with the
-exit code; standard output and error of the script are files in the folder.
+That process reads a JSON array per line, (folder, patience, script, argument, …), and answers with
+the exit code; standard output and error of the script are files in the folder.
 """
 
 import json
@@ -22,7 +22,7 @@ LOCAL = {"localhost", "127.0.0.1", "::1", None, ""}
 
 
 class Done(NamedTuple):
-    """What a script left behind."""
+    """Result of a script."""
 
     code: int
     output: str

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a Hub: one line, exit code 2, no hang, nothing half-read kept."""
+"""Failures on the way to a Hub: one line, exit code 2, no hang, nothing half-read kept."""
 
 import re
 
@@ -43,7 +43,7 @@ def model(name, *more):
 
 
 def refused(starter, folder, pipeline, *overrides, patience=WAITS):
-    """Return the one line that a start ends with; nothing was prepared or begun."""
+    """Return the one line that a start ends with; nothing was prepared or started."""
     command = arguments(folder, pipeline, *overrides)
     done = starter(folder, f"{pipeline}.py", *command, patience=patience)
     assert done.code == 2 and "Traceback" not in done.errors, done.errors
@@ -122,7 +122,7 @@ def broken(hub):
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_says_why(broken, start, tmp_path, command, told):
-    """Catches a damaged file told as "an error occurred", and a column looked for too late."""
+    """Catches a damaged file reported as "an error occurred", and a column looked for too late."""
     line = refused(start, tmp_path, *command)
     assert re.search(told, line) and "An error occurred while generating" not in line, line
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_one_line_that_says_why(broken, start, tmp_path, 
     ids=["500", "500 at once", "429", "cut"],
 )
 def test_a_hub_that_fails_and_comes_back(hub, start, tmp_path, fault, told):
-    """The status is told, not only that nothing was found; the next start fetches what is missing."""
+    """The error names the status, not only the missing data; the next start fetches the rest."""
     name = f"org/busy-{len(hub.log)}"
     hub.push(name, repositories.sentence_set(seed=len(hub.log)), COMMIT)
     hub.faults.append(fault)

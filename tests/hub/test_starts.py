@@ -58,7 +58,7 @@ def data_files(commit, config, trains, *others):
 
 
 def test_glue_from_hub_data_and_a_hub_model(hub, home, start, tmp_path):
-    """The pinned commit alone, no weights of other frameworks, nothing twice, and without a network.
+    """Only the pinned commit, no weights of other frameworks, nothing twice, and without a network.
 
     Catches a call without its revision, a lost allow_patterns, and a record without the commit.
     """
@@ -148,7 +148,7 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
 
 
 def test_pretraining_from_a_hub_model(hub, start, tmp_path):
-    """With its vocabulary in place of the data's, and with other positions."""
+    """Its vocabulary replaces the data's vocabulary, and the positions differ."""
     (commit,) = hub.repositories[TINY_BERT]
     output, (made,) = run(
         start, tmp_path, "pretrain", f"init_from={TINY_BERT}", "model/position=rotary"
@@ -170,7 +170,7 @@ def test_language_models_of_wikitext(hub, start, tmp_path, pipeline):
 
 
 def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):
-    """The Chinese Wikipedia alone, at the pinned commit; the vocabulary is learnt from it."""
+    """Only the Chinese Wikipedia, at the pinned commit; the vocabulary is learnt from it."""
     begun = len(hub.log)
     _, (made,) = run(start, tmp_path, "pretrain", "data=chinese_hub")
     assert hub.revisions("wikimedia/wikipedia", begun) == {WIKIPEDIA}

@@ -198,7 +198,7 @@ def test_the_head_for_pairs_of_segments_goes_where_there_is_one(models):
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers_have_our_ids_and_logits(models, name):
-    """Pairs, truncation, accents and spelt-out special tokens, through their tokenizer alone."""
+    """Pairs, truncation, accents and spelt-out special tokens, through only their tokenizer."""
     run, folder = models(name)
     ours, tokenizer = roformer.load_model(run), AutoTokenizer.from_pretrained(folder)
     theirs, texts = (
@@ -529,7 +529,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, step, error):
 
 
 def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch, capsys):
-    """An empty folder is filled; a full one is refused."""
+    """An empty folder is filled; a full one raises an error."""
     run = run_of(tmp_path / "run", stored(position=Alibi()))
     (tmp_path / "out").mkdir()
     arguments = ["export.py", str(run), "--output", str(tmp_path / "out")]

@@ -1,4 +1,4 @@
-"""One name opens a model everywhere: path, run id, checkpoint, export; none is told in one line."""
+"""One name opens a model everywhere: path, run id, checkpoint, export; unknown names: one line."""
 
 import os
 import runpy
@@ -44,7 +44,7 @@ def start(name, runs_dir="runs"):
 
 @pytest.mark.parametrize("pipeline", [PRETRAINING, CLASSIFIER])
 def test_a_run_id_opens_and_starts_what_its_folder_does(runs, pipeline):
-    """And a start has one name in the record, whichever was given, so that runs have one id."""
+    """And a start has one name in the record, whatever name was given, so that runs have one id."""
     run, early = runs / pipeline, "checkpoints/step_00000001"
     assert torch.equal(weights(run.name), weights(run))
     assert torch.equal(weights(f"{run.name}/{early}"), weights(run / early))
@@ -67,7 +67,7 @@ def test_a_step_after_a_run_is_one_of_its_checkpoints(runs):
 
 
 def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
-    """Where the pre-training had one; its other head is not used."""
+    """If the pre-training had a pooler; its other head is not used."""
     for objective, new in (("mlm", "pooler.weight, pooler.bias, "), ("mlm_nsp", "")):
         described = {} if objective == "mlm" else {"objective": objective}
         begun = stored(described=described)

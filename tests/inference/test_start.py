@@ -35,7 +35,7 @@ def home(model):
 @pytest.mark.parametrize("before", POSITIONS)
 @pytest.mark.parametrize("kind", ["mlm", "causal"])
 def test_positions_are_swapped_and_all_else_is_kept(kind, before):
-    """From every encoding to every other, of an encoder and of a causal model."""
+    """Every encoding is swapped for every other, in an encoder and in a causal model."""
     names = [n for n in POSITIONS if kind == "causal" or position_of(n).can("bidirectional")]
     if before not in names:
         pytest.skip("this encoding is for causal models only")

@@ -1,4 +1,4 @@
-"""One text has one answer, many have many, and what is neither is refused in one line."""
+"""One text has one answer, many have many, and anything else raises a one-line error."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """Every encoding as its paper writes it: float64, one (T, S, …) tensor for all pairs, nothing shared.
 
 Each function gives the logits (N, T, S) of one row; `values` adds to the values what Shaw's and NEZHA's
-equations do. They read the weights of an encoding and none of its code.
+equations do. They read the weights of an encoding and do not use its code.
 
 Shapes: N heads, T queries, S keys, H head dimension, D hidden size.
 """
@@ -125,7 +125,7 @@ def t5(encoding, layer, q, k, m, n):
 
 
 def before(gap, buckets=8, longest=12):
-    """Return T5's bucket where a query sees only what stands before it."""
+    """Return T5's bucket where a query sees only earlier positions."""
     far, exact = max(-gap, 0), buckets // 2
     if far < exact:
         return far

@@ -88,7 +88,7 @@ def test_dropout_of_strided_gradients():
     ignoring=st.booleans(),
 )
 def test_cross_entropy_equals_torchs_in_float64(rows, size, smoothing, scale, dtype, ignoring):
-    """In pieces of some rows; catches rows that a piece leaves out, and ignored ones that count."""
+    """In pieces of some rows; catches rows that a piece skips, and ignored ones that count."""
     generator = torch.Generator().manual_seed(rows * size)
     logits = (scale * torch.randn(rows, size, generator=generator)).to(dtype)
     labels = torch.randint(size, (rows,), generator=generator)

@@ -1,4 +1,4 @@
-"""Chinese words: our ids are those of `transformers`' RoFormerTokenizer, from text to files and back."""
+"""Chinese words: our ids equal `transformers`' RoFormerTokenizer, from text to files and back."""
 
 import pickle
 
@@ -143,7 +143,7 @@ def test_characters_of_chinese_are_learnt_beyond_those_of_an_alphabet():
     """bert-base-chinese knows 7,322; the limit for alphabets, 1,000, would lose most."""
     characters = [chr(0x4E00 + i) for i in range(3000)]
     trained = train_wordpiece(["".join(characters)] * 2, 8192, lowercase=True)
-    assert trained.size == 3005  # and none continues a word
+    assert trained.size == 3005  # no token continues a word
     few = train_wordpiece(["".join(characters) + " letters" * 3000], 8192, lowercase=True)
     assert sum(len(entry) == 1 for entry in few.vocabulary) == 1000
 

@@ -1,7 +1,7 @@
 """The published RoFormer family: folders with the keys of each released config.json, at tiny sizes.
 
-The weights lie in a pytorch_model.bin, as in the repositories of junnyu/*; the table in docs/interop.md
-says where the shapes come from.
+The weights are in a pytorch_model.bin, as in the repositories of junnyu/*; the table in
+docs/interop.md says where the shapes come from.
 """
 
 import json
@@ -94,7 +94,7 @@ FAMILY = {
         "RoFormerTokenizer",
     ),
 }
-"""Repository of junnyu → what its config.json has besides sizes, and its tokenizer_class, if it says so."""
+"""Repository of junnyu → its config.json except sizes, and its tokenizer_class, if named."""
 ENCODERS = [name for name in FAMILY if "sim" not in name and "v2" not in name]
 
 
@@ -335,7 +335,7 @@ def test_what_the_second_version_is_not_is_refused(changes, message, tmp_path):
 
 
 def test_a_pickle_is_fetched_where_there_are_no_safetensors_alone(tmp_path, monkeypatch):
-    """From the commit of the other files, and again without a network."""
+    """The pickle is of the other files' commit, and is found again without a network."""
     theirs = stand_in("roformer_small_generator", folder := tmp_path / "model")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))

@@ -63,7 +63,7 @@ def test_twenty_steps_lose_what_a_plain_loop_over_bert_loses(tmp_path, monkeypat
     """Our pipeline and loop on one side, theirs and five lines on the other.
 
     Catches: a loss divided by the wrong count, a mean of means, (N, 1) against (N,) in the squared
-    error, decay on biases, a schedule that is one step off, token types left out.
+    error, decay on biases, a schedule that is one step off, missing token types.
     """
     AcceleratorState._reset_state()
     PartialState._reset_state()

@@ -1,4 +1,4 @@
-"""What `transformers` saved, now or years ago, loads as ours or is refused in one line."""
+"""Models that `transformers` saved, now or years ago, load as ours or raise a one-line error."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def start(source):
 
 @pytest.mark.parametrize("model_class", HOMES, ids=lambda c: c.__name__)
 def test_every_class_computes_the_same_and_can_be_started_from(model_class, tmp_path):
-    """What is not used of it is named once, in one line; a pooler is used by a fine-tuning of BERT."""
+    """Unused weights are named once, in one line; a fine-tuning of BERT uses a pooler."""
     theirs = saved(model_class, tmp_path)
     home, unused = HOMES[model_class]
     with warnings.catch_warnings(record=True) as told:
@@ -205,7 +205,7 @@ def prefix_of(state):
 
 
 def with_buffers(state):
-    """Add what an older model saved besides: ids and the table of sines and cosines."""
+    """Add the buffers that an older model also saved: ids and the table of sines and cosines."""
     prefix, ids = prefix_of(state), torch.arange(LONGEST)[None]
     made = rotary_table(torch.arange(LONGEST), HIDDEN // HEADS)
     added = {"embeddings.position_ids": ids, "embeddings.token_type_ids": 0 * ids}
@@ -229,7 +229,7 @@ def copies_alone(state):
 
 
 def as_pickle(folder, change=lambda state: state, **options):
-    """Store what `change` makes of the weights as a pickle alone."""
+    """Store what `change` makes of the weights only as a pickle."""
     state = change(load_file(folder / "model.safetensors"))
     torch.save(state, folder / "pytorch_model.bin", **options)
     (folder / "model.safetensors").unlink()
@@ -289,7 +289,7 @@ def test_older_and_other_files_give_the_same_weights(model_class, change, tmp_pa
         assert tensor.dtype == torch.float32 and torch.equal(tensor, expected[name])
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 def dropped(*ends):
@@ -311,7 +311,7 @@ def cut_pickle(folder, **options):
 
 
 class Code:
-    """Makes a folder beside the model when it is unpickled."""
+    """Makes a folder next to the model when it is unpickled."""
 
     def __init__(self, folder):
         self.marker = folder.parent / "executed"

@@ -109,7 +109,7 @@ def test_logits_are_theirs(pair, name):
     eps or GELU, norms in another place, an unscaled embedding, an acausal decoder.
     """
     kind, ours, theirs = pair(name)
-    # After a norm the variance is about 1, and logits hardly tell one eps from another.
+    # After a norm the variance is about 1, and logits hardly distinguish two values of eps.
     eps = [{m.eps for m in one.modules() if isinstance(m, nn.LayerNorm)} for one in (ours, theirs)]
     assert eps[0] == eps[1]
     for length, padding in ((1, "none"), (7, "left"), (128, "right"), (300, "right")):

@@ -1,4 +1,4 @@
-"""Encodings that transformers has, with its weights: the same attention comes out."""
+"""Encodings that transformers has, with its weights: the attention is the same."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def drawn(module):
 @lengths
 @torch.no_grad()
 def test_deberta_has_the_attention_of_the_first_version(length):
-    """Which takes the position of a query from its key with the other sign than the paper."""
+    """It takes a query's position relative to its key with the opposite sign of the paper."""
     sizes = {"hidden_size": SIZE, "num_attention_heads": HEADS, "relative_attention": True}
     terms = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 6}
     theirs = drawn(first.DisentangledSelfAttention(DebertaConfig(**sizes, **terms)))
@@ -97,7 +97,7 @@ def test_deberta_has_the_attention_of_the_second_version(length, buckets):
 @lengths
 @torch.no_grad()
 def test_transformer_xl_has_the_attention_of_xlnet(length):
-    """Which has all sines before all cosines."""
+    """XLNet has all sines before all cosines."""
     model = XLNetModel(XLNetConfig(d_model=SIZE, n_head=HEADS, n_layer=1, d_inner=8, vocab_size=9))
     theirs = drawn(model.layer[0].rel_attn)
     q, k, v = ((part.flatten(1).T, torch.zeros(SIZE)) for part in (theirs.q, theirs.k, theirs.v))

@@ -1,4 +1,4 @@
-"""Scaled frequencies equal those of `transformers`' own functions; the fixed NTK form its formula."""
+"""Scaled frequencies equal `transformers`' own functions; the fixed NTK form equals its formula."""
 
 import itertools
 

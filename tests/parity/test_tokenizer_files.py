@@ -1,4 +1,4 @@
-"""Tokenizers of others: the ids are those of `transformers` or `tokenizers` for the same files."""
+"""Tokenizers of others: the ids equal `transformers`' or `tokenizers`' ids for the same files."""
 
 import json
 import pickle
@@ -110,7 +110,7 @@ BY_FILE = {
         normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), max_input_chars_per_word=4
     ),
 }
-"""Contents of a tokenizer.json that comes alone."""
+"""Contents of a tokenizer.json that is the only file."""
 
 
 def write(folder, whole, settings):
@@ -279,7 +279,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_rules_of_the_hub_are_followed_at_the_pinned_revision(hub, tmp_path, monkeypatch):
-    """From the commit that is named, and again without a network."""
+    """The files are of the commit that is named, and load again without a network."""
     variants = {name: BY_CLASS[name] for name in ("cased", "accents", "whole, cased", "as filed")}
     commit = "a" * 40
     for number, (name, files) in enumerate(variants.items()):

@@ -1,4 +1,4 @@
-"""Jobs side by side: each in a process of its own, a failing one alone, all of them stopped in order."""
+"""Parallel jobs: each in a separate process, one fails without the others, all stop in order."""
 
 import os
 import re
@@ -72,7 +72,7 @@ def test_a_job_that_is_just_being_started_is_stopped_too(tmp_path):
 
 @pytest.mark.parametrize(("beside", "seen"), [(1, "4,5"), (2, "5")])
 def test_commands_side_by_side_have_a_gpu_each(tmp_path, monkeypatch, beside, seen):
-    """One that runs alone has all: it may start a process on each."""
+    """A single command gets all GPUs: it may start a process on each."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     words = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]

@@ -35,7 +35,7 @@ def test_the_rest_of_the_paper_composes_and_each_stage_has_its_own_runs(recipe):
     assert len(set(found)) == len(found)
     kinds = [folder.parent.name for folder in found]
     assert [kinds.count(kind) for kind in ("charlm", "clm", "scm")] == [3, 6, 4]
-    assert kinds.count("pretrain") >= 2  # a run a stage
+    assert kinds.count("pretrain") >= 2  # one run per stage
 
 
 def test_a_failed_stage_is_listed_at_the_end_and_gives_the_code(tmp_path, monkeypatch, capsys):

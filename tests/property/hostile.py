@@ -1,4 +1,4 @@
-"""What the tests of hostile files share: ways to damage a file, and the law for who reads it."""
+"""Helpers for tests of hostile files: ways to damage a file, and the law for its readers."""
 
 import copy
 import json
@@ -80,9 +80,9 @@ def _places(document):
 
 
 def read_or_refused(read, *names, error=InputError):
-    """Return what `read` returns, or None where it refused the input in one line.
+    """Return what `read` returns, or None where it raised a one-line error.
 
-    That is `error`, in one line that can be printed and names one of `names`.
+    The line of the `error` can be printed and names one of `names`.
     """
     try:
         return read()

@@ -63,7 +63,7 @@ def norm_error(rotate, factor: float = 1.0) -> float:
 
 
 def offset_error(rotate) -> float:
-    """Difference between the end of a whole pass and a pass over the end alone."""
+    """Difference between the end of a whole pass and a pass over only the end."""
     x, positions = torch.randn(2, 10, 16), torch.arange(10)
     whole = rotate(x, positions)
     return (rotate(x[:, 6:], positions[6:]) - whole[:, 6:]).abs().max().item()
@@ -72,7 +72,7 @@ def offset_error(rotate) -> float:
 def value_error(attention=softmax) -> float:
     """Change of the output when only positions change and all tokens attend equally.
 
-    With zero queries the weights are uniform, so positions can reach the output through the values
+    Zero queries make the weights uniform, so positions can reach the output through the values
     alone.
     """
     sizes = EncoderConfig(**settings("rotary", heads=2))

@@ -84,7 +84,7 @@ def search(table, sentences, limits, beam, penalty=("fairseq", 0.6), **options):
 
 
 def log_probability(table, sentence, tokens):
-    """Return that of a sequence, its end included."""
+    """Return the log-probability of a sequence, its end included."""
     steps = [table.log_p(sentence, tokens[:i]) for i in range(len(tokens) + 1)]
     return sum(row[token] for row, token in zip(steps, (*tokens, END), strict=True))
 
@@ -100,7 +100,7 @@ def exhaustive(table, sentence, limit, penalty, n_best):
 
 
 def plain(table, sentence, limit, beam, penalty, n_best):
-    """Return what beam search finds, one sentence in lists, stopped by K finished ones alone."""
+    """Return what beam search finds, one sentence in lists, stopped only by K finished ones."""
     live, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
         candidates = []
@@ -246,7 +246,7 @@ def test_limits_of_translations():
 
 @given(SEEDS, st.integers(1, 4000), st.integers(1, 6), st.booleans())
 def test_largest_equals_topk(seed, size, k, ties):
-    """Catches: entries left over beside whole groups, indices of the wrong group."""
+    """Catches: entries left over after whole groups, indices of the wrong group."""
     values = torch.randn(3, 2, size, generator=torch.Generator().manual_seed(seed))
     values = values.round() if ties else values
     k = min(k, size)

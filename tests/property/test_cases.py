@@ -1,4 +1,4 @@
-"""Laws of the loan cases: only the findings tell B from C, and all three must be read."""
+"""Laws of the loan cases: only the findings distinguish B from C, and all three must be read."""
 
 import hashlib
 from collections import Counter
@@ -39,7 +39,7 @@ def arbitrary(*texts: str) -> str:
 @given(GROUPS)
 @LAW
 def test_the_label_is_the_case_that_turns_on_the_same_point_and_no_part_tells_it(where):
-    """Right on exactly two of four: without A, without one of B and C, or reading one alone."""
+    """Right on exactly two of four: without A, without one of B and C, or reading only one."""
     group = triplet_group(*where)
     for triplet in group:
         own, b, c = (turns_on(text) for text in triplet[:3])

@@ -1,4 +1,4 @@
-"""Text and tokenizers of any bytes: each is read whole, or refused in one line that names the file.
+"""Text and tokenizers of any bytes: each is read whole, or raises one line that names the file.
 
 The law of `read_or_refused`; and where a reader returns something, nothing was cut out of it silently.
 """

@@ -1,6 +1,6 @@
 """Records of runs that anything happened to: what a run could have written, or one line.
 
-Who reads one returns what is used of it in its own type, or names the file that has it not.
+A reader returns each value that is used in its own type, or names the file where it is missing.
 """
 
 import json

@@ -38,7 +38,7 @@ class Payload:
 
 @pytest.fixture
 def marker(tmp_path):
-    """Return a path that is there at the end only if a payload was executed."""
+    """Return a path that exists at the end only if a payload was executed."""
     yield tmp_path / "executed"
     assert not (tmp_path / "executed").exists()
 

@@ -31,7 +31,7 @@ def spread(task, position):
 @pytest.mark.parametrize("task", TASKS)
 def test_only_positions_tell_the_examples_of_a_group_apart(task):
     """Without them one of each group is right: exact chance. Catches a position that leaks into the
-    control, and a rotation that is left out."""
+    control, and a missing rotation."""
     assert spread(task, "none").max() < 1e-4
     assert spread(task, "rotary").min() > 1e-3
     assert spread(task, "learned").min() > 1e-3

@@ -41,7 +41,7 @@ of_decoders = pytest.mark.parametrize(
 
 
 def with_norms(names):
-    """Every encoding in pre-norm, and one in post-norm: where the norms stand is no matter of theirs."""
+    """Every encoding in pre-norm, and one in post-norm: encodings ignore the norms' place."""
     cases = [*((name, "pre") for name in names), ("rotary", "post")]
     return pytest.mark.parametrize(("name", "norm"), cases)
 
@@ -96,7 +96,7 @@ def test_what_a_config_declares_is_what_its_encoding_does():
 @of_encoders
 @torch.no_grad()
 def test_word_order_matters_except_without_positions(name):
-    """Of an encoder, and of the source of a translation; catches a lost rotation, bias or embedding."""
+    """In an encoder and a translation's source; catches a lost rotation, bias or embedding."""
     order = torch.tensor([3, 0, 1, 2, 8, 4, 5, 6, 7])  # no mirror: ALiBi has that symmetry
     encoder, translation, ids = build("encoder", name), build("translation", name), tokens(2, 9)
     if name == "t5":  # biases as small as at the start hardly differ
@@ -291,7 +291,7 @@ def test_all_parameters_get_a_gradient(name):
 @families
 @pytest.mark.parametrize("name", ["rotary", "shaw", "t5", "tupe", "deberta", *LINEAR])
 def test_recomputed_blocks_give_the_same_gradients(family, name):
-    """With dropout, which must be drawn alike. Catches a pass that is recomputed without its mask."""
+    """Dropout must be drawn alike. Catches a pass that is recomputed without its mask."""
     gradients = []
     for recompute in (False, True):
         model = build(family, name, recompute=recompute, hidden_dropout=0.2).train()

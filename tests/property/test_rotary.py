@@ -104,7 +104,7 @@ def test_trained_frequencies_get_their_gradient(layout):
 @layouts
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_transforms_of_functions_go_through_the_rotation(layout, dtype):
-    """torch.func: a map over a batch, gradients, one a row, and directional derivatives."""
+    """torch.func: a map over a batch, gradients, one per row, and directional derivatives."""
     positions, x = torch.arange(5), torch.randn(4, 3, 5, 8).to(dtype)
     weight, along = torch.randn(2, 3, 5, 8).to(dtype)
     table = rotary.rotary_table(positions, 8)
@@ -332,7 +332,7 @@ def test_decay_bound_of_figure_2(head_dim, expected):
     kind=st.sampled_from(["random", "smooth", "worst"]),
 )
 def test_no_score_is_above_the_bound_and_the_worst_attains_it(head_dim, m, n, kind):
-    """With h_i = q_i k_i*, h_{d/2} = 0: |q·k| ≤ max |h_{i+1} - h_i| · Σ |S_{i+1}| (Eq. 36, 37)."""
+    """For h_i = q_i k_i*, h_{d/2} = 0: |q·k| ≤ max |h_{i+1} - h_i| · Σ |S_{i+1}| (Eq. 36, 37)."""
     q, k = torch.randn(2, head_dim, dtype=torch.float64)
     if kind == "smooth":  # pairs that hardly differ, where the bound is close
         q, k = (x[:2].repeat(head_dim // 2) + 0.01 * x for x in (q, k))

@@ -75,7 +75,7 @@ def test_pairs_are_those_of_this_version(corpus):
 
 
 def test_a_bag_of_words_has_several_translations(corpus):
-    """Whatever sees the bag alone is right on one of each bag's: at most 60 % of the test.
+    """A model that sees only the bag is right on one sentence per bag: at most 60 % of the test.
 
     Mutations: no exchange of the two beings; German without case and order.
     """

@@ -38,7 +38,7 @@ ALLOWED = {
     "script": {"training"},
     "__init__": {"nn", "evaluation", "inference", "interop"},
 }
-"""Part → the parts it may import, besides those at the ground."""
+"""Part → the parts it may import, in addition to `GROUND`."""
 GROUND = {"registry", "extensions", "errors", "json_files"}
 """Parts that any part may import. The functions of the registry import more when they are called."""
 SOURCES = {
@@ -97,7 +97,7 @@ def test_positions_are_applied_in_attention_alone():
 
 
 def test_no_one_asks_for_the_type_of_an_encoding():
-    """A new encoding is code in nn/position and config/position alone; see `PositionConfig`."""
+    """A new encoding is code only in nn/position and config/position; see `PositionConfig`."""
     encodings = {cls.__name__ for cls in PositionConfig.__subclasses__()}
     assert {"Rotary", "Learned", "NoPosition"} <= encodings
     for path, tree in in_package():
@@ -124,7 +124,7 @@ SUSPECT |= {"unsafe_load_all", "full_load_all", "allow_pickle", "trust_remote_co
 
 
 def named(call):
-    """Return the name of what is called, without where it is from, and those of its arguments."""
+    """Return the name of what is called, without its module, and the names of its arguments."""
     name = getattr(call.func, "attr", getattr(call.func, "id", None))
     return {name, *(argument.arg for argument in call.keywords)}
 
@@ -169,7 +169,7 @@ def test_nothing_executes_the_contents_of_a_file():
     ],
 )
 def test_a_line_that_would_execute_a_file_is_seen(line):
-    """Wherever in a function it stands."""
+    """Anywhere in a function."""
     assert executing(ast.parse(f"def f():\n    if g():\n        {line}\n"))
 
 

@@ -1,4 +1,4 @@
-"""The documentation is true: commands compose, targets exist, numbers are those of the records."""
+"""The documentation is true: commands compose, targets exist, numbers equal the records."""
 
 import ast
 import inspect
@@ -126,7 +126,7 @@ def anchors(text):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
-    """To a file or folder of the repository and, of a page, a heading that is there."""
+    """To a file or folder of the repository and, in a page, a heading that exists."""
     for target, anchor in re.findall(r"\]\(([^()#\s:]*)(?:#([^()\s]*))?\)", prose(PAGES[name])):
         path = ((REPOSITORY / name).parent / target) if target else REPOSITORY / name
         assert path.exists(), target
@@ -216,7 +216,7 @@ def test_records_are_whole_and_configs_keep_their_run_id():
             "charlm": {"positions.json"},
             "clm": {"positions.json"},
         }
-        # Of the later runs alone; tables check that the translations' are the summary's.
+        # Only later runs have these; tables check that the translations' are the summary's.
         found = set(run.files) - {"bleu_statistics.json", "predictions/test.tsv", "spikes.jsonl"}
         assert found == names | more.get(summary["pipeline"], set()), run
         steps = [row["step"] for row in rows]

@@ -99,7 +99,7 @@ assert len(trained.fill_mask("a [MASK]")[0]) == 5
 
 @pytest.mark.slow
 def test_opening_a_model_imports_base_dependencies_alone(tmp_path):
-    """With the modules of all extras out of reach, a run is opened and fills a mask."""
+    """A run is opened and fills a mask while the modules of all extras are out of reach."""
     run = run_of(tmp_path / "run")
     extras = ranges([line for name in ("train", "report", "dev") for line in EXTRAS[name]])
     # torch imports sympy and networkx itself.
@@ -124,7 +124,7 @@ print(tables_text([Path(sys.argv[2])]))
 
 @pytest.mark.slow
 def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
-    """In an environment of its own, with this one's packages but the extras' behind it."""
+    """In a separate environment that also finds this one's packages, except the extras' packages."""
     source = tmp_path / "source"  # a build leaves folders where it is made
     shutil.copytree(REPOSITORY / "roformer", source / "roformer")
     for name in ("pyproject.toml", "README.md", "LICENSE"):

@@ -1,4 +1,4 @@
-"""Plans of studies compose, their configurations differ in the claimed keys alone, runs were planned."""
+"""Plans of studies compose, configurations differ only in the claimed keys, runs were planned."""
 
 import dataclasses
 import functools

@@ -60,7 +60,7 @@ def test_runs_are_compared_at_equal_steps_and_at_equal_losses(tmp_path):
 
 
 def test_a_recorded_run_stands_beside_the_same_one_made_here(tmp_path):
-    """They have one id, and each is told by its folder."""
+    """They have one id, and each is identified by its folder."""
     here = loss_run(tmp_path / "runs/pretrain/a", (5.0, 4.0))
     write_recorded(tmp_path / "study", [loss_run(tmp_path / "other/pretrain/a", (5.1, 4.1))])
     values, _ = compared(tmp_path / "study", here)
@@ -89,7 +89,7 @@ def test_a_run_that_failed_is_told_and_left_out(tmp_path):
     ],
 )
 def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, other, told):
-    """Another vocabulary has another fingerprint of the data; a length changes the targets alone."""
+    """Another vocabulary has another fingerprint of the data; a length changes only the targets."""
     a, b = loss_run(tmp_path / "a", (5.0,)), loss_run(tmp_path / "b", (6.0,), model="bert")
     c = loss_run(tmp_path / "c", (3.0,), **other)
     found = compared(a, c, b)
@@ -187,7 +187,7 @@ def seed_run(folder, position, seed, losses, *, name=None, training=None, **more
 
 @pytest.fixture
 def study(tmp_path):
-    """Folders of two configurations; those of the slow one in another order of seeds."""
+    """Folders of two configurations; the slow one's folders are in another order of seeds."""
     slow = [seed_run(tmp_path, "learned", seed, SLOW[seed]) for seed in (2, 0, 1)]
     return [seed_run(tmp_path, "rotary", seed, FAST[seed]) for seed in (0, 1, 2)] + slow
 
@@ -213,7 +213,7 @@ def test_each_configuration_has_a_mean_at_equal_steps(study):
 
 
 def test_differences_are_of_the_same_seed(study):
-    """The folders stand in another order of seeds: pairs by place would have another spread."""
+    """The folders are in another order of seeds: pairs by place would have another spread."""
     table = tables(study)[1]
     assert table.title == "valid/mlm_loss: paired differences from roformer (rotary)"
     ours, theirs = ([c[s][-1] for s in (0, 1, 2)] for c in (SLOW, FAST))

@@ -19,7 +19,7 @@ from roformer.report.drawing import (
 EVIL = "$\\frac{a\n$_{x}|<b>\u2028 🜏"
 POINTS = [
     *((0, "a", seed, x, x * (seed + 1.0)) for seed in (0, 1) for x in (1, 2, 3)),
-    (0, "a", 0, 4, 9.0),  # one seed alone has it
+    (0, "a", 0, 4, 9.0),  # only one seed has it
     (1, "b", 0, 10, 7.0),
 ]
 FRAME = pd.DataFrame(POINTS, columns=["panel", "name", "seed", "x", "y"])

@@ -237,7 +237,7 @@ def test_speed_counts_the_goals_that_are_met(tmp_path):
         {"what": "slow", "ratio": 0.5, "goal": 4.0, "deviations": "none"},
         {"what": "free", "ratio": 1.5, "goal": None, "deviations": "none"},
     ]
-    for suite in ("like", "kernels"):  # the latter are choices of our own
+    for suite in ("like", "kernels"):  # the latter are our choices
         (tmp_path / f"{suite}.json").write_text(json.dumps({"rows": rows}))
     caption = script_of("speed")["draw_speed"](tmp_path, tmp_path / "figure.png")
     assert "3 comparisons" in caption and "1 of 2 goals" in caption

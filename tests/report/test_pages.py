@@ -87,7 +87,7 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
 
 
 def test_runs_on_other_text_are_not_compared(tmp_path):
-    """The unigram entropy of the targets tells texts apart, not the form in which one is stored."""
+    """The unigram entropy of the targets identifies a text, not the form in which it is stored."""
     for run in recorded("pretraining_builtin"):
         write_folder(run, tmp_path / run.name)
     (rotary,) = tmp_path.glob("*rotary*")
@@ -144,7 +144,7 @@ def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_pat
 
 
 def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
-    """What is printed is a file too; the statistics of this machine's runs are another."""
+    """The printed report is a file too; the statistics of this machine's runs are another file."""
     shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
     runs = tmp_path / "runs"
     (rotary,) = recorded("wmt_builtin", "*rotary*")
@@ -186,7 +186,7 @@ def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
 
 
 def test_runs_of_all_pipelines_have_tables(tmp_path):
-    """Stages of a pre-training stand below Table 4, and are not compared with each other."""
+    """Stages of a pre-training are listed below Table 4, and are not compared with each other."""
     training = {"sequence_length": 128, "batch_size": 16}
     stages = [
         (f"s{n}", {"training": training, "init_from": before})
@@ -208,7 +208,7 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
 
 
 def test_scripts_print_tables_or_one_line(tmp_path):
-    """What did not end is told; a damaged record is named."""
+    """Unfinished runs are reported; a damaged record is named."""
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
     printed = run_script("tables", run, begun)

@@ -1,4 +1,4 @@
-"""The paper's numbers are printed as in the paper, with the rows of one study of ours below them."""
+"""The paper's numbers are printed as in the paper, with rows of one of our studies below them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The runs of this machine beside the record and the paper: rows, and the screen they make."""
+"""The runs of this machine next to the record and the paper: rows, and the screen they make."""
 
 import pandas as pd
 import pytest
@@ -194,7 +194,7 @@ def test_of_the_learning_rates_of_a_fine_tuning_the_best_counts():
 
 
 def test_all_metrics_are_of_the_rate_that_the_headline_chooses():
-    """Not the matched part of one model beside the mismatched part of another."""
+    """Not the matched part of one model with the mismatched part of another."""
     several = [*tuned("roformer", 0.9, rate=1), *tuned("roformer", 0.7, rate=2)]
     found = rows(*several)
     assert found["MNLI-m accuracy"].here == "90.0 / –"

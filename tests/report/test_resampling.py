@@ -1,4 +1,4 @@
-"""What another test set would give: which lines and triplets are drawn, in which pairs, of which runs."""
+"""Resampling of test sets: the lines and triplets that are drawn, their pairs and their runs."""
 
 import json
 import random
@@ -174,7 +174,7 @@ def test_runs_without_statistics_have_no_interval_and_are_told(study):
 
 
 def test_a_comparison_needs_the_records_alone(tmp_path, texts, study):
-    """One by one seeds of a configuration have lines of their own, the first the baseline."""
+    """Separate seeds of a configuration have their own lines; the first is the baseline."""
     write_recorded(tmp_path / "study", study, COMPLETED)
     (line, *_) = (tmp_path / "study" / "runs.jsonl").read_text().splitlines()
     packed_systems = json.loads(line)["files"][STATISTICS]["systems"]

@@ -64,7 +64,7 @@ def test_a_recorded_run_reads_like_its_folder(tmp_path):
 
 
 def test_what_is_recorded_comes_back_to_the_last_digit(tmp_path):
-    """Not finite and not logged are told apart, and a run recorded again replaces itself."""
+    """Not finite and not logged stay distinct, and a run recorded again replaces itself."""
     folder = write_run(tmp_path / "run-s0", losses=LOSSES)
     rows = [
         {"step": 1, "train/loss": 0.1 + 0.2, "data/tokens": 10**12, "x,\n": -1e-05},

@@ -1,4 +1,4 @@
-"""Scores of runs: what is chosen, what shares a table, what is paired, who is never left out."""
+"""Scores of runs: what is chosen, what shares a table, what is paired, who is never excluded."""
 
 import json
 import runpy
@@ -132,7 +132,7 @@ def test_a_rate_that_one_lucky_seed_tried_is_not_chosen(tmp_path):
 
 @pytest.mark.parametrize("baseline", [None, "bert"])
 def test_scores_on_other_examples_are_other_tables(tmp_path, baseline):
-    """The builtin task beside the real one of the same name, where one has no run of the baseline."""
+    """The builtin task and the real one of the same name, where one has no run of the baseline."""
     kinds = {"files": ("bert", "roformer", 0.7), "builtin": ("roformer", "roformer", 0.9)}
     folders = [
         glue_run(
@@ -253,7 +253,7 @@ BY_SEED = {
 
 
 def test_of_several_configurations_the_p_values_of_a_metric_are_adjusted(tmp_path):
-    """Seeds that one configuration alone has are left out; the order of the folders does not matter."""
+    """Seeds that only one configuration has are excluded; the folders' order is irrelevant."""
     folders = [
         translation_run(tmp_path / f"{kind}-s{seed}", seed, score, position=kind)
         for kind, by_seed in BY_SEED.items()

@@ -1,4 +1,4 @@
-"""What a run is before its first step: what would stop it late is told, its settings are in its task."""
+"""Runs before their first step: late failures are reported early; a task has the run's settings."""
 
 import json
 import math
@@ -182,7 +182,7 @@ def test_small_tasks_have_epochs_of_their_own(tmp_path, limit, epochs):
 
 @pytest.mark.parametrize("launched", [0, 1, 2])
 def test_cells_run_one_a_core_or_one_over_all_processes(tmp_path, monkeypatch, launched):
-    """Else every rank of a launched grid would start workers of its own."""
+    """Else every rank of a launched grid would start its own workers."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     if launched:
         monkeypatch.setenv("WORLD_SIZE", str(launched))

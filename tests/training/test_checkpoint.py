@@ -1,4 +1,4 @@
-"""Checkpoints are complete or not there, and never those of another model."""
+"""Checkpoints are complete or missing, and never another model's."""
 
 import errno
 import json
@@ -74,7 +74,7 @@ def test_one_between_the_regular_steps_goes_when_a_later_one_is_there(tmp_path):
 
 
 def test_chosen_steps_stay_without_their_moments(tmp_path):
-    """Whether regular or not; the moments of the last one are needed to go on."""
+    """Regular steps or not; the moments of the last one are needed to resume."""
     checkpoints = Checkpoints(tmp_path, keep=1, every=10, keep_at=(10, 13, 30))
     for step in (10, 13, 20, 30):
         save(checkpoints, step)

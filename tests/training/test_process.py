@@ -1,4 +1,4 @@
-"""What the scripts set in their process, and what they leave alone."""
+"""Process settings of the scripts, and settings that they leave unchanged."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ run("pretrain", PretrainConfig, lambda config: __import__("torch"))
     ],
 )
 def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned, given, turns):
-    """As libgomp tells it when torch loads it: it reads its settings only then."""
+    """As libgomp prints it when torch loads it: it reads its settings only then."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
@@ -75,7 +75,7 @@ def given_back(monkeypatch, sizes):
     ("sizes", "steps"),
     [
         ([1, 1.1, SLACK, SLACK + 0.1, 0.9, 1.2], [3]),
-        # What a step needs is the largest of those that began with nothing kept.
+        # The need of a step is the largest size among steps that began with nothing kept.
         ([1, 2, 1.8, 1.8 * SLACK - 0.1, 1.8 * SLACK + 0.1], [1, 4]),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a tracker is told: whose run it is, its curves' axis, tables of outputs; none stops a training."""
+"""Data for trackers: a run's name, its curves' axis, tables of outputs; none stops a training."""
 
 import json
 import re
@@ -30,7 +30,7 @@ VARIABLES = ("PROJECT", "ENTITY", "MODE", "NAME", "RUN_GROUP", "JOB_TYPE", "TAGS
 
 
 class Run:
-    """Stands for a run of wandb's, and keeps what it is told; `fault` is what its second row does."""
+    """Fake of a wandb run that keeps what is logged; `fault` is what its second row does."""
 
     def __init__(self, folder, fault=None):
         self.id, self.dir = "some-id", str(folder / "wandb" / "offline-run-1" / "files")
@@ -60,7 +60,7 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def begun(monkeypatch, folder):
-    """Return a function that opens a tracker with a stand-in, and what wandb.init was given."""
+    """Return a function that opens a tracker with a fake run, and the arguments of wandb.init."""
     import wandb
 
     monkeypatch.setattr(wandb, "login", lambda prompt: False)
