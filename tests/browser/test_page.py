@@ -84,7 +84,7 @@ def test_numbers_and_reasons_are_those_of_the_records(opened, records):
 def test_the_first_screen_is_your_runs_beside_the_record_and_the_paper(
     opened, records, reproduction
 ):
-    """Its rows are the terminal's rows; your unfinished runs are curves below it."""
+    """Its rows are the terminal's rows; your runs that are still running are curves below it."""
     shown = opened.eval_on_selector_all(
         "#results tbody tr", "rows => rows.map(row => [...row.cells].map(c => c.textContent))"
     )

@@ -124,7 +124,7 @@ def test_half_are_negative_and_lengths_do_not_tell_which(objective):
 
 
 def test_next_sentences_begin_as_sentences_where_there_are_some():
-    """B of either relation begins a word, mostly after a full stop: its start reveals nothing."""
+    """B of either relation begins a word, mostly after a full stop; the text before is no clue."""
     found = pairs_of(rounds=4)
     shares = []
     for which in (0, 1):

@@ -263,7 +263,7 @@ def test_a_worker_whose_parent_holds_the_lock_does_not_wait_for_it(tmp_path):
 
 
 def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):
-    """The file's content is the lock there: otherwise a waiting process would build in parallel."""
+    """Its content is the lock there: with other content, a waiting process would build too."""
 
     def absent(*given):
         raise OSError(errno.ENOSYS, "no locks here")

@@ -142,7 +142,7 @@ def test_a_run_killed_before_or_right_after_a_checkpoint_goes_on_bitwise(
 
 
 def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, resumed):
-    """Vectors are redrawn at steps 5, 9, …, so the vectors of checkpoint 6 are used until 8."""
+    """Redrawn at steps 5, 9, …, so the vectors of the checkpoint of step 6 are used until 8."""
     performer = [SHORT, DROPOUT[0], "model/attention=performer", "model.attention.features=16"]
     performer = [*performer, "model.attention.redraw_interval=4"]
     _, whole = small_run(arguments, *performer)
@@ -179,7 +179,7 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
 
 @pytest.mark.slow
 def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dropout, resumed):
-    """Also for a run that was killed; the record and its id equal a run's without kept steps."""
+    """Also for a run that was killed; its record and id are the same as without kept steps."""
     keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
     _, folder = resumed(8, small_run, arguments, *keeping)
     assert folder.name == whole_with_dropout.name

@@ -100,7 +100,7 @@ def test_one_schedule_goes_on_across_the_border(kept):
 
 
 def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept, arguments):
-    """Else `keep` and `restart` would be the same, and either could be lost."""
+    """If either setting were lost, `keep` and `restart` would be the same."""
     fresh = run(arguments, FIRST, FRESH)[1]
     ours, theirs = weights(kept[1][1]), weights(fresh)
     assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])

@@ -259,7 +259,7 @@ def test_average_script(trained, tmp_path):
     ):
         code, _, err = script("average", *words)
         assert code == 2 and f"error: {message}" in err.replace("argument ", "")
-    assert script("average", folder, "--last", 3)[0] == 0  # the existing checkpoint
+    assert script("average", folder, "--last", 3)[0] == 0  # the existing average
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Chinese words: our ids equal `transformers`' RoFormerTokenizer, from text to files and back."""
+"""Chinese words: ids equal `transformers`' RoFormerTokenizer's ids, from text to files and back."""
 
 import pickle
 

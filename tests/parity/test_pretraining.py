@@ -20,7 +20,7 @@ LENGTH = 32
 
 
 def test_logits_loss_and_gradients_are_theirs():
-    """On one of our batches; catches an inverted relation, a mistaken [CLS], a mean's wrong count."""
+    """On one of our batches; catches an inverted relation, a wrong [CLS], a mean's wrong count."""
     ours = stored(
         position=Learned(max_positions=LENGTH),
         described={"objective": "mlm_nsp"},

@@ -1,4 +1,4 @@
-"""Scaled frequencies equal `transformers`' own functions; the fixed NTK form equals its formula."""
+"""Scaled frequencies equal `transformers`' results; the fixed NTK form equals its formula."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Parallel jobs: each in a separate process, one fails without the others, all stop in order."""
+"""Parallel jobs: each in a separate process, a failing one fails by itself, all stop in order."""
 
 import os
 import re

@@ -102,7 +102,7 @@ def dry_run(study, *words, cwd=REPOSITORY):
 
 
 def test_a_dry_run_prints_commands_that_can_be_run(tmp_path):
-    """The commands run from any folder, with this interpreter; overrides come last."""
+    """From any folder: they use this interpreter and the scripts' location; overrides come last."""
     done = dry_run(CONVERGENCE, "--configuration", "rotary", "seed=9", "tracker=none", cwd=tmp_path)
     place, *lines = done.stdout.splitlines()
     assert place == f"cd {REPOSITORY}" and len(lines) == 6

@@ -1,6 +1,6 @@
 """Records of runs that anything happened to: what a run could have written, or one line.
 
-A reader returns each value that is used in its own type, or names the file where it is missing.
+A reader returns each value that is used in its own type, or names the file that lacks it.
 """
 
 import json

@@ -116,7 +116,7 @@ def test_favor_comes_closer_to_softmax_with_more_features(orthogonal):
 
 
 def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
-    """So that a resumed run, and any rank, has the vectors an uninterrupted run has."""
+    """So that a resumed run, and any rank, has the same vectors as an uninterrupted run."""
 
     def vectors(seed, *steps, interval=10, rank=0):
         config = dataclasses.replace(FAVOR, redraw_interval=interval)

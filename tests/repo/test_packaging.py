@@ -124,7 +124,7 @@ print(tables_text([Path(sys.argv[2])]))
 
 @pytest.mark.slow
 def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
-    """In a separate environment that also finds this one's packages, except the extras' packages."""
+    """In a separate environment that also finds this one's packages, except the extras'."""
     source = tmp_path / "source"  # a build leaves folders where it is made
     shutil.copytree(REPOSITORY / "roformer", source / "roformer")
     for name in ("pyproject.toml", "README.md", "LICENSE"):

@@ -1,4 +1,4 @@
-"""Data for trackers: a run's name, its curves' axis, tables of outputs; none stops a training."""
+"""Data for trackers: a run's name, its curves' axis, output tables; no tracker stops a training."""
 
 import json
 import re
