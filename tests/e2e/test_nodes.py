@@ -136,7 +136,7 @@ class Slurm:
         )
 
     def terminate(self, job: subprocess.Popen, pattern: str, *, batch: bool = False) -> str:
-        """Once files exist, send SIGTERM to tasks, and to the shell if `batch`; return the output."""
+        """Once files exist, send SIGTERM to tasks, and to the shell if `batch`; return output."""
         until(lambda: job.poll() is not None or list(self.folder.glob(pattern)))
         for task in (self.folder / "tasks").read_text().split():
             os.kill(int(task), signal.SIGTERM)
