@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from roformer.analysis.decay import measure
+from roformer.errors import InputError
 from roformer.inference.names import find
 from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
@@ -33,7 +34,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of a record")
     arguments = parser.parse_args()
     if arguments.table:
-        print(markdown_of(REPORT["decay_tables"](Path(arguments.runs[0]))))
+        if not (record_file := Path(arguments.runs[0])).is_file():
+            raise InputError(f"{record_file} cannot be read: give a record of this script")
+        print(markdown_of(REPORT["decay_tables"](record_file)))
         return
     record = measure(
         [Path(find(run)) for run in arguments.runs],

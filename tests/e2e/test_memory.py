@@ -149,7 +149,8 @@ def write_shards(folder, size):
         ids = generator.integers(5, tokenizer.size, tokens, dtype=np.uint16)
         ids[::100] = tokenizer.sep_id
         builder.split(split, ids=np.uint16).append(ids=[ids])
-    builder.finish("text", {"source": {"kind": "made here"}})
+    facts = {"max_documents": None, "duplicates_dropped": 0, "unknown_share": 0.0}
+    builder.finish("text", {"source": {"kind": "made here"}, **facts})
 
 
 def over_corpus(folder):

@@ -28,19 +28,19 @@ def start(*arguments):
 
 @pytest.mark.slow
 def test_a_training_goes_on_without_its_reader(tmp_path):
-    """The reader leaves after the first line; the run ends as if it had stayed."""
+    """The reader leaves after the second line; the run ends as if it had stayed."""
     write_corpus(tmp_path / "text.jsonl", documents=100)
     where = [f"runtime.{name}_dir={tmp_path / name}" for name in ("cache", "runs")]
-    text = f"data.path={tmp_path / 'text.jsonl'}"
-    child = start("scripts/pretrain.py", *SMALL, text, *where)
-    first = child.stdout.readline()
+    path = f"data.path={tmp_path / 'text.jsonl'}"
+    child = start("scripts/pretrain.py", *SMALL, path, *where)
+    text, first = child.stdout.readline(), child.stdout.readline()
     child.stdout.close()
     error = child.stderr.read()
     assert child.wait() == 0, error
     assert error.count("nothing reads the output any more: going on without it\n") == 1
     assert "Traceback" not in error
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
-    assert first.startswith(run.name)
+    assert text.startswith("text: 100 documents") and first.startswith(run.name)
     assert json.loads((run / "summary.json").read_text())["steps"] == 24
 
 
@@ -52,7 +52,7 @@ def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
     lines = told.stdout.splitlines()
     assert told.returncode == 0 and len(lines) > 6
     assert all(line.isprintable() for line in lines + told.stderr.splitlines()), told
-    assert re.fullmatch(r"step 12/24  loss .*  valid [\d.]+  .*left \d+:\d\d", lines[3]), lines
+    assert re.fullmatch(r"step 12/24  loss .*  valid [\d.]+  .*left \d+:\d\d", lines[4]), lines
 
     quiet = run_script(*words, "--quiet", "seed=1")
     metric, run = quiet.stdout.splitlines()

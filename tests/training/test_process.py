@@ -12,10 +12,10 @@ from roformer.training.process import SLACK, KeptMemory, tune_process
 
 GB = 1 << 30
 SCRIPT = """
-from roformer.cli import run
-from roformer.config.schema import PretrainConfig
+from roformer import cli
 
-run("pretrain", PretrainConfig, lambda config: __import__("torch"))
+cli.act = lambda *_: __import__("torch")
+cli.main("pretrain")
 """
 
 
