@@ -119,7 +119,7 @@ def csv_text(pairs):
         ("train.jsonl", jsonl(PAIRS), {}),
         ("train.json", nested(PAIRS), {}),
         ("train.json", jsonl(PAIRS, "src", "tgt"), {"source_field": "src", "target_field": "tgt"}),
-        ("train.tsv.gz", gzip.compress(tsv(PAIRS, "en", "de").encode()), {}),
+        ("train.tsv.gz", gzip.compress(tsv(PAIRS, "en", "de").encode(), mtime=0), {}),
     ],
 )
 def test_rows_of_tables_and_json_are_pairs(tmp_path, name, content, fields):
