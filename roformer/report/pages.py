@@ -160,8 +160,7 @@ def study_tables(study: Study) -> list[Table]:
     if not study.has_runs:
         return []
     tables = run_tables(read_runs([study.folder]), study.baseline)
-    again = f"python scripts/sweep.py {study.path}"
-    return [table._replace(command=table.command or again) for table in tables]
+    return [table._replace(command=study.rerun) for table in tables]
 
 
 def tables_text(places: Iterable[Path]) -> str:
@@ -283,11 +282,11 @@ def facts_block(folder: Path, words: list[str]) -> str:
     differ = ", ".join(map(code, study.differ))
     lines = [
         f"- Scale: {escaped(study.scale)}.",
-        f"- Configurations, and the seeds planned: {planned}; they differ in {differ} alone.",
+        f"- Configurations, and the seeds planned: {planned}; they differ only in {differ}.",
         f"- Runs recorded: {len(runs)} ({_statuses(study)}), {sum(runs.tokens):,} tokens in all; "
         f"{len(runs) - dirty} from a clean tree.",
         f"- Commits: {', '.join(commits)}; processor: {', '.join(processors)}.",
-        f"- Again: `python scripts/sweep.py {study.path}`",
+        f"- Rerun: `{study.rerun}`",
     ]
     bad = runs[runs.status != "done"]
     if named := [f"{code(run)} ({s})" for run, s in zip(bad.run, bad.status, strict=True)]:
@@ -309,7 +308,7 @@ def _link(study: Study, text: str) -> str:
 
 def results_block(folder: Path, words: list[str]) -> str:
     """`results STUDY …`: one row per result that these studies name."""
-    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict", "rerun it"]
+    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict", "rerun"]
     lines = [["claim", *columns]]
     for word in words:
         study = read_study(folder / word)
@@ -317,7 +316,7 @@ def results_block(folder: Path, words: list[str]) -> str:
         for result in study.results:
             link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
             cells = result_texts(result, frame)
-            lines.append([link, result.test, *cells, result.verdict, result.rerun])
+            lines.append([link, result.test, *cells, result.verdict, study.rerun])
     return markdown(lines, text_columns=7)
 
 

@@ -53,10 +53,8 @@ def claims(paper: Paper, experiments: Path, link: Callable[[Study], str]) -> Tab
             raise RecordError(f"paper.yaml: {key}: choose a verdict of {', '.join(VERDICTS)}")
         study = read_study(experiments / ours["study"])
         where = f"{about['title'].partition(':')[0]}: {about['shows']}"
-        again = f"make sweep STUDY={study.path}" if study.configurations else "its report"
-        lines.append(
-            [about["claim"], where, f"{link(study)}: {ours['result']}", ours["verdict"], again]
-        )
+        result = f"{link(study)}: {ours['result']}"
+        lines.append([about["claim"], where, result, ours["verdict"], study.rerun or "its report"])
     return Table("Claims of the paper", lines, 5)
 
 

@@ -39,9 +39,7 @@ class Result(BaseModel, extra="forbid"):
     test: str
     """Metric, data and budget of our test, in a few words."""
     verdict: str
-    """Whether the claim held, in a few words."""
-    rerun: str
-    """Command or data with which a reader can repeat the test."""
+    """Verdict on the claim, in a few words."""
     metric: str
     """Its name in the summaries of the runs."""
     ours: str
@@ -55,12 +53,8 @@ class Study(BaseModel, extra="forbid"):
 
     folder: Path
     title: str
-    claim: Name
-    """The part of the paper that it tests: a key of paper.yaml, or `none`."""
     scale: str
     """Size of models and data, in a few words."""
-    outcome: str
-    """The result, in a sentence."""
     toy: bool = False
     """True for synthetic data: a regression test, which is no evidence for a claim of the paper."""
     results: list[Result] = []
@@ -100,6 +94,11 @@ class Study(BaseModel, extra="forbid"):
         """Its folder below the root of the repository."""
         parts = self.folder.resolve().parts
         return "/".join(parts[-3:] if parts[-2] == APPENDIX else parts[-2:])
+
+    @property
+    def rerun(self) -> str:
+        """The command that starts its runs; empty if it has none."""
+        return f"make sweep STUDY={self.path}" if self.configurations else ""
 
     @property
     def has_runs(self) -> bool:

@@ -196,7 +196,7 @@ def test_a_study_starts_it(toy):
     folder, call = toy
     (folder / "study").mkdir()
     (folder / "study" / "PLAN.md").write_text("# Toy\n")
-    plan = {"title": "Toy", "claim": "none", "scale": "tiny", "outcome": "none", "seeds": [0, 1]}
+    plan = {"title": "Toy", "scale": "tiny", "seeds": [0, 1]}
     plan |= {"pipeline": "backwards", "configurations": {"a": {"overrides": ["chunk=3"]}}}
     (folder / "study" / "study.yaml").write_text(json.dumps(plan))
     commands = call("sweep", "study", "--dry-run").splitlines()[-2:]

@@ -124,7 +124,7 @@ def test_a_dry_run_has_the_modules_of_the_study():
 def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, more):
     (study := tmp_path / "mine").mkdir()
     overrides = {"a": [], "b": ["training.stepz=5"]}
-    plan = {"title": "t", "claim": "none", "scale": "", "outcome": "", "pipeline": "pretrain"}
+    plan = {"title": "t", "scale": "", "pipeline": "pretrain"}
     plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
     (study / "study.yaml").write_text(json.dumps(plan))
     without_plan = run_script("sweep", study, *more)

@@ -5,7 +5,6 @@ import functools
 import itertools
 import json
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -120,18 +119,9 @@ def test_studies_with_encodings_of_their_own(study):
 
 @studies
 def test_studies_are_whole(study):
-    """A plan always; a report where anything is recorded, and then an outcome in a sentence."""
+    """Every study has a plan, and a report if it has recorded runs."""
     assert (study.folder / "PLAN.md").is_file() or study.folder.name == "speed"
-    if study.has_runs or not study.configurations:
-        assert study.outcome.endswith(".") == (study.folder / "REPORT.md").is_file()
-
-
-@studies
-def test_numbers_of_an_outcome_stand_in_the_report(study):
-    if study.outcome:
-        report = (study.folder / "REPORT.md").read_text()
-        for number in re.findall(r"\d[\d,.]*\d|\d", study.outcome):
-            assert re.search(rf"(?<![\d.]){re.escape(number)}", report), number
+    assert (study.folder / "REPORT.md").is_file() or not study.has_runs
 
 
 def test_a_study_of_the_first_form_of_records_takes_more():
@@ -169,7 +159,7 @@ def test_every_record_is_of_a_study():
     ],
 )
 def test_a_mistake_in_a_plan_is_one_line(tmp_path, change, message):
-    content = {"title": "t", "claim": "none", "pipeline": "pretrain", "scale": "", "outcome": ""}
+    content = {"title": "t", "pipeline": "pretrain", "scale": ""}
     (tmp_path / "study.yaml").write_text(json.dumps(content | change))
     with pytest.raises(RecordError, match=message) as raised:
         read_study(tmp_path)

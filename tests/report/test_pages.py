@@ -46,7 +46,7 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
     assert missing.title == "Not made" and "wmt_multi30k_short" in missing.lines[1][0]
     *_, bleu = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
-    assert bleu.command == "python scripts/sweep.py experiments/appendix/wmt_builtin"
+    assert bleu.command == "make sweep STUDY=experiments/appendix/wmt_builtin"
 
 
 def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):

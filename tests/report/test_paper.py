@@ -102,7 +102,7 @@ def test_every_claim_has_a_verdict_with_the_numbers_of_its_study(paper):
     assert len(table.lines) == 1 + len(paper["claims"]) == 9
     for key, (*_, result, verdict, again) in zip(paper["claims"], table.lines[1:], strict=True):
         study = read_study(EXPERIMENTS / paper["experiments"][key]["ours"]["study"])
-        assert study.claim == key and study.folder.parent == EXPERIMENTS
+        assert study.folder.parent == EXPERIMENTS
         assert verdict in VERDICTS and (study.path in again or not study.configurations)
         report = (study.folder / "REPORT.md").read_text()
         for number in re.findall(r"\d+\.\d+", result):

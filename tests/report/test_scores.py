@@ -32,10 +32,8 @@ def test_what_a_run_began_with_is_told_by_the_plan(tmp_path):
     """By the commands of the runs; with a run of no configuration by what it began with itself."""
     plan = {
         "title": "t",
-        "claim": "none",
         "pipeline": "glue",
         "scale": "",
-        "outcome": "",
         "seeds": [0],
     }
     overrides = {"pairs": ["init_from=a-s0"], "longer": ["init_from=a-s0", "training.epochs=8"]}
@@ -385,7 +383,6 @@ def result(metric):
         "claim": "above BERT",
         "test": "MRPC",
         "verdict": "no difference",
-        "rerun": "make glue",
     }
     return Result(**about, metric=metric, ours="roformer", baseline="bert")
 
