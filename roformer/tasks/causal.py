@@ -61,6 +61,7 @@ class CausalTask(BlockTask):
         )
         self.load_origin()
         self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
+        self.check_batch(len(self.batches.blocks))
         self.validation = CausalBlocks(text.valid, length)
         self.sample = validation_sample(
             text.valid, length, training.valid_sequences, training.longest

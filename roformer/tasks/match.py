@@ -63,6 +63,7 @@ class MatchTask(BlockTask):
             module.requires_grad_(True)
         length, rows = config.training.sequence_length, config.training.batch_size
         self.batches = Turns(text.train, text.tokenizer, length, rows, config.seed)
+        self.check_batch(len(self.batches.readers[0]))
         turns = len(self.batches.parts)
         held_out = max(1, config.training.valid_sequences // turns)
         self.validation = Turns(text.valid, text.tokenizer, length, held_out, None)

@@ -76,6 +76,14 @@ class BlockTask(Task):
         self.fingerprint, self.tokenizer = text.fingerprint, text.tokenizer
         self.weights = None if self.origin is None else self.origin.fingerprint
 
+    def check_batch(self, blocks: int) -> None:
+        """Raise InputError where a step reads more than all training blocks."""
+        if (size := self.training.batch_size) > blocks:
+            raise InputError(
+                f"training.batch_size={size} is more than the {blocks:,} training blocks of "
+                f"{self.training.sequence_length}: lower it, or give more text"
+            )
+
     def load_origin(self) -> None:
         """Load the weights that the training starts from, if there are any."""
         origin = self.origin
@@ -147,6 +155,7 @@ class MaskedLMTask(BlockTask):
         self.batches: MaskedBatches = MaskedBatches(
             text.train, *settings, config.seed, config.objective
         )
+        self.check_batch(len(self.batches.blocks))
         self.validation = MaskedBatches(text.valid, *settings, None, config.objective)
         self.valid_count = min(config.training.valid_sequences, len(self.validation.blocks))
         labels = self.validation.labels(self.valid_count)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional
 from roformer import registry
 from roformer.config.build import build
 from roformer.config.composing import compose
+from roformer.config.position import Learned
 from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.pipelines import glue
@@ -21,8 +23,10 @@ from roformer.tasks.translation import TranslationTask
 from roformer.training import distributed
 from roformer.training.records import RunFolder
 from tests.e2e import wmt_runs
+from tests.e2e.conftest import write_corpus
 from tests.e2e.wmt_runs import write_parallel_text
 from tests.report.records import WHOLE
+from tests.trained import run_of, stored
 
 HERE = ["tracker=none", "runtime.progress=false", "runtime.device=cpu"]
 
@@ -42,6 +46,26 @@ def test_a_test_text_shorter_than_a_block(tmp_path):
     config = composed("charlm", "recipe=smoke", *data, f"runtime.cache_dir={tmp_path / 'cache'}")
     with pytest.raises(InputError, match="the split has 50 tokens, less than one block of 64"):
         begin("charlm", config)
+
+
+@pytest.mark.parametrize("pipeline", ["pretrain", "clm", "charlm", "convert"])
+def test_a_batch_larger_than_the_training_text(tmp_path, pipeline):
+    """A batch of every block trains; one more block is an error."""
+    write_corpus(tmp_path / "a.jsonl", documents=100)
+    words = ["recipe=smoke", "data=files", f"data.path={tmp_path / 'a.jsonl'}"]
+    words += ["training.sequence_length=32", f"runtime.cache_dir={tmp_path / 'cache'}"]
+    if pipeline == "convert":
+        original = stored(position=Learned(max_positions=64), name="bert")
+        words.append(f"init_from={run_of(tmp_path / 'original', original)}")
+    elif pipeline != "charlm":
+        words.append("data.tokenizer.vocab_size=200")
+    line = r"training\.batch_size=100000 is more than the ([\d,]+) training blocks of 32: lower it"
+    with pytest.raises(InputError, match=line) as error:
+        begin(pipeline, composed(pipeline, *words, "training.batch_size=100000"))
+    blocks = int(re.search(line, str(error.value))[1].replace(",", ""))
+    begin(pipeline, composed(pipeline, *words, f"training.batch_size={blocks}"))
+    with pytest.raises(InputError, match="is more than the"):
+        begin(pipeline, composed(pipeline, *words, f"training.batch_size={blocks + 1}"))
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
