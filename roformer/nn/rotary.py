@@ -6,7 +6,7 @@ Each pair of dimensions of a query or key is rotated by an angle proportional to
     rotary_frequencies  θ_i                                            Eq. 15
     rotary_angles       m θ_i                                          Eq. 15
     rotate              x ⊗ cos + swap(x) ⊗ sin, the definition        Eq. 34
-    apply_rotary        both in one call, with checked input
+    apply_rotary        both in one call
     RotaryEmbedding     the module of the models: one table for all layers of a forward pass
     decay_bound         the relative upper bound of the product        Eq. 35-37, Fig. 2
 
@@ -94,7 +94,6 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
     Returns:
         (..., T, R) of the type of `x`.
     """
-    _check_floats(x)
     cos, sin = table.cos.to(x.dtype), table.sin.to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, dim=-1)
@@ -164,7 +163,7 @@ def apply_rotary(
         TypeError: x or positions are no tensor, or x has no real floats.
         ValueError: an odd d, an unknown layout, or positions that do not fit x.
     """
-    _check_floats(x)
+    _check_tensor("x", x)
     _check_tensor("positions", positions)
     embedding = RotaryEmbedding(x.shape[-1] if x.ndim else 0, base=base, layout=layout)
     if x.ndim < 2 or positions.ndim not in (1, 2) or positions.shape[-1] != x.shape[-2]:
@@ -228,7 +227,8 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, table: RotaryTable) -> Tensor:
         """Return queries or keys (B, N, T, H) rotated by `table`."""
-        _check_floats(x)
+        if not x.is_floating_point():
+            raise TypeError(f"x must have real floats, not {x.dtype}: rotate x.float()")
         if self.rotary_dim == self.head_dim:
             return self._rotate(x, table)
         rotated, rest = x.split((self.rotary_dim, self.head_dim - self.rotary_dim), dim=-1)
@@ -245,12 +245,6 @@ class RotaryEmbedding(nn.Module):
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(value).__name__}: use torch.as_tensor")
-
-
-def _check_floats(x: Tensor) -> None:
-    _check_tensor("x", x)
-    if not x.is_floating_point():
-        raise TypeError(f"x must have real floats, not {x.dtype}: rotate x.float()")
 
 
 def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:

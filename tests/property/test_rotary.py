@@ -236,8 +236,8 @@ WRONG_TYPES = {
     "x must have real floats, not torch.int32": lambda: embedding(dim=8)(
         X.int(), embedding(dim=8).table(POSITIONS)
     ),
-    "x must have real floats, not torch.complex64": lambda: rotary.rotate(
-        X.to(torch.complex64), rotary.rotary_table(POSITIONS, 8)
+    "x must have real floats, not torch.complex64": lambda: embedding(dim=8)(
+        X.to(torch.complex64), embedding(dim=8).table(POSITIONS)
     ),
 }
 
