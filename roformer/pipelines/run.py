@@ -229,8 +229,11 @@ def say_all(lines: Iterable[str], task: Task) -> None:
 
 def introduce(task: Task, folder: RunFolder) -> None:
     """Print the run id, and what the task says of its model and data."""
-    first, *others = task.introduction() or [""]
-    say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
+    if (
+        task.config.runtime.progress and first_process()
+    ):  # an introduction may score a whole test set
+        first, *others = task.introduction() or [""]
+        say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
     precision = task.training.precision
     if computes_slowly(precision, task.config.runtime.device):
         say(

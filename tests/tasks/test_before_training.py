@@ -3,6 +3,9 @@
 import json
 import math
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.pipelines import glue
 from roformer.pipelines.glue import cells_of
+from roformer.pipelines.run import introduce
 from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.tasks.translation import TranslationTask
@@ -96,6 +100,18 @@ def test_two_texts_of_one_type():
     words = ["recipe=smoke", "task=[sst2,mrpc]", "model.token_types=1"]
     with pytest.raises(InputError, match=r"task=mrpc has two texts, and model\.token_types=1"):
         list(cells_of(composed("glue", *words)))
+
+
+@pytest.mark.parametrize(("progress", "rank"), [(True, 0), (False, 0), (True, 1)])
+def test_an_introduction_is_made_only_where_it_is_printed(monkeypatch, capsys, progress, rank):
+    monkeypatch.setenv("RANK", str(rank))
+    config = SimpleNamespace(runtime=SimpleNamespace(progress=progress, device="cpu"))
+    task = mock.Mock(config=config, training=SimpleNamespace(precision="fp32"))
+    task.introduction.return_value = ["a model", "its data"]
+    introduce(task, RunFolder(Path("run")))
+    printed = progress and rank == 0
+    assert task.introduction.called is printed
+    assert capsys.readouterr().out == ("run: a model\nits data\n" if printed else "")
 
 
 # --- and after a grid, whose weights are kept ----------------------------------------------------
