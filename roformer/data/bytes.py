@@ -31,6 +31,7 @@ from roformer.data.files import (
     find_files,
     first_line,
     has_suffix,
+    local,
     opened,
     readable,
     synthetic,
@@ -182,13 +183,7 @@ def _byte_files(config: FileBytes) -> Source[bytes]:
             with opened(file) as stream:
                 yield from _read(stream)
 
-    source = Source(
-        rows,
-        files=lambda: files,
-        max_bad_rows=config.max_bad_rows,
-        kind="files",
-        other_files=others,
-    )
+    source = local(rows, files, others, config.max_bad_rows)
     return source
 
 

@@ -244,7 +244,19 @@ def synthetic(
     return source
 
 
-# --- finding files -------------------------------------------------------------------------------------
+def local(
+    rows: Callable[[str], Iterator[T]],
+    files: Mapping[Path, str],
+    others: Sequence[str],
+    max_bad_rows: int | None,
+) -> Source[T]:
+    """Return a source of the files that `find_files` returns."""
+    return Source(
+        rows, files=lambda: files, max_bad_rows=max_bad_rows, kind="files", other_files=others
+    )
+
+
+# --- finding files -------------------------------------------------------------------------------
 
 
 def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
@@ -270,9 +282,6 @@ def _content_hash(file: Path, *unchanged: Any) -> str:
         while piece := stream.read(2**20):
             content.update(piece)
     return content.hexdigest()
-
-
-# --- finding files -------------------------------------------------------------------------------
 
 
 def find_files(

@@ -11,9 +11,12 @@ from roformer.errors import InputError
 
 BATCH = 100
 """Rows held as Python objects at once."""
-WRAPPERS = (
-    *("ConnectionError", "DatasetGenerationError", "FileNotFoundError", "LocalEntryNotFoundError"),
-)
+WRAPPERS = {
+    "ConnectionError",
+    "DatasetGenerationError",
+    "FileNotFoundError",
+    "LocalEntryNotFoundError",
+}
 """Errors of the Hub's libraries that hide another one, which says what happened."""
 
 

@@ -38,6 +38,7 @@ from roformer.data.files import (
     file_rows,
     find_files,
     has_suffix,
+    local,
     synthetic,
 )
 from roformer.data.hub import HubTable, current_revision
@@ -118,13 +119,7 @@ def _file_documents(config: FilesText) -> Source[Example]:
         read = (file_rows(file, columns, config.document_separator) for file in files)
         return source.valid_rows(chain.from_iterable(read), split, columns)
 
-    source = Source(
-        rows,
-        files=lambda: files,
-        max_bad_rows=config.max_bad_rows,
-        kind="files",
-        other_files=others,
-    )
+    source = local(rows, files, others, config.max_bad_rows)
     return source
 
 
