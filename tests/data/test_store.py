@@ -12,9 +12,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,9 +169,10 @@ def test_a_changed_source_is_prepared_anew(tmp_path, kind, name, old, new):
 
 
 def test_a_file_is_hashed_once_per_process(tmp_path, monkeypatch):
-    make("text", tmp_path)
-    monkeypatch.setattr("xxhash.xxh3_128", None)
-    make("text", tmp_path)
+    hashes = mock.Mock(wraps=xxhash.xxh3_128)
+    monkeypatch.setattr("xxhash.xxh3_128", hashes)
+    folders = {make("text", tmp_path).folder for _ in range(2)}
+    assert len(folders) == hashes.call_count == 1
 
 
 # --- whole or not at all -------------------------------------------------------------------------

@@ -197,8 +197,11 @@ def test_configurations_that_need_logits_are_refused(changes, message):
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])
-def test_other_positions_are_accepted(position):
-    EncoderConfig(**models.settings(position, attention=FAVOR))
+@torch.no_grad()
+def test_word_order_matters_with_absolute_positions(position):
+    net, ids = models.build("encoder", position, attention=FAVOR), models.tokens(2, 9)
+    change = (net(ids.roll(3, 1)) - net(ids).roll(3, 1)).abs().max()
+    assert change < 1e-4 if position == "none" else change > 1e-2
 
 
 def test_masks_that_differ_between_queries_are_refused():
