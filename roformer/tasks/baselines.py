@@ -56,13 +56,13 @@ def of_task(config: FinetuneConfig) -> Baselines:
         metric=task.metrics[0],
         constant=constant,
     )
-    found: Baselines = {"majority": {}, "bag of words": {}}
+    metrics: Baselines = {"majority": {}, "bag of words": {}}
     for split, part, bag in zip([*splits][1:], held_out, bags, strict=True):
         labels = labels_of(part)
         same = np.full_like(labels, constant)
-        found["majority"] |= task_scores(name, task, split, same, labels)
-        found["bag of words"] |= task_scores(name, task, split, bag, labels)
-    return found
+        metrics["majority"] |= task_scores(name, task, split, same, labels)
+        metrics["bag of words"] |= task_scores(name, task, split, bag, labels)
+    return metrics
 
 
 def labels_of(rows: list[Example]) -> Labels:
@@ -91,7 +91,7 @@ def of_triplets(config: ScmConfig) -> Baselines:
     splits = {split: rows.read(split) for split in rows.source.splits}
     train = splits.pop("train")
     known = [row.texts for row in train], [row.label for row in train]
-    found: Baselines = {"overlap": {}, "known documents": {}}
+    metrics: Baselines = {"overlap": {}, "known documents": {}}
     for split, part in splits.items():
         texts, places = [row.texts for row in part], np.array([row.place for row in part])
         counted = {
@@ -99,8 +99,8 @@ def of_triplets(config: ScmConfig) -> Baselines:
             "known documents": known_documents(*known, texts),
         }
         for name, scores in counted.items():
-            found[name] |= accuracies(split, scores, labels_of(part), places)
-    return found
+            metrics[name] |= accuracies(split, scores, labels_of(part), places)
+    return metrics
 
 
 # --- language models -----------------------------------------------------------------------------
@@ -109,28 +109,28 @@ def of_triplets(config: ScmConfig) -> Baselines:
 def of_tokens(config: CausalLMConfig) -> Baselines:
     """Return the losses of n-grams on the validation sample, in nats a token; see `gram_losses`."""
     text = prepare(config)
-    found: Baselines = {}
+    metrics: Baselines = {}
     for name, order in ORDERS.items():
         losses = gram_losses(config, text.train, text.valid, text.tokenizer.size, order)
-        found[name] = {"valid/loss": _sampled(config, text.valid, losses)}
-    return found
+        metrics[name] = {"valid/loss": _sampled(config, text.valid, losses)}
+    return metrics
 
 
 def of_bytes(config: CharLMConfig) -> Baselines:
     """Return the losses of n-grams on the texts that a run reports, in bits per byte; see `gram_losses`."""
     text = prepare_text_of_bytes(config)
-    found: Baselines = {}
+    metrics: Baselines = {}
     for name, order in ORDERS.items():
         valid, test = (
             gram_losses(config, text.train, stream, text.vocabulary.size, order) / math.log(2)
             for stream in (text.valid, text.test)
         )
-        found[name] = {
+        metrics[name] = {
             "valid/bits_per_byte": _sampled(config, text.valid, valid),
             "valid/bits_per_byte_whole": float(valid.mean()),
             "test/bits_per_byte": float(test.mean()),
         }
-    return found
+    return metrics
 
 
 def gram_losses(
@@ -154,4 +154,4 @@ def _sampled(config: LanguageModelConfig, stream: TokenStream, losses: Floats) -
     training = config.training
     length = training.sequence_length
     blocks = validation_sample(stream, length, training.valid_sequences, training.longest)
-    return float(np.mean([losses[length * one : length * (one + 1)] for one in blocks]))
+    return float(np.mean([losses[length * block : length * (block + 1)] for block in blocks]))

@@ -49,6 +49,8 @@ class CausalTask(BlockTask):
     tokenizer: Any
     reads: str
     """Kind of the ids, `bytes` or `tokens`; a checkpoint says it of its model."""
+    final_metrics: tuple[str, ...]
+    """Metrics that are printed at the end."""
 
     def build_model(self) -> None:
         config, text = self.config, self.text
@@ -96,8 +98,8 @@ class CausalTask(BlockTask):
             range(len(self.sample)), accelerator.process_index, accelerator.num_processes, micro
         )
         batches = [[self.sample[place] for place in places] for places in share]
-        found = losses_by_position(model, self.validation, batches, accelerator.device)
-        sums: Tensor = accelerator.reduce(found, "sum")
+        share_sums = losses_by_position(model, self.validation, batches, accelerator.device)
+        sums: Tensor = accelerator.reduce(share_sums, "sum")
         loss, count = sums.sum(1).tolist()
         return self.measured("valid", loss / count) | self.baseline()
 
@@ -120,18 +122,15 @@ class CausalTask(BlockTask):
         )
 
     def scores(self, metrics: dict[str, float]) -> str:
-        names = (*self.told, *self.baseline())
+        names = (*self.final_metrics, *self.baseline())
         return ", ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
-
-    told: tuple[str, ...]
-    """Metrics that are printed at the end."""
 
 
 class TokenTask(CausalTask):
     """Predict every token of packed documents, each with its end; reported in nats."""
 
     monitor, reads = "valid/loss", "tokens"
-    told = ("valid/loss", "valid/perplexity")
+    final_metrics = ("valid/loss", "valid/perplexity")
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
         return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
@@ -145,18 +144,18 @@ class TokenTask(CausalTask):
         shown = self.config.runtime.progress
         say("reading the validation sample by position, and longer (beyond the paper)", shown)
         scorer, trained = Scorer(self, run), self.config.training.sequence_length
-        found, left_out = [], []
+        read, skipped = [], []
         for multiple in sorted({1, *self.config.training.longer}):
             length = multiple * trained
             if self.config.model.position.longest is not None and multiple > 1:
                 reason = f"no learned position beyond {trained} was trained"
-                left_out.append({"length": length, "reason": reason})
+                skipped.append({"length": length, "reason": reason})
                 continue
             # A window of the sample is `longest` blocks in a row, from a multiple of that on.
             numbers = sorted({block // multiple for block in self.sample})
-            found.append(scorer.read(CausalBlocks(self.valid, length), numbers))
-        write_positions(run, "the validation sample", found, trained, left_out)
-        longer = [losses for losses in found if losses.length > trained]
+            read.append(scorer.read(CausalBlocks(self.valid, length), numbers))
+        write_positions(run, "the validation sample", read, trained, skipped)
+        longer = [losses for losses in read if losses.length > trained]
         return {"metrics": {f"valid/loss_at_{losses.length}": losses.mean for losses in longer}}
 
 
@@ -164,7 +163,7 @@ class ByteTask(CausalTask):
     """Predict every byte; reported in bits."""
 
     monitor, reads = "valid/bits_per_byte", "bytes"
-    told = ("valid/bits_per_byte_whole", "test/bits_per_byte")
+    final_metrics = ("valid/bits_per_byte_whole", "test/bits_per_byte")
 
     def __init__(self, config: CharLMConfig):
         self.config, self.training = config, config.training
@@ -275,13 +274,13 @@ class Scorer:
         what = f"reading in blocks of {blocks.length}"
         with stage(what, "blocks", len(numbers), self.shown) as bar, half:
 
-            def told() -> Iterator[Sequence[int]]:
+            def counted() -> Iterator[Sequence[int]]:
                 for batch in batches:
                     yield batch
                     bar.update(len(batch))
 
-            found = losses_by_position(self.model, blocks, told(), self.device)
-        return Losses(blocks.length, found.cpu())
+            sums = losses_by_position(self.model, blocks, counted(), self.device)
+        return Losses(blocks.length, sums.cpu())
 
 
 def write_positions(
@@ -296,7 +295,7 @@ def write_positions(
         trained: the length of the training.
         left_out: of lengths that could not be read, which and why.
     """
-    rows = [{**found.record(), "beyond_the_paper": found.length > trained} for found in losses]
+    rows = [{**row.record(), "beyond_the_paper": row.length > trained} for row in losses]
     content = {"text": text, "trained_length": trained, "lengths": rows, "left_out": list(left_out)}
     write_atomically(run / POSITIONS, json.dumps(content, indent=1) + "\n")
 

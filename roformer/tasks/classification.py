@@ -108,7 +108,7 @@ class ExamplesTask(Task):
     """Sequences of an example, which is never divided."""
     columns: tuple[str, ...]
     """Names of the outputs in the files of predictions."""
-    told_columns: tuple[str, ...]
+    record_columns: tuple[str, ...]
     """Names of `prediction_columns`."""
 
     def __init__(self, config: Any):
@@ -237,7 +237,7 @@ class ExamplesTask(Task):
         for part in self.held_out:
             with half:
                 outputs_of[part.name] = outputs = self.held_out_outputs(model, part)
-            rows = [["index", *self.told_columns, *self.columns]]
+            rows = [["index", *self.record_columns, *self.columns]]
             for index, columns, row in zip(
                 part.split.index, self.prediction_columns(part, outputs), outputs, strict=True
             ):
@@ -252,7 +252,7 @@ class ClassificationTask(ExamplesTask):
     """Predict the class of a text or pair, or its score; the loss is summed over the examples."""
 
     rows, evaluation_batch, logs_an_epoch, most_unsaved = "examples", 128, 10, 2000
-    told_columns = ("label", "prediction")
+    record_columns = ("label", "prediction")
     config: FinetuneConfig
     keep_only_best = True
 
@@ -392,7 +392,7 @@ class TripletTask(ExamplesTask):
     rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 4, 20, 500
     sequences = 2
     monitor = "valid/accuracy"
-    told_columns, columns = ("label",), ("score_b", "score_c")
+    record_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
 
     def adopt_start(self, config: ScmConfig) -> ScmConfig:
@@ -480,7 +480,7 @@ class TripletTask(ExamplesTask):
             "triplets": manifest["rows"],
             "labels": manifest["labels"],
             "shared": manifest["shared"],
-            "cut": {split: float(one.too_long.mean()) for split, one in inputs.items()},
+            "cut": {split: float(part.too_long.mean()) for split, part in inputs.items()},
             "source": manifest["source"],
         }
 

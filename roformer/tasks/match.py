@@ -104,7 +104,7 @@ class MatchTask(BlockTask):
     def _cut(self, batches: Turns, turn: int, rank: int, world_size: int) -> list[range]:
         """Return a rank's micro-batches of a turn, each with as many tokens as in other turns."""
         micro = self.config.runtime.micro_batch_size
-        micro = None if micro is None else micro * batches.parts[turn % len(batches.parts)]
+        micro = None if micro is None else micro * batches.part(turn)
         return share_of(batches.turn(turn), rank, world_size, micro)
 
     def targets(self, batch: Batch) -> int:

@@ -51,6 +51,18 @@ class BlockTask(Task):
     entropy: float
     """Unigram entropy of the validation sample, in nats."""
 
+    def __init__(self, config: Any, text: PreparedText | None = None):
+        self.config, self.training = config, config.training
+        batch_size = config.training.batch_size
+        check_share(batch_size, f"training.batch_size={batch_size} is")
+        self.origin = weights_of(config)
+        if text is None:
+            text = prepare(config, self.origin)
+            say(text.summary, config.runtime.progress)
+        self.text = text
+        self.fingerprint, self.tokenizer = text.fingerprint, text.tokenizer
+        self.weights = None if self.origin is None else self.origin.fingerprint
+
     def keys(self, step: int, rank: int, world_size: int) -> list[range]:
         size = self.config.training.batch_size
         return self._share(range((step - 1) * size, step * size), rank, world_size)
@@ -63,18 +75,6 @@ class BlockTask(Task):
 
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
-
-    def __init__(self, config: Any, text: PreparedText | None = None):
-        self.config, self.training = config, config.training
-        batch_size = config.training.batch_size
-        check_share(batch_size, f"training.batch_size={batch_size} is")
-        self.origin = weights_of(config)
-        if text is None:
-            text = prepare(config, self.origin)
-            say(text.summary, config.runtime.progress)
-        self.text = text
-        self.fingerprint, self.tokenizer = text.fingerprint, text.tokenizer
-        self.weights = None if self.origin is None else self.origin.fingerprint
 
     def check_batch(self, blocks: int) -> None:
         """Raise InputError where a step reads more than all training blocks."""
@@ -180,7 +180,7 @@ class MaskedLMTask(BlockTask):
         return tokens_in(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        tokens, *pairs = (_summed_loss(*one) for one in self._answers(model, batch))
+        tokens, *pairs = (_summed_loss(*answer) for answer in self._answers(model, batch))
         return torch.stack([tokens, self.batches.masker.count * pairs[0]]) if pairs else tokens
 
     def _answers(self, model: nn.Module, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -206,16 +206,16 @@ class MaskedLMTask(BlockTask):
                     sums[2 * place] += _summed_loss(logits, labels)
                     sums[2 * place + 1] += (logits.argmax(-1) == labels).sum()
                 sums[4] += (batch["labels"] != IGNORED).sum()
-        *found, count = accelerator.reduce(sums, "sum").tolist()
+        *totals, count = accelerator.reduce(sums, "sum").tolist()
         metrics = {
-            "valid/mlm_loss": found[0] / count,
-            "valid/mlm_accuracy": found[1] / count,
+            "valid/mlm_loss": totals[0] / count,
+            "valid/mlm_accuracy": totals[1] / count,
             "valid/unigram_entropy": self.entropy,
             "valid/context_free_loss": self.context_free,
         }
         if self.relation:
-            metrics[f"valid/{self.relation}_loss"] = found[2] / self.valid_count
-            metrics[f"valid/{self.relation}_accuracy"] = found[3] / self.valid_count
+            metrics[f"valid/{self.relation}_loss"] = totals[2] / self.valid_count
+            metrics[f"valid/{self.relation}_accuracy"] = totals[3] / self.valid_count
         return metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
@@ -236,7 +236,7 @@ class MaskedLMTask(BlockTask):
         return {"source": self.source} if self.source["kind"] == "hub" else {}
 
     def scores(self, metrics: dict[str, float]) -> str:
-        told = (
+        text = (
             f"valid/mlm_loss {metrics['valid/mlm_loss']:.3f}, "
             f"valid/mlm_accuracy {metrics['valid/mlm_accuracy']:.1%} "
             f"(unigram entropy of the same tokens: {metrics['valid/unigram_entropy']:.3f}, least loss "
@@ -244,8 +244,8 @@ class MaskedLMTask(BlockTask):
         )
         if self.relation:
             accuracy = f"valid/{self.relation}_accuracy"
-            told += f", {accuracy} {metrics[accuracy]:.1%}"
-        return told
+            text += f", {accuracy} {metrics[accuracy]:.1%}"
+        return text
 
 
 def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -64,8 +64,10 @@ class TranslationTask(Task):
         tokenizer = text.tokenizer
         for split, read in (("valid", text.valid.lengths), ("test", [text.test.source.lengths])):
             longest = max(int(lengths.max()) for lengths in read)
-            told = f"the longest sentence of data.{split}, {longest} tokens with its end,"
-            refuse(config.model.position.length_rules(longest, told))
+            longest_sentence = (
+                f"the longest sentence of data.{split}, {longest} tokens with its end,"
+            )
+            refuse(config.model.position.length_rules(longest, longest_sentence))
         torch.manual_seed(config.seed)
         self.model = Seq2Seq(
             config.model,
@@ -184,10 +186,10 @@ class TranslationTask(Task):
         device = next(self.model.parameters()).device
         for name, folder in (("single", last[-1]), ("averaged", averaged)):
             checkpoint.load_model(folder, model, self.description)
-            found = Translator(model.to(device), tokenizer, config.search).translate_ids(
+            translations = Translator(model.to(device), tokenizer, config.search).translate_ids(
                 sources, progress=shown
             )
-            systems[name] = [best[0].text for best in found]
+            systems[name] = [n_best[0].text for n_best in translations]
             scores = translation_scores(systems[name], reference, tokenizer.target_language)
             for metric, score in scores._asdict().items():
                 metrics[f"test/{metric}{'' if name == 'averaged' else '_single'}"] = score.value
