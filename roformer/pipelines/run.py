@@ -229,9 +229,8 @@ def say_all(lines: Iterable[str], task: Task) -> None:
 
 def introduce(task: Task, folder: RunFolder) -> None:
     """Print the run id, and what the task says of its model and data."""
-    if (
-        task.config.runtime.progress and first_process()
-    ):  # an introduction may score a whole test set
+    # An introduction may score a whole test set.
+    if task.config.runtime.progress and first_process():
         first, *others = task.introduction() or [""]
         say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
     precision = task.training.precision

@@ -78,10 +78,10 @@ class BlockTask(Task):
 
     def check_batch(self, blocks: int) -> None:
         """Raise InputError where a step reads more than all training blocks."""
-        if (size := self.training.batch_size) > blocks:
+        if (size := self.config.training.batch_size) > blocks:
             raise InputError(
                 f"training.batch_size={size} is more than the {blocks:,} training blocks of "
-                f"{self.training.sequence_length}: lower it, or give more text"
+                f"{self.config.training.sequence_length}: lower it, or give more text"
             )
 
     def load_origin(self) -> None:
