@@ -1,4 +1,4 @@
-# Every target sets itself up: `make` alone lists them. Python and git are all that must be there.
+# Every target sets up its environment. `make` without a target lists them. It needs Python and git.
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce reproduce-all report tables dashboard sweep pretrain stages convert glue glue-submission predict wmt wmt-compare translate charlm clm generate scm average export convert-layout prepare plan compare extension bench test test-slow test-gpu gpu-report lint clean
 
@@ -15,8 +15,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-# The value of a variable: $(call given,RUN,EXAMPLE) that a target needs, $(call number,GPUS) a number.
+# The value of a variable: $(call given,RUN,EXAMPLE) that a target needs, $(call number,GPUS) a number,
+# $(call one_of,PIPELINE,NAMES) a name that the target knows.
 given = $(or $($(1)),$(error make $@ needs $(1): add $(1)=$(2)))
+one_of = $(or $(filter $(2),$($(1))),$(error make $@ has no $(1)=$($(1)): choose one of $(2)))
 number = $(if $(shell echo '$($(1))' | tr -d 0-9),$(error $(1)=$($(1)) is no number: give one, $(1)=2),$($(1)))
 
 # A variable that no given target reads, such as recipe= or ARG=, is an error that names the right one.
@@ -50,12 +52,12 @@ help:  ## this list
 	@echo
 	@echo 'In brackets: RECIPE=, mini unless given. MODEL=bert PRESET=wobert_512 (scm) GPUS=8 PROCESSES=2 (on a CPU)'
 	@echo '         ARGS="model/position=alibi data=files data.path=corpus/ training.steps=1000 seed=1"'
-	@echo '         ARGS=--quiet: the last lines alone, and errors (trainings, sweep, reproduce)'
+	@echo '         ARGS=--quiet: only the last lines and errors (trainings, sweep, reproduce)'
 	@echo 'All options: python scripts/<target>.py --help, with _ for -; of bench: python -m benchmarks --help'
 
 ##@ Start
 
-setup: $(STAMP)  ## the environment alone, in .venv
+setup: $(STAMP)  ## only the environment, in .venv
 
 # torch goes first and by its exact pin, so that no other requirement can choose its build.
 $(STAMP): requirements.txt pyproject.toml
@@ -66,7 +68,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-# accelerate starts its processes on the CPU, without a word, where GPUS are not there.
+# Without these GPUs, accelerate silently starts its processes on the CPU.
 .PHONY: gpus-there
 gpus-there: $(STAMP)
 	@$(BIN)/python -c 'import torch; from roformer.cli import require_gpus; require_gpus($(call number,GPUS), torch.cuda.device_count())'
@@ -78,7 +80,7 @@ reproduce-all: $(STAMP) $(GPUS_THERE)  ## the whole paper: also Performer, causa
 	@$(BIN)/python scripts/reproduce.py --all --launcher "$(LAUNCH)" recipe=$(RECIPE) $(ARGS)
 
 plan: $(STAMP)  ## what a recipe would cost: make plan RECIPE=paper GPUS=8, PIPELINE=wmt|charlm|clm|stages
-	$(BIN)/python scripts/$(PIPELINE).py --plan --devices=$(or $(call number,GPUS),1) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
+	$(BIN)/python scripts/$(call one_of,PIPELINE,pretrain stages wmt charlm clm).py --plan --devices=$(or $(call number,GPUS),1) $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 ##@ Train (MODEL=, RECIPE=, ARGS="KEY=VALUE …")
 
@@ -106,8 +108,8 @@ clm: $(STAMP) $(GPUS_THERE)  ## causal language model on the text of pre-trainin
 scm: $(STAMP) $(GPUS_THERE)  ## triplets of long Chinese documents: make scm PRESET=roformer_512 [smoke, mini, real, paper]
 	$(LAUNCH) scripts/scm.py preset=$(PRESET) recipe=$(RECIPE) $(ARGS)
 
-prepare: $(STAMP)  ## the data alone, which training prepares when needed: PIPELINE=pretrain|stages|wmt|charlm|clm
-	$(BIN)/python scripts/$(PIPELINE).py --prepare $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
+prepare: $(STAMP)  ## only the data, which training prepares when needed: PIPELINE=pretrain|stages|convert|wmt|charlm|clm
+	$(BIN)/python scripts/$(call one_of,PIPELINE,pretrain stages convert wmt charlm clm).py --prepare $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/causal_lm ARGS="--jobs 2"
 	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/causal_lm) $(ARGS)
@@ -135,7 +137,7 @@ export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/…
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
 	$(BIN)/python scripts/convert_layout.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(call given,ARGS,"--to half --output FOLDER")
 
-##@ Look at what came out
+##@ Results
 
 report: $(STAMP)  ## tables, figures and one HTML dashboard from the records
 	$(BIN)/python scripts/report.py $(ARGS)

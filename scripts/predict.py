@@ -31,7 +31,7 @@ def main() -> None:
     run = "a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)"
     parser.add_argument("run", nargs="?", help=run)
     arguments = parser.parse_args()
-    trained = load_model(named(arguments.run, "predict", ["glue"]), device=arguments.device)
+    trained = load_model(named(arguments.run, "predict", ["classifier"]), device=arguments.device)
     for number, found in enumerate(trained.predict(texts_of(trained.texts)), 1):
         if found.cut:
             longest = f"longer than {trained.max_length} tokens"

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--n-best", type=int, default=0, help="hypotheses a line, with scores")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
-    run = named(arguments.run, "translate", ["wmt"])
+    run = named(arguments.run, "translate", ["translation"])
     tune_process(threads=None)
     translator = load_translator(
         run,

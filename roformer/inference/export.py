@@ -23,8 +23,10 @@ from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.hugging_face import is_hugging_face
 from roformer.interop.stored import StoredModel
 from roformer.interop.tokenizers import save_tokenizer
+from roformer.models.description import Kind
 from roformer.training.averaging import choose
 
+KINDS: tuple[Kind, ...] = ("mlm", "classifier", "translation", "causal")
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
 SPELLING = (
     "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
@@ -75,7 +77,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             "a certain checkpoint of it with --checkpoint"
         )
     folder = choose(run, which)
-    stored = open_model(folder, ["mlm", "classifier", "translation", "causal"])
+    stored = open_model(folder, KINDS)
     output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
     with new_folder(output) as partial:
         try:

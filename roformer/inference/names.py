@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
+from roformer import registry
 from roformer.errors import InputError
 
 RUNS = "runs"
@@ -53,11 +54,13 @@ def _at_step(run: Path, step: int) -> str:
     )
 
 
-def named(name: str | None, target: str, pipelines: Sequence[str]) -> str:
-    """Return the name of a run that a script and make target was given."""
+def named(name: str | None, target: str, kinds: Collection[str]) -> str:
+    """Return the name of a run, of a model of one of these kinds, that a script and make target was given."""
     if name is not None and not Path(name).is_file():
         return name
     missing = "no run is given" if name is None else f"{name} is a file, not a run"
+    known = registry.pipelines().values()
+    pipelines = list(dict.fromkeys(one.runs or one.name for one in known if one.kind in kinds))
     trained = [
         step.parent
         for pipeline in pipelines

@@ -4,6 +4,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -303,6 +304,12 @@ def test_make_looks_for_gpus_before_it_launches():
         ("pretrain GPUS=two", "GPUS=two is no number: give one, GPUS=2"),
         ("plan GPUS=1.5", "GPUS=1.5 is no number"),
         ("reproduce PROCESSES=two", "PROCESSES=two is no number: give one, PROCESSES=2"),
+        (
+            "plan PIPELINE=nothing",
+            "make plan has no PIPELINE=nothing: choose one of pretrain stages ",
+        ),
+        ("plan PIPELINE=convert", "make plan has no PIPELINE=convert: choose one of pretrain "),
+        ("prepare PIPELINE=report", "make prepare has no PIPELINE=report: choose one of pretrain "),
         ("sweep", "make sweep needs STUDY: add STUDY=experiments/"),
         ("average", "make average needs RUN: add RUN=runs/wmt/YOUR_RUN"),
         ("extension", "make extension needs RUN: add RUN=runs/pretrain/YOUR_RUN"),
@@ -326,6 +333,13 @@ def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
     command = ["make", "-n", "-o", ".venv/.complete", *words.split()]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
+
+
+@pytest.mark.parametrize("part", ["plan", "prepare"])
+def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
+    makefile = (REPOSITORY / "Makefile").read_text()
+    known = re.search(rf"one_of,PIPELINE,([a-z ]+)\)\.py --{part} ", makefile)[1].split()
+    assert known == [name for name, one in pipelines().items() if getattr(one, part)]
 
 
 def test_what_reads_runs_takes_args():

@@ -20,7 +20,13 @@ from tests.conftest import REPOSITORY
 from tests.data.parallel_texts import trained as trained_bpe
 from tests.trained import UNCASED, config_of, run_of, stored
 
-SCRIPTS = {"predict": "glue", "translate": "wmt", "generate": "clm", "export": "pretrain"}
+SCRIPTS = [
+    ("predict", "glue", "glue"),
+    ("translate", "wmt", "wmt"),
+    ("generate", "charlm", "clm"),
+    ("export", "pretrain", "convert"),
+]
+"""Script, the pipeline that it proposes, and one whose runs it also takes."""
 PRETRAINING, CLASSIFIER = "pretrain/some-run-s0", "glue/rte-run-s0"
 
 
@@ -135,10 +141,11 @@ def test_what_is_no_run_stays_as_it_is(runs, name):
     assert find(name) == name
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_without_a_run_names_the_newest(script, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("script", "proposed", "pipeline"), SCRIPTS)
+def test_a_script_without_a_run_names_the_newest(
+    script, proposed, pipeline, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    pipeline = SCRIPTS[script]
     (tmp_path / "source.txt").write_text("dog\n")
 
     def told(*arguments):
@@ -153,7 +160,7 @@ def test_a_script_without_a_run_names_the_newest(script, tmp_path, monkeypatch, 
     assert told("source.txt").startswith("error: source.txt is a file, not a run")
     line = told()
     assert line.startswith("error: no run is given, and there is no trained one under")
-    assert f"runs/{pipeline}/" in line and line.endswith(f"train one with make {pipeline}")
+    assert f"runs/{pipeline}/" in line and line.endswith(f"train one with make {proposed}")
     for name, time in (("mine", 2), ("older", 1)):
         checkpoints = tmp_path / "runs" / pipeline / name / "checkpoints"
         (checkpoints / "step_00000001").mkdir(parents=True)
