@@ -41,7 +41,7 @@ class Diverged(RuntimeError):
 
 
 class ProcessLost(RuntimeError):
-    """Another process of the run ended, so this one cannot go on; nothing written is lost."""
+    """Another process of the run ended, so this process cannot continue; nothing written is lost."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def one_line_errors() -> Iterator[None]:
         _leave(f"error: {error}", DIVERGED)
     except ProcessLost as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(PROCESS_LOST)  # what is left of the process group would be waited for
+        os._exit(PROCESS_LOST)  # a normal exit would wait for the rest of the process group
     except KeyboardInterrupt:
         _leave("stopped by Ctrl-C: start the same command again to resume", 128 + signal.SIGINT)
     except OSError as error:
@@ -63,11 +63,8 @@ def one_line_errors() -> Iterator[None]:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
         what = f"{error.strerror}{where}: {REMEDIES[error.errno]}"
-        written = Path(str(error.filename))
-        folders = [written, *written.parents[:3]]  # a run, or a file of a run or of a checkpoint
-        earlier = any([*folder.glob("checkpoints/step_*")] for folder in folders)
-        intact = "; earlier checkpoints are intact" if earlier else ""
-        _leave(f"error: {what} and start the same command again{intact}", 1)
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        _leave(f"error: {what} and start the same command again{notes}", 1)
 
 
 def _leave(line: str, code: int) -> NoReturn:

@@ -40,13 +40,10 @@ WORKER_IMPORTS = ("roformer.evaluation.glue_metrics", "wandb.sdk.launch.inputs.i
 
 
 def glue(config: GlueConfig) -> list[Path]:
-    (
-        """Run the grid; return the folders of its cells, including diverged ones.
+    """Run the grid; return the folders of its cells, including diverged ones.
 
     Cells that failed are named in an InputError at the end. Finished cells are kept.
     """
-        ""
-    )
     config = resolve(config)
     if config.init_from == AUTO:
         config = starting_from(config, train("pretrain", pretraining_of(config))["run_id"])

@@ -88,6 +88,10 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
             earlier = take(task, folder) if first_process() else Earlier()
             with naming(folder.path):
                 summary = train_from(task, folder, earlier)
+        except OSError as error:
+            if steps_in(folder.path / "checkpoints"):
+                error.add_note("earlier checkpoints are intact")
+            raise
         finally:
             folder.lock.release()
         if first_process():
@@ -167,7 +171,7 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
         return Earlier()
     if other := other_inputs(task, folder):
         raise InputError(
-            f"{path} was begun on {other}: resume=false starts over and keeps it aside"
+            f"{path} was started on {other}: resume=false starts over and keeps it aside"
         )
     summary = folder.summary()
     if summary is not None and summary["status"] != "failed":
@@ -304,7 +308,7 @@ def train_from(task: Task, folder: RunFolder, earlier: Earlier) -> dict[str, Any
             ) from error
         raise
     finally:
-        summary = summary_of(task, folder, state) | {"status": status, "metrics": metrics}
+        summary = summary_of(task, folder, state, status, metrics)
         summary |= {"peak_memory_bytes": peak_memory_bytes(accelerator.device), **facts, **more}
         if main and status != "stopped":
             failure = sys.exc_info()[1]
@@ -344,8 +348,10 @@ def baselines_of(task: Task, folder: RunFolder) -> dict[str, Any]:
     return {"baselines": json.loads((cached / file).read_bytes())}
 
 
-def summary_of(task: Task, folder: RunFolder, state: State) -> dict[str, Any]:
-    """Return the summary of a run, in the order of its file."""
+def summary_of(
+    task: Task, folder: RunFolder, state: State, status: str, metrics: dict[str, float]
+) -> dict[str, Any]:
+    """Return the part of summary.json that all tasks have, in the order of the file."""
     config = task.config
     return {
         "pipeline": folder.path.parent.name,
@@ -355,8 +361,8 @@ def summary_of(task: Task, folder: RunFolder, state: State) -> dict[str, Any]:
         "recipe": config.recipe,
         "data": config.data.kind,
         "seed": config.seed,
-        "status": "",
-        "metrics": {},
+        "status": status,
+        "metrics": metrics,
         "best": {"step": state.best_step, "metrics": state.best_metrics},
         "steps": state.step,
         "tokens": state.tokens,

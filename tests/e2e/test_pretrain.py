@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from roformer.cli import compose
 from roformer.config.build import build, from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.random import IGNORED
-from roformer.errors import Diverged, InputError
+from roformer.errors import Diverged, InputError, one_line_errors
 from roformer.models import transformer
 from roformer.pipelines import run as runs
 from roformer.tasks.mlm import MaskedLMTask
@@ -203,12 +204,19 @@ def test_a_step_that_was_not_kept_needs_a_new_run(arguments, copy):
         (copy / "summary.json").unlink(missing_ok=True)
 
 
-def test_a_full_disk_names_the_run(arguments, monkeypatch):
+@pytest.mark.parametrize(("seed", "earlier"), [(9, False), (0, True)])
+def test_a_full_disk_names_the_run_and_its_checkpoints(
+    arguments, copy, monkeypatch, capsys, seed, earlier
+):
     """Also if the library that writes does not name its file."""
+    (copy / "summary.json").unlink()
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(Loop, "run", lambda loop: (_ for _ in ()).throw(full))
-    with pytest.raises(OSError, match=r"No space left .*/pretrain/roformer-rotary-smoke-"):
-        small_run(arguments, "seed=9")
+    with pytest.raises(SystemExit), one_line_errors():
+        small_run(arguments, f"seed={seed}")
+    error = capsys.readouterr().err
+    assert re.search(r"No space left .*/pretrain/roformer-rotary-smoke-", error)
+    assert ("; earlier checkpoints are intact" in error) == earlier
 
 
 def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
@@ -250,10 +258,10 @@ def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
     write_corpus(text)
     _, folder = small_run(arguments, *here)
     write_corpus(text, documents=310)
-    with pytest.raises(InputError, match=r"begun on other data .*resume=false starts over"):
+    with pytest.raises(InputError, match=r"started on other data .*resume=false starts over"):
         small_run(arguments, *here)
     (folder / "summary.json").unlink()
-    with pytest.raises(InputError, match="begun on other data"):
+    with pytest.raises(InputError, match="started on other data"):
         small_run(arguments, *here)
     assert small_run(arguments, *here, "resume=false")[0]["steps"] == 2
 

@@ -174,7 +174,7 @@ def test_a_stage_is_of_the_weights_it_began_with(arguments):
     """Neither a finished nor an unfinished one passes for one that begins with others."""
     first, second = run(arguments, FIRST, FRESH)
     shutil.rmtree(first / "checkpoints" / "step_00000006")  # init_from is then step 4
-    refused = rf"{second} was begun on other weights .*resume=false starts over"
+    refused = rf"{second} was started on other weights .*resume=false starts over"
     with pytest.raises(InputError, match=refused):
         run(arguments, FIRST, FRESH)
     (second / "summary.json").unlink()
