@@ -12,6 +12,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,41 +55,35 @@ def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace)
     else:
         from roformer.pipelines.run import train
 
-        before = summaries(Path(config.runtime.runs_dir))
+        began = time.time()
         done = pipeline.train(config) if pipeline.train else train(pipeline.name, config)
         if os.environ.get("RANK", "0") == "0":
-            show_outcome(pipeline, config, done, before)
+            show_outcome(pipeline, config, done, began)
 
 
-def summaries(runs: Path) -> dict[Path, int]:
-    """Return the finished runs' folders below `runs`, and when their summaries were written."""
-    return {file.parent: file.stat().st_mtime_ns for file in runs.glob("*/*/summary.json")}
-
-
-def already_done(folders: list[Path], before: dict[Path, int], after: dict[Path, int]) -> str:
-    """Return the beginning of a line about runs, some of which were finished before the command."""
-    kept = sum(folder in before and before[folder] == after.get(folder) for folder in folders)
+def already_done(folders: list[Path], began: float) -> str:
+    """Return the start of a line about runs: how many were finished before the command began."""
+    files = [file for folder in folders if (file := folder / "summary.json").is_file()]
+    kept = sum(file.stat().st_mtime < began for file in files)
     count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
     return f"{count}already done: " if kept else ""
 
 
-def show_outcome(
-    pipeline: registry.Pipeline, config: Any, done: Any, before: dict[Path, int]
-) -> None:
+def show_outcome(pipeline: registry.Pipeline, config: Any, done: Any, began: float) -> None:
     """Print the end of a command on one screen: the metrics, and where the runs are.
 
     Args:
         pipeline: of the command.
         config: of the command.
         done: the folders that `train` returned, or the summary of the run.
-        before: the `summaries` at the command's start.
+        began: time of the command's start.
     """
     runs, shown = Path(config.runtime.runs_dir), config.runtime.progress
     folders = done if pipeline.train else [runs / pipeline.name / done["run_id"]]
     if not shown:
         from roformer.pipelines.run import outcome
 
-        print(already_done(folders, before, summaries(runs)) + outcome(pipeline, folders))
+        print(already_done(folders, began) + outcome(pipeline, folders))
     if pipeline.train:
         from roformer.report.pages import tables_of
         from roformer.report.tables import end_with
@@ -190,7 +186,9 @@ def read_flags(
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
-        refuse(f"unrecognized arguments: {_as_overrides(words, unknown, Composer(pipeline.name))}")
+        meant = _as_overrides(words, unknown, Composer(pipeline.name))
+        hint = f": keys are written without dashes, {meant}" if meant else ""
+        refuse(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     commands = ("run", "multirun", "cfg", "info", "shell_completion", "prepare", "plan")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
@@ -207,18 +205,15 @@ def read_flags(
 
 
 def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> str:
-    """Return the unknown flags with their values, and the overrides that they most likely mean."""
-    flags, meant = list[str](), list[str]()
-    for word, after in zip(words, [*words, ""][1:], strict=True):
-        if word in unknown and word.startswith("-"):
-            name, _, value = word.partition("=")
-            if not value and after[:1] not in ("", "-") and "=" not in after:
-                word, value = f"{word} {after}", after
-            flags.append(word)
-            if key := composer.key_meant(name.lstrip("-").replace("-", "_")):
-                meant.append(f"{key}={value or '…'}")
-    hint = f": keys are written without dashes, {' '.join(meant)}" if meant else ""
-    return f"{' '.join(flags or unknown)}{hint}"
+    """Return the overrides that unknown flags, with the words that follow them, most likely mean."""
+    meant = []
+    for flag, after in pairwise([*words, ""]):
+        name, _, value = flag.partition("=")
+        if not value and not after.startswith("-") and "=" not in after:
+            value = after
+        if flag in unknown and (key := composer.key_meant(name.lstrip("-").replace("-", "_"))):
+            meant.append(f"{key}={value or '…'}")
+    return " ".join(meant)
 
 
 def check(composer: Composer, overrides: list[str], *, multirun: bool) -> tuple[DictConfig, Any]:

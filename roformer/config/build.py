@@ -195,9 +195,9 @@ def changes_result(pipeline: str, key: str) -> bool:
 def run_id(config: Any) -> str:
     """Return `<model>-<position>-<recipe>-<hash>-s<seed>`: one id for one result.
 
-    A fine-tuning's begins with its task; attention that is not softmax follows the position. The
-    hash covers everything that changes the result but the seed, so that runs that differ in the seed
-    alone stand side by side.
+    The id of a fine-tuning begins with its task; attention that is not softmax follows the position. The
+    hash covers everything that changes the result except the seed, so that the seeds of a configuration
+    are listed together.
     """
     content = configuration(type(config), plain(config))
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
@@ -308,17 +308,11 @@ def near_keys(word: str, keys: Sequence[Key]) -> list[str]:
     words, names = {*word.split("_")}, {name: {*name.split("_")} for *_, name in keys}
     inside = sorted((own for own in names.values() if own <= words), key=len)[-1:]
     alias = next((alias for alias in ALIASES if f"_{alias}_" in f"_{word}_"), "")
-    found = next(
-        filter(
-            None,
-            (
-                [name for name in names if name == word],
-                [name for name in ALIASES.get(alias, ()) if name in names][:1],
-                [name for name, own in names.items() if own in inside],
-                [name for name, own in names.items() if own >= words],
-                difflib.get_close_matches(word, names, cutoff=0.75),
-            ),
-        ),
-        [],
+    found = (
+        [name for name in names if name == word]
+        or [name for name in ALIASES.get(alias, ()) if name in names][:1]
+        or [name for name, own in names.items() if own in inside]
+        or [name for name, own in names.items() if own >= words]
+        or difflib.get_close_matches(word, names, cutoff=0.75)
     )
     return [".".join(key) for name in found for key in keys if key[-1] == name][:3]
