@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from roformer.errors import InputError, one_line_errors
 
-QUIET = "print the last one or two lines alone, and errors"
+QUIET = "print only the last one or two lines, and errors"
 """What `--quiet` does in every command that has it."""
 
 
@@ -93,7 +93,7 @@ def usable_device(name: str) -> str:
 
 def leave_on_signal(number: int, frame: object) -> None:
     """Leave in order, as on Ctrl-C; the training loop has its own handler, which saves first."""
-    print("stopped by SIGTERM: start the same command again to go on", file=sys.stderr)
+    print("stopped by SIGTERM: start the same command again to resume", file=sys.stderr)
     raise SystemExit(128 + number)
 
 

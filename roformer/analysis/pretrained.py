@@ -68,8 +68,8 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
         )
     if config.training.documents == "isolate":
         raise InputError(
-            f"{run} was trained with training.documents=isolate, where a token sees and counts its own "
-            "document alone: give a run with cross"
+            f"{run} was trained with training.documents=isolate, where a token sees and counts only its "
+            "own document: give a run with cross"
         )
     folder, workers = cache_dir or runtime.cache_dir, runtime.prepare_workers
     tokenizer = WordPiece.load(run / "tokenizer") if config.init_from else None

@@ -179,7 +179,7 @@ class FinetuneConfig(_Finetuning, RunConfig):
         yield (
             several and self.model.token_types < 2,
             f"task={self.task_name} has two texts, and model.token_types={self.model.token_types} of "
-            f"init_from={self.init_from} tells one from the other: start from a model with two types",
+            f"init_from={self.init_from} does not distinguish them: start from a model with two types",
         )
 
     @property

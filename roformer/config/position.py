@@ -433,8 +433,8 @@ class Xpos(PositionConfig):
     """Rotary positions that decay with the distance (Sun et al. 2022); beyond the paper."""
 
     cannot: ClassVar[Mapping[Capability, str]] = {
-        "bidirectional": "fades keys before the query and lets those after it grow without bound, so it "
-        "is for causal models alone: choose rotary, or a causal model (make clm)",
+        "bidirectional": "fades keys before the query and lets keys after it grow without bound, so it "
+        "is only for causal models: choose rotary, or a causal model (make clm)",
         "linear": "scales keys by ζ^(-n), and sums of such keys, unlike their products with queries, "
         "outgrow fp32: choose rotary",
     }

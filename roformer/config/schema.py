@@ -533,7 +533,7 @@ class PretrainConfig(MaskedLMConfig):
         yield (
             self.training.documents == "isolate" and self.model.position.begins_with_cls,
             f"training.documents=isolate counts positions from 0 in each document, and model/position="
-            f"{self.model.position.kind} takes what stands there for [CLS]: set "
+            f"{self.model.position.kind} takes the token there for [CLS]: set "
             "model.position.untie_cls=false",
         )
         yield (

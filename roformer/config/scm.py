@@ -65,8 +65,9 @@ class TripletTraining(EpochsTraining):
     loss: Literal["bce", "ranking"] = "bce"
     """`bce`: (A, closer) is 1, (A, other) 0 (the authors); `ranking`: softmax over a triplet's scores."""
     order: Order = "shuffled"
-    """Of the batches, each of pairs of similar length: `short_first` sorts those of the first epoch by the
-    power of two below their longest: a fresh model learns from short pairs what to look for in long ones."""
+    """Order of the batches, each of pairs of similar length. `short_first` sorts the first epoch by the
+    power of two below a batch's longest pair: a fresh model learns from short pairs what to look for in
+    long ones."""
 
 
 class ScmConfig(FinetuningConfig, RunConfig):

@@ -108,11 +108,11 @@ class StagesConfig(MaskedLMConfig):
         for number, stage in enumerate(self.stages, 1):
             yield (
                 stage.optimizer == "keep" and before is None,
-                f"stage {number}: optimizer=keep, but nothing stands before it: use restart",
+                f"stage {number}: optimizer=keep, but no stage comes before it: use restart",
             )
             yield (
                 stage.learning_rate is not None and stage.schedule == "continue",
-                f"stage {number}: learning_rate is the peak of a schedule of its own: give it one",
+                f"stage {number}: learning_rate is the peak of a new schedule: give the stage one",
             )
             try:
                 self.pretraining(number, before)

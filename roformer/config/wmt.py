@@ -172,7 +172,7 @@ class TranslationTraining(LoopConfig):
         yield (
             self.steps % self.checkpoint_every,
             f"steps={self.steps} is no multiple of checkpoint_every={self.checkpoint_every}, so the mean "
-            "of checkpoints and the last of them would leave out the end: change one",
+            "of checkpoints and the last of them would exclude the end: change one",
         )
 
 

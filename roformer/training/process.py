@@ -8,11 +8,10 @@ Applied by the entry points; `runtime.tune_process=false` leaves the process unc
 * Memory: where lengths vary, kept blocks leave holes that no later tensor fits. They go back to the
   system when the process holds well more than a step needs (`KeptMemory`).
 * Primitives: for every shape of a bf16 product ideep, torch's way to oneDNN, keeps a quarter of a
-  megabyte, and oneDNN the code, by default for 1,024 shapes. Where lengths vary almost none comes again,
-  and each holds the freed blocks around it apart. Kept are a few more than a step of one shape has.
-* Attention: on a GPU cuDNN's, which torch prefers on an H100, makes a plan for every new shape, in up to
-  half a second (reported, not measured here: FunASR's issue 3704). Flash and memory-efficient attention
-  take any.
+  megabyte, and oneDNN the code, by default for 1,024 shapes. If lengths vary, shapes rarely repeat, and
+  each entry keeps the freed blocks around it apart. The caches hold a few more than a step of one shape has.
+* Attention: cuDNN's kernel, which torch prefers on an H100, makes a plan for every new shape in up to half
+  a second (reported for FunASR, not measured here). Flash and memory-efficient attention need no plan.
 """
 
 from __future__ import annotations

@@ -40,17 +40,17 @@ class Redrawn(Protocol):
     """A part of a model that draws random numbers at some steps and keeps them in between."""
 
     def begin_step(self, seed: int, layer: int, step: int) -> None:
-        """Draw what is due, only from these three, so that any process draws the same at any time."""
+        """Draw the numbers of a step that needs new ones, as a function of these three only."""
         ...
 
 
 def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
     """Seed torch for one step of one rank, so that dropout needs no saved state.
 
-    The parts of the model that are `Redrawn` draw what is due, the same on all ranks. They use the streams
-    (seed, layer, interval), so dropout has other streams in a model with such parts.
+    The `Redrawn` parts of the model draw their numbers, the same on all ranks.
     """
     redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
+    # Their streams are (seed, layer, interval): a spawn key makes the stream of dropout different.
     stream = np.random.SeedSequence((seed, step, rank), spawn_key=(1,) if redrawn else ())
     (state,) = stream.generate_state(1, np.uint64)
     torch.manual_seed(int(state) >> 1)

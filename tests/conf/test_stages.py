@@ -71,14 +71,14 @@ def test_each_stage_is_its_own_pretraining_after_the_one_before():
     [
         (
             [RESTART.replace("restart", "keep")],
-            "^stage 1: optimizer=keep, but nothing stands before",
+            "^stage 1: optimizer=keep, but no stage comes before",
         ),
         ([RESTART, RESTART.replace("32", "4")], "^stages.1.sequence_length: .*equal to 8, not 4"),
         ([f"{{{STAGE},optimizer:restart}}"], "^stages.0.schedule has no value"),
         ([RESTART.replace("continue", "go")], "^stages.0.schedule"),
         (
             [RESTART.replace("}", ",learning_rate:1}")],
-            "^stage 1: learning_rate is the peak of a sch",
+            "^stage 1: learning_rate is the peak of a new sch",
         ),
         (
             [RESTART, RESTART.replace("continue", "{kind:linear,warmup_steps:6}")],

@@ -232,7 +232,7 @@ BAD = {
     "truncated": (damaged, [], r"model\.safetensors is damaged or incomplete"),
     "size": (published, ["model/size=base"], "layers is 3 there but 12 here"),
     "one size": (published, ["model.heads=2"], "heads is 4 there but 2 here: leave this out"),
-    "causal positions": (published, ["model/position=xpos"], "is for causal models alone"),
+    "causal positions": (published, ["model/position=xpos"], "is only for causal models"),
     "position of linear attention": (linear, ["model/position=alibi"], "no matrix of logits"),
     "vocabulary": (
         published,
