@@ -12,12 +12,13 @@ import transformers
 from huggingface_hub import ModelCard
 
 import roformer
+from roformer.config.position import Learned
 from roformer.inference.export import export
 from roformer.nn.position import base
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
 from tests.e2e.conftest import SMALL, small_run, write_corpus
-from tests.trained import UNCASED
+from tests.trained import UNCASED, run_of, stored
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md"))]
 PAGES.remove(REPOSITORY / "docs" / "rope.md")  # one program in cells: tests/repo/test_rope_page.py
@@ -105,6 +106,33 @@ def test_fill_mask(runs, monkeypatch, capsys):
     assert lines[0] == "ba bel [MASK] bor [MASK]"
     assert [line.split(":")[0] for line in lines[1:]] == ["  [MASK] 1", "  [MASK] 2"]
     assert all(line.count("%") == 3 for line in lines[1:])
+
+
+def test_compare_converted(tmp_path, monkeypatch, capsys):
+    """A model has no error against itself; only rotary positions are read beyond the original's 64."""
+    bert = run_of(tmp_path / "bert", stored(position=Learned(max_positions=64), name="bert"))
+    rotary = run_of(tmp_path / "rotary", stored())
+    words = ["the cat sat on the mat", "on the mat sat the cat", "a cat"]
+    (tmp_path / "pairs.tsv").write_text(
+        "sentence1\tsentence2\tscore\n"
+        + "".join(f"{words[0]}\t{w}\t{-n}\n" for n, w in enumerate(words))
+    )
+    (tmp_path / "texts.txt").write_text("\n".join(" ".join(w.split() * 60) for w in words))
+    given = ["--pairs", tmp_path / "pairs.tsv", "--texts", tmp_path / "texts.txt"]
+    given += ["--separator", "line_break", "--lengths", 32, 96]
+    call(monkeypatch, "compare_converted", bert, bert, *given[:-1])
+    assert "32 | converted | 0.000 | " in capsys.readouterr().out
+    call(monkeypatch, "compare_converted", bert, rotary, *given)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "original: Spearman 1.000 on 3 pairs"
+    assert [line.split(" | ")[:2] for line in lines[4:]] == [
+        ["32", "original"],
+        ["32", "converted"],
+        *(
+            ["96", f"converted{way}"]
+            for way in ("", ", linear", ", ntk", ", dynamic_ntk", ", yarn")
+        ),
+    ]
 
 
 @pytest.mark.slow
