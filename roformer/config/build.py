@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from roformer import registry
-from roformer.config.typed import NOT_IN_RESULT, OpenUnion
+from roformer.config.typed import NOT_IN_RESULT, OpenUnion, adapter_of
 from roformer.errors import InputError
 
 C = TypeVar("C")
@@ -61,7 +61,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
         except OmegaConfBaseException as error:
             raise InputError(" ".join(str(error).split())) from error
     try:
-        return TypeAdapter(cls).validate_python(content)
+        return adapter_of(cls).validate_python(content)
     except ValidationError as error:
         places: dict[Key, tuple[_Place, list[Any]]] = {}
         for problem in error.errors():
@@ -75,7 +75,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
 
 def plain(config: Any) -> dict[str, Any]:
     """Return a config as JSON-able data, every key present but those that are `later` and off."""
-    content: dict[str, Any] = TypeAdapter(type(config)).dump_python(config, mode="json")
+    content: dict[str, Any] = adapter_of(type(config)).dump_python(config, mode="json")
     return content
 
 

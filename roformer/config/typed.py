@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, PositiveInt
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PositiveInt,
+    TypeAdapter,
+)
 from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
@@ -58,6 +66,12 @@ def later(default: Any) -> Any:
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
+@cache
+def adapter_of(cls: Any) -> TypeAdapter[Any]:
+    """Return the reader and writer of a config class, which takes pydantic long to build."""
+    return TypeAdapter(cls)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Config:
     """Base class: a subclass is a frozen dataclass that rejects unknown keys and wrong values."""
@@ -66,6 +80,7 @@ class Config:
         super().__init_subclass__()
         strict = ConfigDict(extra="forbid", defer_build=True)
         dataclass(config=strict, frozen=True, kw_only=True)(cls)
+        adapter_of.cache_clear()  # the class may be a new kind of an open union
 
     def __post_init__(self) -> None:
         refuse(self.rules())
