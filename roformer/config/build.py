@@ -53,6 +53,7 @@ TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
     """Return the typed config that Hydra's, or plain data, stands for."""
     content: Any = config
+    schema: Any = cls
     if isinstance(config, DictConfig):
         try:
             content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -61,7 +62,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
         except OmegaConfBaseException as error:
             raise InputError(" ".join(str(error).split())) from error
     try:
-        return adapter_of(cls).validate_python(content)
+        return adapter_of(schema).validate_python(content)
     except ValidationError as error:
         places: dict[Key, tuple[_Place, list[Any]]] = {}
         for problem in error.errors():
@@ -75,7 +76,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
 
 def plain(config: Any) -> dict[str, Any]:
     """Return a config as JSON-able data, every key present but those that are `later` and off."""
-    content: dict[str, Any] = adapter_of(type(config)).dump_python(config, mode="json")
+    content: dict[str, Any] = adapter_of(config.__class__).dump_python(config, mode="json")
     return content
 
 
