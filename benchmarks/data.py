@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Row, in_turns, row
 from roformer.config.schema import BuiltinText, FilesText, TokenizerConfig
-from roformer.data.text import CHARACTERS, open_documents, prepare_text, use_threads
-from roformer.data.tokenizers import load_wordpiece
+from roformer.data.text import CHARACTERS, open_documents, prepare_text
+from roformer.data.tokenizers import load_wordpiece, use_threads
 from roformer.data.work import batches
 
 BYTES = 10_000_000

@@ -29,23 +29,17 @@ PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The 256 bytes, each as the printable character that GPT-2 writes for it."""
 
+RULES = ("words", "source_language", "target_language")
+"""Settings of a tokenizer, in the order of its arguments."""
 Merge = tuple[str, str]
 
 
 class Bpe:
     """A byte-pair encoding and how text becomes its ids; pickles as its merges.
 
-    The spelling of a special token inside a text is text: `</s>` in a sentence never gives
-    `end_id`.
-
-    Args:
-        learnt: the merges in the order in which they were learnt; they decide the vocabulary.
-        words: `moses` or `bytes`, see `roformer.config.wmt.BpeConfig`.
-        source_language: its code, e.g. `en`.
-        target_language: its code.
-
-    Raises:
-        ValueError: a merge of pieces that no earlier merge makes.
+    The spelling of a special token inside a text is text: `</s>` in a sentence never gives `end_id`.
+    The merges `learnt`, in their order, decide the vocabulary; a merge of pieces that no earlier merge
+    makes is a ValueError. `words` is `moses` or `bytes`, see `roformer.config.wmt.BpeConfig`.
     """
 
     pad_id, end_id, unknown_id = range(3)
@@ -109,13 +103,10 @@ class Bpe:
         return [encoding.ids for encoding in encodings]
 
     def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
-        """Turn ids into detokenized text of one of the two languages; drop special tokens.
-
-        Bytes that are no UTF-8, as a model may put them together, become U+FFFD.
-        """
+        """Turn ids into detokenized text without special tokens; bytes that are no UTF-8 become U+FFFD."""
         detokenizer = _detokenizer(self._known(language))
-        first = len(SPECIAL_TOKENS)
-        pieces = [[int(piece) for piece in sentence if piece >= first] for sentence in ids]
+        special = len(SPECIAL_TOKENS)
+        pieces = [[int(piece) for piece in sentence if piece >= special] for sentence in ids]
         with all_threads():
             lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
         if self.words == "bytes":
@@ -132,7 +123,7 @@ class Bpe:
         """Write tokenizer.json, which `tokenizers` reads, and bpe.json: our settings."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ("words", "source_language", "target_language", "merges", "size", "fingerprint")
+        names = (*RULES, "merges", "size", "fingerprint")
         settings = {name: getattr(self, name) for name in names}
         self._tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "bpe.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -143,14 +134,12 @@ class Bpe:
         folder = Path(folder)
         settings, content = (read_json(folder / name) for name in ("bpe.json", "tokenizer.json"))
         try:
-            rules = [settings[key] for key in ("words", "source_language", "target_language")]
-            read = cls(content["model"]["merges"], *rules)
+            read = cls(content["model"]["merges"], *(settings[key] for key in RULES))
             if read.fingerprint != settings["fingerprint"]:
                 raise ValueError("its fingerprint is another")
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{folder} holds a damaged tokenizer ({error!r}): copy it again from where it was "
-                "made"
+                f"{folder} holds a damaged tokenizer ({error!r}): copy it again"
             ) from error
         return read
 
@@ -201,10 +190,6 @@ def split_pairs(
     pairs: Sequence[tuple[str, str]], words: str, languages: tuple[str, str]
 ) -> list[tuple[Any, ...]]:
     """Return `split_words` of the source and the target of each pair, and the pair itself."""
-    sides = zip(*pairs, strict=True)
-    words_of_sides = (
-        split_words(side, words, code) for side, code in zip(sides, languages, strict=True)
-    )
-    return [
-        (*row, *pair) for row, pair in zip(zip(*words_of_sides, strict=True), pairs, strict=True)
-    ]
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    cut = [split_words(side, words, code) for side, code in zip(sides, languages, strict=True)]
+    return list(zip(*cut, *sides, strict=True))

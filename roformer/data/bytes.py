@@ -10,15 +10,16 @@ are:
 
 from __future__ import annotations
 
+import hashlib
 import re
-import socket
-import sys
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -31,10 +32,8 @@ from roformer.data.files import (
     find_files,
     first_line,
     has_suffix,
-    local,
     opened,
     readable,
-    synthetic,
 )
 from roformer.data.store import Builder, Prepared, TokenStream, publish, settings
 from roformer.data.tokenizers import ByteVocabulary
@@ -60,8 +59,8 @@ class PreparedBytes(Prepared):
     kind = "bytes"
     vocabulary = ByteVocabulary()
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        super().__init__(folder, manifest)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.train, self.valid, self.test = (
             TokenStream(self.tokens(split, "ids")) for split in ("train", "valid", "test")
         )
@@ -80,8 +79,13 @@ class PreparedBytes(Prepared):
 def prepare_bytes(
     config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
 ) -> PreparedBytes:
-    """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `prepare_text`."""
-    source = open_bytes(config, cache_dir, workers=workers, progress=progress)
+    """Open a text's bytes in `<cache_dir>/bytes/<key>`; see `roformer.data.text.prepare_text`."""
+    if isinstance(config, FileBytes):
+        source = _byte_files(config)
+    elif isinstance(config, BuiltinBytes):
+        source = _docstrings(workers)
+    else:
+        source = _download(config, Path(cache_dir), progress)
     return PreparedBytes.prepare(
         {"data": settings(config, "path", "url"), "source": source.key},
         cache_dir,
@@ -134,28 +138,20 @@ def _build_bytes(
 # --- sources -------------------------------------------------------------------------------------
 
 
-def open_bytes(
-    config: Bytes, cache_dir: str | Path, *, workers: int | None = None, progress: bool = False
-) -> Source[bytes]:
-    """Open the source that the config names; only local files are listed yet, nothing is read."""
-    if isinstance(config, FileBytes):
-        return _byte_files(config)
-    if not isinstance(config, BuiltinBytes):
-        return _download(config, Path(cache_dir), progress)
+def _docstrings(workers: int | None) -> Source[bytes]:
     skipped: list[str] = []
 
-    def make(_: str) -> Iterator[bytes]:
+    def read(source: Source[bytes], split: str) -> Iterator[bytes]:
         # Shuffled, so that train, valid and test have the same packages in them.
         documents = docstring_documents(workers=workers, skipped=skipped, shuffled=True)
-        return (document.encode() + SEPARATOR for document in documents)
+        return source.count((document.encode() + SEPARATOR for document in documents), split)
 
     packages = {"packages": docstring_packages()}
     order = "sha256 of the name of the file"
-    return synthetic(make, packages, kind="builtin", order=order, files_skipped=skipped)
+    return Source(read, key=packages, kind="builtin", order=order, files_skipped=skipped)
 
 
 def _byte_files(config: FileBytes) -> Source[bytes]:
-    """Open local files, in the order of their names."""
     # Files without a suffix in a folder are as likely a licence as a text.
     suffixes = (".txt", ".gz", ".zip", *JSON_LINES)
     files, others = find_files(config.path, suffixes, excluded=ARCHIVES, bare=True)
@@ -163,31 +159,31 @@ def _byte_files(config: FileBytes) -> Source[bytes]:
     texts = Counter(re.sub(r"\.(gz|zip)$", "", str(file), flags=re.I) for file in files)
     if twice := [name for name, count in texts.items() if count > 1]:
         raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
+    columns = Columns((config.text_field,), set_by="data.text_field")
 
-    def rows(_: str) -> Iterator[bytes]:
+    def read(source: Source[bytes], split: str) -> Iterator[bytes]:
         for file in files:
             piece = None
-            for piece in pieces(file):
+            for piece in pieces(source, file):
                 yield piece
             if piece is None:
                 raise InputError(f"{file} is empty: remove it, or take it out of data.path")
 
-    def pieces(file: Path) -> Iterator[bytes]:
+    def pieces(source: Source[bytes], file: Path) -> Iterator[bytes]:
         if has_suffix(file, JSON_LINES):
-            columns = Columns((config.text_field,), set_by="data.text_field")
-            for row in source.valid_rows(file_rows(file, columns), files[file], columns):
-                yield row.texts[0].encode() + SEPARATOR
+            rows = source.checked(file_rows(file, columns), files[file], columns)
+            yield from (row.texts[0].encode() + SEPARATOR for row in rows)
         elif has_suffix(file, ".zip"):
             yield from unzipped(file, config.member)
         else:
             with opened(file) as stream:
-                yield from _read(stream)
+                yield from _pieces(stream)
 
-    source = local(rows, files, others, config.max_bad_rows)
-    return source
+    bad = config.max_bad_rows
+    return Source(read, files=files, max_bad_rows=bad, kind="files", other_files=others)
 
 
-def _read(stream: IO[bytes]) -> Iterator[bytes]:
+def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
     while piece := stream.read(PIECE):
         yield piece
 
@@ -203,7 +199,7 @@ def unzipped(file: Path, member: str | None) -> Iterator[bytes]:
                     listed = ", ".join(names[:10]) or "nothing"
                     raise InputError(f"{file} holds {listed}: choose one file with data.member=…")
                 with archive.open(chosen[0]) as stream:
-                    yield from _read(stream)
+                    yield from _pieces(stream)
         # RuntimeError: encrypted, or packed in a way that Python cannot undo.
         except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
             raise InputError(
@@ -216,34 +212,28 @@ def _download(config: Enwik8, cache_dir: Path, progress: bool) -> Source[bytes]:
     folder = cache_dir / "downloads" / config.sha256[:16]
 
     def fetch(target: Path) -> None:
-        from torch.hub import download_url_to_file
-
-        if progress:
-            print(f"downloading {config.url}", flush=True)
-        bar = progress and sys.stderr.isatty()
-        usual = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(SILENCE)  # torch.hub would wait for a silent server for ever
+        digest = hashlib.sha256()
         try:
             # The schema allows only http and https.
-            file = str(target / "download.zip")
-            download_url_to_file(config.url, file, hash_prefix=config.sha256, progress=bar)
-        except Exception as error:  # urllib, http.client and ssl share no base class
+            with (
+                urlopen(config.url, timeout=SILENCE) as answer,
+                open(target / "download.zip", "wb") as file,
+                stage("downloading", "B", answer.length, progress, config.url) as bar,
+            ):
+                for piece in _pieces(answer):
+                    digest.update(piece)
+                    bar.update(file.write(piece))
+        except (OSError, HTTPException) as error:
             raise InputError(
                 f"{config.url} cannot be downloaded: {type(error).__name__}, {first_line(error)}; fetch it "
                 "where there is a network and give data=files data.path=enwik8.zip"
             ) from error
-        finally:
-            socket.setdefaulttimeout(usual)
+        if digest.hexdigest() != config.sha256:
+            raise InputError(f"{config.url} has SHA-256 {digest.hexdigest()}, not {config.sha256}")
 
-    def rows(_: str) -> Iterator[bytes]:
+    def read(source: Source[bytes], split: str) -> Iterator[bytes]:
         publish(folder, fetch, progress)
         return unzipped(folder / "download.zip", config.member)
 
-    return Source(
-        rows,
-        key={},
-        kind="download",
-        url=config.url,
-        sha256=config.sha256,
-        member=config.member,
-    )
+    facts = {name: getattr(config, name) for name in ("url", "sha256", "member")}
+    return Source(read, kind="download", **facts)

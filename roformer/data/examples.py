@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,8 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.glue import FilesGlue, Glue, HubGlue, TaskConfig
 from roformer.data.files import (
-    Column,
     Columns,
     Example,
-    Rows,
     Source,
     absent,
     file_rows,
@@ -41,8 +37,7 @@ from roformer.data.files import (
 from roformer.data.hub import HubTable
 from roformer.data.random import Purpose, random_stream
 from roformer.data.store import Builder, Prepared, RaggedTokens, settings
-from roformer.data.text import check_unknown, tokenizer_facts
-from roformer.data.tokenizers import WordPiece, segmenter
+from roformer.data.tokenizers import WordPiece, check_unknown, segmenter, tokenizer_facts
 from roformer.data.toy import glue
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
@@ -242,70 +237,54 @@ def test_rows(name: str, task: TaskConfig, data: Glue, part: str | None) -> list
 
 
 def open_examples(name: str, task: TaskConfig, data: Glue) -> Source[Example]:
-    """Open the source that the config names, reading nothing yet."""
+    """Open the source that the config names; only local files are listed yet, nothing is read."""
     splits = ("train", *([f"validation_{part}" for part in task.parts] or ["validation"]))
     if isinstance(data, FilesGlue):
         return _folder_examples(name, task, data, splits)
     if isinstance(data, HubGlue):
         return _hub_examples(name, task, data, splits)
 
-    def rows(split: str) -> Iterator[Example]:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
         where = f"the built-in {name}"
         if split not in splits:
             raise InputError(f"{where} has no test split: take data=hub or data=files")
-        classes = {label: number for number, label in enumerate(task.labels or ())}
-        columns = Columns(range(len(task.texts)), 2, classes, task.scores)
+        columns = Columns(range(len(task.texts)), 2, class_numbers(task.labels), task.scores)
         count = data.train_examples if split == "train" else data.validation_examples
         examples = enumerate(glue.builtin_examples(name, split, count), 1)
-        table = ((where, number, dict(enumerate(row))) for number, row in examples)
-        return source.checked(table, split, columns, 0, f"task.{name} does not fit the templates")
+        rows = ((where, number, dict(enumerate(row))) for number, row in examples)
+        return source.checked(rows, split, columns, f"task.{name} does not fit the templates")
 
-    source = Source(rows, splits, key={"grammar": glue.GRAMMAR}, kind="builtin")
-    return source
+    return Source(read, splits, key={"grammar": glue.GRAMMAR}, kind="builtin")
 
 
 def _folder_examples(
     name: str, task: TaskConfig, data: FilesGlue, splits: Sequence[str]
 ) -> Source[Example]:
     """Open a task below the folder that `data.path` names."""
-    root, label = Path(data.path), task.files.label
-    set_by = f"the columns in task.{name}.files"
+    root, places = Path(data.path), task.files
+    folder, set_by = root / places.folder, f"the columns in task.{name}.files"
+    if not folder.is_dir():
+        remedy = f"put {name} there, or set task.{name}.files.folder"
+        raise absent(root, f"folder {folder.name}", f"give the GLUE folder, and {remedy}")
 
-    def file_of(split: str) -> Path:
-        folder = root / task.files.folder
-        if not folder.is_dir():
-            remedy = f"put {name} there, or set task.{name}.files.folder"
-            raise absent(root, f"folder {folder.name}", f"give the GLUE folder, and {remedy}")
-        stem = split.replace("validation", "dev")
-        if (file := named_file(folder, [stem], (".tsv", ".csv"))) is None:
+    def file_of(split: str) -> Path | None:
+        return named_file(folder, [split.replace("validation", "dev")], (".tsv", ".csv"))
+
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        if (file := file_of(split)) is None:
+            stem = split.replace("validation", "dev")
             raise absent(folder, f"{stem}.tsv or {stem}.csv", "put the file there")
-        return file
+        if split.startswith("test"):
+            texts = places.test_texts or places.texts
+            columns = Columns(texts, min_nonempty=0, set_by=set_by)
+            remedy = "fix it; a submission needs every row"
+            return source.checked(file_rows(file, columns), split, columns, remedy)
+        numbers = class_numbers(task.labels)
+        columns = Columns(places.texts, places.label, numbers, task.scores, set_by=set_by)
+        return source.checked(file_rows(file, columns), split, columns)
 
-    def read(split: str, columns: Columns) -> Rows:
-        return file_rows(file_of(split), columns)
-
-    @cache
-    def classes() -> dict[str, int]:
-        return _classes(name, task, splits, label, lambda split: read(split, Columns((), label)))
-
-    def rows(split: str) -> Iterator[Example]:
-        if not split.startswith("test"):
-            texts = task.files.texts
-            columns = Columns(texts, label, classes(), task.scores, set_by=set_by)
-            return source.valid_rows(read(split, columns), split, columns)
-        texts = task.files.test_texts or task.files.texts
-        columns = Columns(texts, min_nonempty=0, set_by=set_by)
-        remedy = "fix it; a submission needs every row"
-        return source.checked(read(split, columns), split, columns, 0, remedy)
-
-    source = Source(
-        rows,
-        splits,
-        files=lambda: {file: file.relative_to(root).as_posix() for file in map(file_of, splits)},
-        max_bad_rows=data.max_bad_rows,
-        kind="files",
-    )
-    return source
+    files = {file: file.relative_to(root).as_posix() for file in map(file_of, splits) if file}
+    return Source(read, splits, files=files, max_bad_rows=data.max_bad_rows, kind="files")
 
 
 def _hub_examples(
@@ -315,78 +294,32 @@ def _hub_examples(
     label, remedy = "label", "give another data.revision"
     set_by = f"task.{name}.texts, or another data.path"
 
-    def table(split: str, columns: Columns) -> HubTable:
-        return HubTable(data.path, name, data.revision, split, columns)
-
-    @cache
-    def classes() -> dict[str, int]:
-        columns = Columns((), label)
-        return _classes(name, task, splits, label, lambda split: table(split, columns).rows())
-
-    def rows(split: str) -> Iterator[Example]:
-        if split.startswith("test"):
-            columns = Columns(task.texts, min_nonempty=0, index="idx", set_by=set_by)
-            return source.checked(table(split, columns).rows(), split, columns, 0, remedy)
-        hub = table(split, Columns(task.texts, label, index="idx", set_by=set_by))
-        names = getattr(hub.table.features.get(label), "names", None)
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        labelled = not split.startswith("test")
+        columns = Columns(
+            task.texts,
+            label if labelled else None,
+            index="idx",
+            set_by=set_by,
+            min_nonempty=int(labelled),
+            scores=task.scores,
+        )
+        hub = HubTable(data.path, name, data.revision, split, columns)
+        names = getattr(hub.table.features.get(label), "names", None) if labelled else None
         if names not in (None, task.labels):
             raise InputError(
                 f"{hub.where} numbers its labels {names}, but task.{name}.labels={task.labels}: "
                 "the order decides what a class number means, so give the data set's"
             )
-        numbers = {str(number): number for number in range(len(names or ()))} or classes()
-        columns = Columns(task.texts, label, numbers, task.scores, "idx", set_by=set_by)
-        return source.checked(hub.rows(), split, columns, 0, remedy)
+        numbers = {str(number): number for number in range(len(names or ()))}
+        columns = replace(columns, labels=numbers or class_numbers(task.labels))
+        return source.checked(hub.rows(), split, columns, remedy)
 
-    source = Source(rows, splits, key={}, kind="hub", path=data.path, revision=data.revision)
-    return source
-
-
-def _classes(
-    name: str, task: TaskConfig, splits: Sequence[str], label: Column, read: Callable[[str], Rows]
-) -> dict[str, int]:
-    """Return the class of each spelling of a label, by the labels of all splits."""
-    if task.labels is None:
-        return {}
-    first = dict[str, str]()
-    for split in splits:
-        with suppress(InputError):  # raised again where this split is read for its rows
-            for where, line, row in read(split):
-                if isinstance(row, dict):
-                    first.setdefault(str(row[label]), f"{where}:{line}")
-    return class_numbers(task.labels, first, f"task.{name}.labels")
+    return Source(read, splits, kind="hub", path=data.path, revision=data.revision)
 
 
-def class_numbers(labels: Sequence[str], first: Mapping[str, str], key: str) -> dict[str, int]:
-    """Return the class of each spelling in the data, which has all names or all numbers.
-
-    Args:
-        labels: names of the classes in the order of their numbers.
-        first: each label in the data, and where it occurs first.
-        key: of the labels, for messages.
-    """
-    names = {name: number for number, name in enumerate(labels)}
-    numbers = {str(number): number for number in range(len(labels))}
-    known = [label for label in first if label in names or label in numbers]
-    named = [label for label in known if label in names]
-    numbered = [label for label in known if label in numbers]
-    both = [label for label in named if numbers.get(label, names[label]) != names[label]]
-    if not known:
-        return names | numbers
-    if named == known and not (numbered == known and both):
-        return names
-    if not named:
-        return numbers
-    given = f"{key}={list(labels)}"
-    if both:
-        label = both[0]
-        raise InputError(
-            f"{first[label]}: label {label!r} of {given} is class {names[label]} by name and class "
-            f"{numbers[label]} by number: give the classes names that are not numbers, in the key and in "
-            "the data"
-        )
-    name, number = named[0], next(label for label in known if label not in names)
-    raise InputError(
-        f"{first[name]}: label {name!r} is a name of {given}, and {first[number]}: label {number!r} is "
-        "a number: write all labels in one way"
-    )
+def class_numbers(labels: Sequence[str] | None) -> dict[str, int]:
+    """Return the class of each spelling: its name or, unless a name is such a number, its number."""
+    names = {name: number for number, name in enumerate(labels or ())}
+    numbers = {str(number): number for number in names.values()}
+    return names if names.keys() & numbers.keys() else names | numbers

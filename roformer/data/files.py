@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -20,10 +21,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, groupby, pairwise, takewhile
 from pathlib import Path
-from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
+from typing import IO, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from roformer.errors import InputError
 
@@ -140,25 +141,26 @@ class Source(Generic[T]):
     """Rows per split, in an order that only the input decides, and an account of what was read.
 
     Args:
-        rows: yields the rows of a split.
+        read: yields the rows of a split; called with the source, which counts them, and the split.
         splits: their names; `("all",)` where the reader splits the rows.
         key: identifies the input beyond the configuration, without absolute paths, for a cache key.
-        files: returns the local files, each with its name in the key and in the account.
-        max_bad_rows: bad rows that `valid_rows` skips; None: any number.
+        files: local files, each with its name in the key and in the account.
+        max_bad_rows: bad rows that `checked` skips; None: any number.
         account: further entries of the account.
     """
 
     def __init__(
         self,
-        rows: Callable[[str], Iterator[T]],
+        read: Callable[[Source[T], str], Iterator[T]],
         splits: Sequence[str] = ("all",),
+        *,
         key: Mapping[str, Any] | None = None,
-        files: Callable[[], Mapping[Path, str]] = dict,
+        files: Mapping[Path, str] | None = None,
         max_bad_rows: int | None = 0,
         **account: Any,
     ) -> None:
-        self._rows, self.splits, self.files = rows, splits, files
-        self.account, self.max_bad_rows, self._key = account, max_bad_rows, key
+        self.splits, self.files, self.max_bad_rows = splits, files or {}, max_bad_rows
+        self._read, self._key, self._account = read, key or {}, account
         self.rows_read: dict[str, int] = {}
         """Rows of each split, skipped ones too."""
         self.skipped: dict[str, int] = {}
@@ -167,26 +169,24 @@ class Source(Generic[T]):
         self.first_skipped: str | None = None
 
     def rows(self, split: str = "all") -> Iterator[T]:
-        """Yield the rows of a split; raise InputError where the input is wrong."""
-        return self._rows(split)
+        """Yield the rows of a split."""
+        return self._read(self, split)
 
     @cached_property
     def key(self) -> Mapping[str, Any]:
         """Identity of the input."""
-        if self._key is not None:
-            return self._key
-        files = self.files().items()
-        return {"files": [{"file": name, **content_identity(file)} for file, name in files]}
+        files = [{"file": name, **content_identity(file)} for file, name in self.files.items()]
+        return {**self._key, **({"files": files} if files else {})}
 
     def describe(self) -> dict[str, Any]:
         """Return what was read, for the manifest; complete once all rows are read."""
         first = self.first_skipped
-        for file, name in self.files().items():
+        for file, name in self.files.items():
             if first and first.startswith(str(file)):
                 first = name + first.removeprefix(str(file))
                 break
         return {
-            **self.account,
+            **self._account,
             **self.key,
             "rows": self.rows_read,
             "rows_read": sum(self.rows_read.values()),
@@ -203,9 +203,11 @@ class Source(Generic[T]):
             yield row
 
     def checked(
-        self, rows: Rows, split: str, columns: Columns, most: int | None, remedy: str
+        self, rows: Rows, split: str, columns: Columns, remedy: str = ""
     ) -> Iterator[Example]:
-        """Yield the rows that have these columns, and count the others."""
+        """Yield the rows that have these columns; skip up to `max_bad_rows` others, none with a remedy."""
+        most = 0 if remedy else self.max_bad_rows
+        remedy = remedy or f"fix it, or allow more bad rows with data.max_bad_rows (now {most})"
         first = None
         for number, (where, line, row) in enumerate(self.count(rows, split)):
             try:
@@ -226,35 +228,6 @@ class Source(Generic[T]):
             else:
                 yield example
 
-    def valid_rows(self, rows: Rows, split: str, columns: Columns) -> Iterator[Example]:
-        """Yield the rows that have these columns, and skip up to `max_bad_rows` others."""
-        most = self.max_bad_rows
-        remedy = f"fix it, or allow more bad rows with data.max_bad_rows (now {most})"
-        return self.checked(rows, split, columns, most, remedy)
-
-
-def synthetic(
-    make: Callable[[str], Iterable[T]],
-    key: Mapping[str, Any],
-    splits: Sequence[str] = ("all",),
-    **account: Any,
-) -> Source[T]:
-    """Return a source of the rows that `make` returns per split; `key` identifies them."""
-    source = Source(lambda split: source.count(make(split), split), splits, key, **account)
-    return source
-
-
-def local(
-    rows: Callable[[str], Iterator[T]],
-    files: Mapping[Path, str],
-    others: Sequence[str],
-    max_bad_rows: int | None,
-) -> Source[T]:
-    """Return a source of the files that `find_files` returns."""
-    return Source(
-        rows, files=lambda: files, max_bad_rows=max_bad_rows, kind="files", other_files=others
-    )
-
 
 # --- finding files -------------------------------------------------------------------------------
 
@@ -266,22 +239,11 @@ def has_suffix(file: Path, suffixes: str | tuple[str, ...]) -> bool:
 
 def content_identity(file: Path) -> dict[str, Any]:
     """Return the size and the hash of a file's content."""
-    with readable(file):
-        stat = file.stat()
-        times = stat.st_mtime_ns, stat.st_ctime_ns
-        return {"bytes": stat.st_size, "xxh3": _content_hash(file.absolute(), stat.st_ino, times)}
+    import xxhash  # ten times as fast as SHA-256
 
-
-@lru_cache(2**16)
-def _content_hash(file: Path, *unchanged: Any) -> str:
-    """Hash a file's content; once per process where the arguments after it are equal."""
-    import xxhash  # gigabytes per second; SHA-256 needs a tenth of that
-
-    content = xxhash.xxh3_128()
-    with open(file, "rb") as stream:
-        while piece := stream.read(2**20):
-            content.update(piece)
-    return content.hexdigest()
+    with readable(file), open(file, "rb") as stream:
+        content = hashlib.file_digest(stream, xxhash.xxh3_128)
+        return {"bytes": stream.tell(), "xxh3": content.hexdigest()}
 
 
 def find_files(
@@ -303,7 +265,7 @@ def find_files(
         after the number of its path in a list of paths; the names of the files that are skipped.
     """
     several = not isinstance(paths, str)
-    names, skipped, seen = dict[Path, str](), list[str](), set[tuple[int, int]]()
+    names, skipped, real = dict[Path, str](), list[str](), dict[tuple[int, ...], Path]()
     for number, given in enumerate(paths if several else [paths], 1):
         root, matches = _find(cast(str, given))
         own = {file: file.relative_to(root).as_posix() for file in matches}
@@ -319,23 +281,18 @@ def find_files(
             raise InputError(
                 f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
             )
-        home, real = root.resolve(), list[Path]()
+        home, prefix = root.resolve(), f"{number}/" if several else ""
         # The file before the links to it, so that it is read by its own name.
-        for file in sorted(
-            wanted, key=lambda file: (file.resolve() != home / own[file], own[file])
-        ):
-            stat = file.stat()
-            if (place := (stat.st_dev, stat.st_ino)) not in seen:
-                seen.add(place)
-                real.append(file)
-        prefix = f"{number}/" if several else ""
-        names |= {file: prefix + own[file] for file in sorted(real, key=own.__getitem__)}
+        wanted.sort(key=lambda file: (file.resolve() != home / own[file], own[file]))
+        inodes = {file: file.stat()[1:3] for file in wanted}  # and devices
+        new = [file for file in wanted if real.setdefault(inodes[file], file) is file]
+        names |= {file: prefix + own[file] for file in sorted(new, key=own.__getitem__)}
         skipped += sorted(prefix + own[file] for file in {*matches}.difference(wanted))
     return names, skipped
 
 
 def _find(given: str) -> tuple[Path, list[Path]]:
-    """Return the folder that names are relative to, and all that a path or a glob matches but folders."""
+    """Return the folder that names are relative to, and all files that a path or a glob matches."""
     path = Path(given)
     if path.is_file():
         return path.parent, [path]
@@ -356,26 +313,24 @@ def _matches(pattern: str) -> Iterator[Path]:
         yield from map(Path, glob.glob(pattern))
         return
     for start in glob.glob(before or ("/" if pattern.startswith("/") else ".")):
-        for folder in _folders(Path(start)):
-            yield from _matches(os.path.join(glob.escape(str(folder)), after[0] or "*"))
+        for folder in _folders(start):
+            yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Yield a folder and all folders in it that are not hidden, each real folder once."""
-    seen = {*root.resolve().parents}
-    folders, links = [root], list[Path]()
-    while folders or links:
-        # A folder before the links to it, so that its files have their own names.
-        folder = folders.pop() if folders else links.pop(0)
-        if (real := folder.resolve()) in seen or not folder.is_dir():
-            continue
-        seen.add(real)
+def _folders(root: str) -> Iterator[str]:
+    """Yield a folder and all folders in it that are not hidden; links to a folder above end there."""
+
+    def unreadable(error: OSError) -> NoReturn:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for folder, inside, _ in os.walk(root, onerror=unreadable, followlinks=True):
         yield folder
-        with readable(folder):
-            inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        for path in inside:
-            if path.is_dir():
-                (links if path.is_symlink() else folders).append(path)
+        paths = {name: Path(folder, name).absolute() for name in inside if name[0] != "."}
+        inside[:] = [
+            name
+            for name, path in paths.items()
+            if not path.is_symlink() or path.resolve() not in map(Path.resolve, path.parents)
+        ]
 
 
 def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
@@ -474,7 +429,12 @@ def _json_lines(file: Path) -> Numbered:
 
 def _table_rows(file: Path, columns: Columns) -> Numbered:
     """The first line is a header unless columns are numbers."""
-    lines = _comma_separated(file) if has_suffix(file, CSV) else _tab_separated(file)
+    # In a .tsv quotes are text like any other.
+    lines: Iterable[tuple[int, list[str] | str]] = (
+        _comma_separated(file)
+        if has_suffix(file, CSV)
+        else ((number, text.split("\t")) for number, text in text_lines(file))
+    )
     names: list[Any] = []
     for number, cells in lines:
         if not names:
@@ -492,11 +452,6 @@ def _table_rows(file: Path, columns: Columns) -> Numbered:
         elif cells not in ([], [""]):  # a blank line, as some editors leave at the end
             kind = "comma" if has_suffix(file, CSV) else "tab"
             yield number, f"{len(cells)} {kind}-separated fields, not {len(names)} as in line 1"
-
-
-def _tab_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Quotes are text like any other."""
-    return ((number, text.split("\t")) for number, text in text_lines(file))
 
 
 def _comma_separated(file: Path) -> Iterator[tuple[int, list[str] | str]]:

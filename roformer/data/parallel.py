@@ -51,12 +51,11 @@ from roformer.data.files import (
     file_rows,
     has_suffix,
     named_file,
-    synthetic,
     text_lines,
 )
 from roformer.data.hub import HubTable
 from roformer.data.store import Builder, Prepared, Spool, settings
-from roformer.data.text import use_threads
+from roformer.data.tokenizers import use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
 from roformer.data.work import batches, in_order, stage, tell_skipped, worker_pool
@@ -79,8 +78,8 @@ class PreparedPairs(Prepared):
 
     kind = "wmt"
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        super().__init__(folder, manifest)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.tokenizer = Bpe.load(folder / "tokenizer")
         self.train, self.valid, self.test = (
             Pairs(*(self.tokens(split, side) for side in IDS)) for split in SPLITS
@@ -261,11 +260,11 @@ def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[st
 def open_parallel(config: Parallel) -> Source[Example]:
     """Open the source that the config names; only local files are listed yet, nothing is read."""
     if isinstance(config, BuiltinParallel):
-        return _builtin(config)
+        return _builtin_pairs(config)
     return _file_pairs(config) if isinstance(config, FilesParallel) else _hub_pairs(config)
 
 
-def _builtin(config: BuiltinParallel) -> Source[Example]:
+def _builtin_pairs(config: BuiltinParallel) -> Source[Example]:
     languages = config.source_language, config.target_language
     if sorted(languages) != ["de", "en"]:
         raise InputError(
@@ -273,13 +272,13 @@ def _builtin(config: BuiltinParallel) -> Source[Example]:
             "data=files, or en and de"
         )
 
-    def make(split: str) -> Iterator[Example]:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
         most = config.max_train_pairs if split == "train" else None
         pairs = islice(builtin_pairs(split, getattr(config, f"{split}_pairs")), most)
-        for number, pair in enumerate(pairs):
-            yield Example(number, pair if languages[0] == "en" else pair[::-1])
+        step = 1 if languages[0] == "en" else -1
+        return source.count((Example(n, pair[::step]) for n, pair in enumerate(pairs)), split)
 
-    return synthetic(make, {"grammar": TRANSLATION_GRAMMAR}, SPLITS, kind="builtin")
+    return Source(read, SPLITS, key={"grammar": TRANSLATION_GRAMMAR}, kind="builtin")
 
 
 def _checked(
@@ -287,9 +286,9 @@ def _checked(
 ) -> Iterator[Example]:
     """Yield the pairs of a split, of training pairs the first `limit`."""
     if split == "train":
-        return source.valid_rows(islice(rows, limit), split, replace(columns, skip_empty=True))
+        return source.checked(islice(rows, limit), split, replace(columns, skip_empty=True))
     remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
-    return source.checked(rows, split, columns, 0, remedy)
+    return source.checked(rows, split, columns, remedy)
 
 
 def _file_pairs(config: FilesParallel) -> Source[Example]:
@@ -308,9 +307,12 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     files = {"train": [path] if path.is_file() else _find_pairs(config, root, "train")}
     for split in fractions:
         files[split] = files["train"] if split in shares else _find_pairs(config, root, split)
-    names = {file: file.relative_to(root).as_posix() for paths in files.values() for file in paths}
 
-    def read(split: str, columns: Columns) -> Rows:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        columns = _columns(config, aligned=len(files[split]) == 2)
+        return _checked(source, split, rows(split, columns), columns, config.max_train_pairs)
+
+    def rows(split: str, columns: Columns) -> Rows:
         count = 0
         for where, number, row in _pair_rows(files[split], columns):
             if split not in ("train", *shares) or split_of(row, columns) == split:
@@ -325,11 +327,11 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
 
     def split_of(row: dict[Any, Any] | str, columns: Columns) -> str:
         """Return the split of a row of the training file; rows that cannot be used are not held out."""
-        if not shares or isinstance(row, str):
-            return "train"
         try:
-            texts = columns.check(0, row).texts
+            texts = columns.check(0, row).texts if shares and isinstance(row, dict) else None
         except BadRow:
+            texts = None
+        if texts is None:
             return "train"
         # The same language in both directions, so that the split is the same.
         languages = config.source_language, config.target_language
@@ -341,13 +343,8 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
             place -= share
         return "train"
 
-    def rows(split: str) -> Iterator[Example]:
-        columns = _columns(config, aligned=len(files[split]) == 2)
-        return _checked(source, split, read(split, columns), columns, config.max_train_pairs)
-
-    bad = config.max_bad_rows
-    source = Source(rows, SPLITS, files=lambda: names, max_bad_rows=bad, kind="files")
-    return source
+    names = {file: file.relative_to(root).as_posix() for paths in files.values() for file in paths}
+    return Source(read, SPLITS, files=names, max_bad_rows=config.max_bad_rows, kind="files")
 
 
 def _find_pairs(config: FilesParallel, root: Path, split: str) -> list[Path]:
@@ -414,7 +411,11 @@ def _hub_pairs(config: HubParallel) -> Source[Example]:
     """Open a WMT set of the Hub: a column `translation` of {language: sentence}."""
     languages = config.source_language, config.target_language
 
-    def read(split: str) -> Rows:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        columns = Columns(languages, min_nonempty=2)
+        return _checked(source, split, rows(split), columns, config.max_train_pairs)
+
+    def rows(split: str) -> Rows:
         official = "validation" if split == "valid" else split
         columns = Columns(("translation",), set_by="the data.path of a WMT set")
         hub = HubTable(config.path, config.name, config.revision, official, columns)
@@ -437,21 +438,8 @@ def _hub_pairs(config: HubParallel) -> Source[Example]:
             sides = row["translation"].items()
             yield where, number, {side: _one_line(text or "") for side, text in sides}
 
-    def rows(split: str) -> Iterator[Example]:
-        columns = Columns(languages, min_nonempty=2)
-        return _checked(source, split, read(split), columns, config.max_train_pairs)
-
-    source = Source(
-        rows,
-        SPLITS,
-        key={},
-        max_bad_rows=None,
-        kind="hub",
-        path=config.path,
-        name=config.name,
-        revision=config.revision,
-    )
-    return source
+    facts = {name: getattr(config, name) for name in ("path", "name", "revision")}
+    return Source(read, SPLITS, max_bad_rows=None, kind="hub", **facts)
 
 
 def _one_line(text: str) -> str:

@@ -1,11 +1,11 @@
-"""On-disk cache of tokenized data: built under a lock, renamed into place, memory-mapped.
+"""On-disk cache of tokenized data: made under a lock, renamed into place, memory-mapped.
 
     <cache_dir>/<kind>/<key>/
-        <split>.<column>.npy           token lists: the ids of all lists
+        <split>.<column>.npy           token ids of all lists
         <split>.<column>.offsets.npy   start of each list and end of the last one, int64 (N + 1,)
         <split>.json                   other columns: labels, texts, …
         tokenizer/ …                   other files of the data
-        manifest.json                  the source, what was read, file sizes
+        manifest.json                  the source and what was read
 
 The key hashes what decides the content. A folder is complete once it has its name. Where several
 processes want it, one makes it and the others wait.
@@ -13,9 +13,9 @@ processes want it, one makes it and the others wait.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import socket
@@ -33,7 +33,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from roformer.config.build import plain
 from roformer.data.work import UNGUARDED
-from roformer.errors import InputError, one_line
+from roformer.errors import InputError, naming, one_line
 from roformer.json_files import read_object
 
 FORMAT = 4
@@ -49,10 +49,17 @@ class Prepared:
 
     kind: ClassVar[str]
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.fingerprint: str = manifest["fingerprint"]
-        self.splits: list[str] = list(manifest["rows"])
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.manifest = read_object(folder / MANIFEST)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{folder / MANIFEST} is missing or damaged ({error}): delete {folder} and it will "
+                "be prepared again"
+            ) from error
+        self.fingerprint: str = self.manifest["fingerprint"]
+        self.splits: list[str] = list(self.manifest["rows"])
 
     @classmethod
     def prepare(
@@ -72,37 +79,15 @@ class Prepared:
             builder = Builder(folder)
             builder.finish(cls.kind, build(builder))
 
-        folder = cls._folder(identity, cache_dir)
+        folder = cls.folder_of(identity, cache_dir)
         publish(folder, make, progress)
-        return cls.open(folder)
+        return cls(folder)
 
     @classmethod
-    def find(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Self | None:
-        """Open prepared data if it exists."""
-        folder = cls._folder(identity, cache_dir)
-        return cls.open(folder) if folder.exists() else None
-
-    @classmethod
-    def _folder(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
+    def folder_of(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
+        """Return the folder of prepared data, which may not exist yet."""
         key = _hash({"format": FORMAT, "version": 2, **identity})[:16]
         return Path(cache_dir) / cls.kind / key
-
-    @classmethod
-    def open(cls, folder: str | Path) -> Self:
-        """Open a prepared folder whose files have the sizes that were written."""
-        folder = Path(folder)
-        file = folder / MANIFEST
-        try:
-            manifest = read_object(file)
-            for name, size in manifest["files"].items():
-                file = folder / name
-                if (actual := file.stat().st_size) != size:
-                    raise ValueError(f"{actual:,} bytes instead of {size:,}")
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{file} is missing or damaged ({error}): delete {folder} and it will be prepared again"
-            ) from error
-        return cls(folder, manifest)
 
     def tokens(self, split: str, column: str) -> RaggedTokens:
         """Map a column of token lists."""
@@ -196,8 +181,7 @@ class TokenWriter:
     def __init__(self, files: Path, dtype: DTypeLike) -> None:
         self.dtype, self.count = np.dtype(dtype), 0
         self._file, self._offsets_file = _names(files)
-        self._lengths = array("q")
-        self._digest = hashlib.sha256()
+        self._lengths, self._digest = array("q"), hashlib.sha256()
         self._file.touch()
         self._write_header()
 
@@ -253,17 +237,11 @@ class Builder:
         """Complete splits and manifest; the fingerprint includes `facts["tokenizer"]["fingerprint"]`."""
         content = {split: writer.close() for split, writer in self.writers.items()}
         tokenizer = facts.get("tokenizer", {}).get("fingerprint")
-        files = {
-            file.relative_to(self.folder).as_posix(): file.stat().st_size
-            for file in sorted(self.folder.rglob("*"))
-            if file.is_file()
-        }
         manifest = {
             "fingerprint": _hash([kind, content, tokenizer]),
             "rows": {split: writer.rows for split, writer in self.writers.items()},
             "tokens": {split: writer.tokens for split, writer in self.writers.items()},
             **facts,
-            "files": files,
         }
         text = json.dumps(manifest, indent=2) + "\n"
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
@@ -330,9 +308,11 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
     """Make a folder unless it exists: complete or not at all, in one process at a time."""
     if folder.exists():
         return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InputError(UNGUARDED)  # the process that makes it waits for this worker
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with _locked(folder, progress):
+    with _locked(folder, progress), naming(folder):
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         if folder.exists():  # made by the process that was waited for
             return
@@ -340,11 +320,6 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
             temporary.mkdir()
             make(temporary)
             temporary.rename(folder)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                what = "the disk is full; what was written is removed. Move runtime.cache_dir"
-                raise OSError(errno.ENOSPC, what, str(folder)) from error
-            raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -357,24 +332,21 @@ def _locked(folder: Path, progress: bool) -> Iterator[None]:
     file = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(file)
     try:
-        held = lock.acquire(blocking=False)
+        lock.acquire(blocking=False)
     except Timeout:
         holder = ""
         with suppress(OSError):  # it may have been released meanwhile
-            holder = file.read_text(encoding="utf-8")
-        if holder.startswith(f"process {os.getppid()} on {socket.gethostname()} "):
-            raise InputError(UNGUARDED) from None  # it waits for this worker
+            holder = one_line(file.read_text(encoding="utf-8"))
         if progress:
-            line = f"waiting: {one_line(holder) or 'another process is at work'}"
-            print(line, file=sys.stderr, flush=True)
-        held = lock.acquire()
-    with held:
-        try:
-            # On a disk without flock the content of the file is the lock, and is the library's.
-            if not isinstance(lock, SoftFileLock):
-                with suppress(OSError):  # of a full disk
-                    holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
-                    file.write_text(holder, encoding="utf-8")
-            yield
-        finally:
-            file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone
+            print(f"waiting: {holder or 'another process is at work'}", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        # On a disk without flock the content of the file is the lock, and is the library's.
+        if not isinstance(lock, SoftFileLock):
+            with suppress(OSError):  # of a full disk
+                holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
+                file.write_text(holder, encoding="utf-8")
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone
+        lock.release()

@@ -16,8 +16,6 @@ local file is
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from roformer.config.build import plain
-from roformer.config.schema import BuiltinText, ChineseBuiltinText, FilesText, HubText, Text
+from roformer.config.schema import BuiltinText, FilesText, HubText, Text
 from roformer.data.files import (
     JSON_LINES,
     PLAIN,
@@ -38,19 +36,23 @@ from roformer.data.files import (
     file_rows,
     find_files,
     has_suffix,
-    local,
-    synthetic,
 )
 from roformer.data.hub import HubTable, current_revision
 from roformer.data.store import Builder, Prepared, Spool, TokenStream, settings
-from roformer.data.tokenizers import WordPiece, load_wordpiece, segmenter, train_tokenizer
+from roformer.data.tokenizers import (
+    WordPiece,
+    check_unknown,
+    load_wordpiece,
+    segmenter,
+    tokenizer_facts,
+    train_tokenizer,
+    use_threads,
+)
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
 from roformer.data.work import batches, stage, tell_skipped
 from roformer.errors import InputError
 
-MANY_UNKNOWN, MOST_UNKNOWN = 0.02, 0.5
-"""Shares of [UNK] in a text beyond which the vocabulary is likely, and surely, made for other text."""
 CHARACTERS = 2**22
 """Characters tokenized at once: enough to keep all threads busy."""
 
@@ -60,8 +62,8 @@ class PreparedText(Prepared):
 
     kind = "text"
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        super().__init__(folder, manifest)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.train, self.valid = (TokenStream(self.tokens(s, "ids")) for s in ("train", "valid"))
         self.tokenizer = WordPiece.load(folder / "tokenizer")
 
@@ -85,42 +87,48 @@ class PreparedText(Prepared):
 
 def open_documents(config: Text, *, workers: int | None = None) -> Source[Example]:
     """Open the source that the config names; only local files are listed yet, nothing is read."""
+    if isinstance(config, FilesText):
+        return _file_documents(config)
+    if isinstance(config, HubText):
+        return _hub_documents(config)
     if isinstance(config, BuiltinText):
         skipped = list[str]()
-        return synthetic(
-            _documents(lambda: docstring_documents(workers=workers, skipped=skipped)),
+        return _builtin_documents(
+            lambda: docstring_documents(workers=workers, skipped=skipped),
             {"packages": docstring_packages()},
             kind="builtin",
             files_skipped=skipped,
         )
-    if isinstance(config, ChineseBuiltinText):
-        seed = config.documents_seed
-        # Changed templates must not find the text of the templates before.
-        sample = "\n".join(case_documents(20, seed))
-        return synthetic(
-            _documents(lambda: case_documents(config.documents, seed)),
-            {"sample": hashlib.sha256(sample.encode()).hexdigest()},
-            kind="chinese_builtin",
-            documents_seed=seed,
-        )
-    return _file_documents(config) if isinstance(config, FilesText) else _hub_documents(config)
+    seed = config.documents_seed
+    # Changed templates must not find the text of the templates before.
+    sample = "\n".join(case_documents(20, seed))
+    return _builtin_documents(
+        lambda: case_documents(config.documents, seed),
+        {"sample": hashlib.sha256(sample.encode()).hexdigest()},
+        kind="chinese_builtin",
+        documents_seed=seed,
+    )
 
 
-def _documents(texts: Callable[[], Iterable[str]]) -> Callable[[str], Iterable[Example]]:
-    return lambda _: (Example(number, (text,)) for number, text in enumerate(texts()))
+def _builtin_documents(
+    texts: Callable[[], Iterable[str]], key: dict[str, Any], **account: Any
+) -> Source[Example]:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        return source.count((Example(n, (text,)) for n, text in enumerate(texts())), split)
+
+    return Source(read, key=key, **account)
 
 
 def _file_documents(config: FilesText) -> Source[Example]:
-    """Open local files, in the order of their names."""
     files, others = find_files(config.path, (*PLAIN, *JSON_LINES, ".parquet"))
     columns = Columns((config.text_field,), set_by="data.text_field")
 
-    def rows(split: str) -> Iterator[Example]:
-        read = (file_rows(file, columns, config.document_separator) for file in files)
-        return source.valid_rows(chain.from_iterable(read), split, columns)
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        rows = (file_rows(file, columns, config.document_separator) for file in files)
+        return source.checked(chain.from_iterable(rows), split, columns)
 
-    source = local(rows, files, others, config.max_bad_rows)
-    return source
+    bad = config.max_bad_rows
+    return Source(read, files=files, max_bad_rows=bad, kind="files", other_files=others)
 
 
 def _hub_documents(config: HubText) -> Source[Example]:
@@ -131,24 +139,23 @@ def _hub_documents(config: HubText) -> Source[Example]:
     """
     sources: list[dict[str, Any]] = []
 
-    def rows(_: str) -> Iterator[Example]:
+    def read(source: Source[Example], _: str) -> Iterator[Example]:
         sources.clear()
         for number, part in enumerate(config.sources, 1):
             revision = part.revision or current_revision(part.path)
             columns = Columns((part.text_field,), set_by="the source's text_field")
             place = part.path, part.name, revision, part.split
             table = HubTable(*place, columns, streaming=config.streaming)
-            read = table.rows() if part.document_separator is None else _articles(table, columns)
+            rows = table.rows() if part.document_separator is None else _articles(table, columns)
             sources.append(account := plain(part) | {"revision": revision})
             name = f"source {number}"
-            texts = source.checked(read, name, columns, None, "")
+            texts = source.checked(rows, name, columns)
             while joined := list(islice(texts, part.rows_per_document)):
                 account["rows_read"] = source.rows_read[name]
                 yield Example(joined[0].number, ("\n".join(row.texts[0] for row in joined),))
             account["rows_read"] = source.rows_read[name]
 
-    source = Source(rows, key={}, kind="hub", sources=sources)
-    return source
+    return Source(read, max_bad_rows=None, kind="hub", sources=sources)
 
 
 def _articles(table: HubTable, columns: Columns) -> Rows:
@@ -156,17 +163,6 @@ def _articles(table: HubTable, columns: Columns) -> Rows:
     (field,) = columns.texts
     lines = ((number, row[field] or "") for _, number, row in table.rows() if isinstance(row, dict))
     return ((table.where, number, {field: text}) for number, text in articles(lines))
-
-
-def _separation(config: Text, source: Source[Example]) -> str:
-    """Return how a .txt is cut into documents, for a message about too few."""
-    plain_text = any(has_suffix(file, PLAIN) for file in source.files())
-    if not plain_text or getattr(config, "document_separator", "") != "blank_line":
-        return ""
-    return (
-        " (blank lines part the documents of a .txt: put them there, or read each line as a "
-        "document with data.document_separator=line_break)"
-    )
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -189,7 +185,8 @@ def prepare_text(
     use_threads(workers)
     if tokenizer is not None:
         # The tokenizer of a run may have been trained on this very text.
-        own = PreparedText.find(text_identity(config, source), cache_dir)
+        folder = PreparedText.folder_of(text_identity(config, source), cache_dir)
+        own = PreparedText(folder) if folder.exists() else None
         if own is not None and own.tokenizer.fingerprint == tokenizer.fingerprint:
             return own
     return PreparedText.prepare(
@@ -198,12 +195,6 @@ def prepare_text(
         lambda builder: _build_text(config, source, tokenizer, builder, progress),
         progress,
     )
-
-
-def use_threads(workers: int | None) -> None:
-    """Limit the threads of `tokenizers`, which asks once, when the process first uses them."""
-    if workers:
-        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
 
 
 def text_identity(
@@ -264,27 +255,6 @@ def _build_text(
     return facts
 
 
-def check_unknown(share: float, source: str, name: str = "text") -> None:
-    """Warn where more than `MANY_UNKNOWN` of the tokens are [UNK]; raise InputError beyond `MOST_UNKNOWN`."""
-    if share <= MANY_UNKNOWN:
-        return
-    remedy = {
-        "train": "raise data.tokenizer.vocab_size, or give more text",
-        "init_from": "start from weights that were trained on such text",
-    }.get(source, "give another data.tokenizer.source, or train, which learns one from the text")
-    problem = (
-        f"{share:.1%} of the tokens are [UNK], because the vocabulary does not have them: {remedy}"
-    )
-    if share > MOST_UNKNOWN:
-        raise InputError(f"{name}: {problem}")
-    print(f"warning: {name}: {problem}", file=sys.stderr)
-
-
-def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
-    """Return what a manifest says of a tokenizer."""
-    return {name: getattr(tokenizer, name) for name in ("lowercase", "size", "fingerprint")}
-
-
 def _read(
     config: Text, source: Source[Example], folder: Path, progress: bool
 ) -> tuple[dict[str, Any], dict[str, Spool]]:
@@ -310,10 +280,16 @@ def _read(
     for split, spool in spools.items():
         if not spool.rows:
             found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
-            separation = _separation(config, source)
+            if getattr(config, "document_separator", "") == "blank_line" and any(
+                has_suffix(file, PLAIN) for file in source.files
+            ):
+                found += (
+                    " (blank lines part the documents of a .txt: put them there, or read each line "
+                    "as a document with data.document_separator=line_break)"
+                )
             raise InputError(
-                f"data.valid_fraction={config.valid_fraction} puts none of {found}{separation} "
-                f"into {split}: give more documents, or change data.valid_fraction"
+                f"data.valid_fraction={config.valid_fraction} puts none of {found} into {split}: give "
+                "more documents, or change data.valid_fraction"
             )
     account = source.describe()
     tell_skipped("text", account)

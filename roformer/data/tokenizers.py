@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,6 +84,8 @@ READABLE = (
 MAX_ALPHABET, MAX_CHINESE_ALPHABET = 1000, 8000
 """Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]. The second
 holds where most of the text is Chinese; bert-base-chinese has 7,322 of its characters."""
+MANY_UNKNOWN, MOST_UNKNOWN = 0.02, 0.5
+"""Shares of [UNK] in a text beyond which the vocabulary is likely, and surely, made for other text."""
 REMEMBERED = 2**19
 """Words whose tokens are cached; jieba's dictionary has fewer."""
 SPACED = normalizers.BertNormalizer(
@@ -92,7 +95,7 @@ SPACED = normalizers.BertNormalizer(
 
 
 class OtherTokenizer(InputError):
-    """A sound tokenizer that is not read: not WordPiece, or with a rule that is not supported."""
+    """A sound tokenizer that is not read: not WordPiece, or with tokens that no file numbers."""
 
 
 class WordPiece:
@@ -102,8 +105,8 @@ class WordPiece:
     of "[", "mask" and "]", never `mask_id`.
 
     Args:
-        library: a tokenizer of `tokenizers` with a WordPiece model and without added tokens; it is
-            kept and gets BERT's special tokens.
+        library: a tokenizer of `tokenizers` with a WordPiece model; it is kept and gets BERT's
+            special tokens.
         words: `jieba`: Chinese words of the vocabulary are tokens; `none`: the library cuts words.
     """
 
@@ -124,7 +127,8 @@ class WordPiece:
     @classmethod
     def bert(cls, vocabulary: Sequence[str], lowercase: bool, words: Words = "none") -> WordPiece:
         """Return BERT's tokenizer with the entries of a vocabulary, in the order of their ids."""
-        return cls(_bert(_model(vocabulary), lowercase), words)
+        ids = {entry: index for index, entry in enumerate(vocabulary)}
+        return cls(_bert(Tokenizer(_model(ids)), lowercase), words)
 
     def __reduce__(self) -> tuple[type[WordPiece], tuple[Tokenizer, Words]]:
         # Tokenizer does not pickle encode_special_tokens.
@@ -243,7 +247,7 @@ def train_wordpiece(
     alphabet is counted and cut here, and its continuations are given in order, as if they were
     special tokens.
     """
-    tokenizer = _bert(models.WordPiece(unk_token=UNK), lowercase)
+    tokenizer = _bert(Tokenizer(_model({})), lowercase)
     if without_chinese:
         blanked = normalizers.Replace(Regex(CHINESE), " ")
         tokenizer.normalizer = normalizers.Sequence([blanked, tokenizer.normalizer])
@@ -380,6 +384,9 @@ def read_wordpiece(
 ) -> WordPiece:
     """Read a tokenizer with the rules that its files state.
 
+    A class with BERT's rules has those of tokenizer_config.json, as in `transformers`; any other
+    tokenizer.json is kept as it is.
+
     Args:
         path: a vocab.txt, a tokenizer.json, or a folder with one of them.
         named: class of the tokenizer, if tokenizer_config.json names none.
@@ -397,62 +404,39 @@ def read_wordpiece(
     named = stated.get("tokenizer_class") or named
     if named not in (None, *FAMILY, *AS_FILED):
         raise OtherTokenizer(f"{path}: its tokenizer is {named}, not one of BERT's: {READABLE}")
-    keys = () if named in AS_FILED else RULES[:2] if named in ROFORMER else RULES
-    rules = {key: stated[key] for key in keys if stated.get(key) is not None}
-    if not all(isinstance(value, bool) for value in rules.values()):
-        raise InputError(f"{path}: tokenizer_config.json has {rules}: write true or false")
     if whole is not None:
         library = _read_library(whole)
-        entries = _checked(whole, vocabulary_of(library))
-        if lines is not None and _read_lines(lines) != entries:
-            raise InputError(f"{path}: vocab.txt and tokenizer.json differ: remove one of them")
-        if named in FAMILY:
-            defaults = (True, rules.get("do_lower_case", True), True)
-            rules = dict(zip(keys, defaults, strict=False)) | rules
-        has = bert_rules(library) or {}
-        if any(has.get(key) != value for key, value in rules.items()):
-            raise OtherTokenizer(
-                f"{path}: tokenizer_config.json states {rules} and tokenizer.json has "
-                f"{has or 'other rules than BERT'}: remove one of them"
-            )
     elif lines is not None and named not in AS_FILED:
-        entries = _checked(lines, _read_lines(lines))
-        usual = lowercase and not _has_capitals(entries)
-        library = _bert(_model(entries), **{"do_lower_case": usual, **rules})
+        library = Tokenizer(_model(_read_lines(lines)))
     else:
         raise OtherTokenizer(f"{path} has no tokenizer.json and no vocab.txt: {READABLE}")
-    _refuse_more(path, library, stated, added)
-    own = bert_rules(library)
+    entries, file = vocabulary_of(library), whole or lines or path
+    if missing := [token for token in SPECIAL_TOKENS if token not in entries]:
+        raise InputError(
+            f"{file}: the vocabulary has no {', '.join(missing)}: add these entries, or use "
+            f"another vocabulary; {READABLE}"
+        )
+    decoder = stated.get("added_tokens_decoder")
+    tokens = decoder.values() if isinstance(decoder, dict) else ()
+    contents = {str(token.get("content")) for token in tokens if isinstance(token, dict)}
+    if unknown := sorted(contents.union(added).difference(entries)):
+        names = ", ".join(unknown[:3])
+        raise OtherTokenizer(f"{path} has added tokens ({names}) that {file.name} lacks")
+
     if named is not None:
         words = "jieba" if named in ROFORMER else "none"
     elif whole is not None:
         words = "none"
     elif any(re.match(CHINESE, entry) for entry in entries):
         words = "jieba" if has_words(entries) else "none"
-    if own is not None and words == "jieba":  # it reads no third rule, and transformers writes any
-        library = _bert(library.model, own["do_lower_case"], own["strip_accents"])
+    keys = RULES if words == "none" else RULES[:2]
+    rules = {key: stated[key] for key in keys if stated.get(key) is not None}
+    if not all(isinstance(value, bool) for value in rules.values()):
+        raise InputError(f"{path}: tokenizer_config.json has {rules}: write true or false")
+    if named in FAMILY or (named is None and (whole is None or rules)):
+        usual = whole is not None or (lowercase and not _has_capitals(entries))
+        _bert(library, **{"do_lower_case": usual, **rules})
     return WordPiece(library, words)
-
-
-def _refuse_more(
-    path: Path, library: Tokenizer, stated: dict[str, Any], added: dict[str, Any]
-) -> None:
-    """Raise OtherTokenizer for tokens in addition to BERT's five, or for another rule."""
-    if stated.get("do_basic_tokenize") is False:
-        raise OtherTokenizer(f"{path} has do_basic_tokenize=false, which is not supported")
-    declared: list[Any] = [*added]
-    for key in ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"):
-        entries = stated.get(key) or []
-        declared += entries.values() if isinstance(entries, dict) else entries
-    declared += [stated[key] for key in stated if key.endswith("_token") and stated[key]]
-    tokens = {str(t.get("content") if isinstance(t, dict) else t) for t in declared}
-    tokens -= {*SPECIAL_TOKENS}
-    for token in library.get_added_tokens_decoder().values():
-        if token.content not in SPECIAL_TOKENS or not token.special:
-            tokens.add(token.content)
-    if tokens:
-        names = ", ".join(sorted(tokens)[:3])
-        raise OtherTokenizer(f"{path} has added tokens ({names}), which are not supported")
 
 
 def _read_library(file: Path) -> Tokenizer:
@@ -463,10 +447,7 @@ def _read_library(file: Path) -> Tokenizer:
     if not isinstance(library.model, models.WordPiece):
         kind = type(library.model).__name__
         raise OtherTokenizer(f"{file}: its tokenizer is {kind}: {READABLE}")
-    for key, usual in (("continuing_subword_prefix", CONTINUATION), ("unk_token", UNK)):
-        if (value := getattr(library.model, key)) != usual:
-            raise OtherTokenizer(f"{file} has {key}={value}, which is not supported")
-    ids = library.get_vocab(with_added_tokens=False).values()
+    ids = library.get_vocab().values()
     if sorted(ids) != [*range(len(ids))]:
         raise InputError(f"{file}: its entries are not numbered 0, 1, …: use another vocabulary")
     library.no_truncation()
@@ -474,35 +455,25 @@ def _read_library(file: Path) -> Tokenizer:
     return library
 
 
-def _read_lines(file: Path) -> list[str]:
-    with readable(file):
-        content = file.read_bytes()
+def _read_lines(file: Path) -> dict[str, int]:
+    """Return the entries of a vocab.txt and their ids."""
     try:
-        lines = content.decode().removesuffix("\n").split("\n")
+        with readable(file):
+            lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{file}:{line}: not UTF-8: {READABLE}") from error
-    return [line.removesuffix("\r") for line in lines]
-
-
-def _checked(file: Path, entries: list[str]) -> list[str]:
-    """Return a vocabulary without empty or double entries and with BERT's special tokens."""
-    lines: dict[str, int] = {}
-    for line, entry in enumerate(entries, 1):
-        if not entry or lines.setdefault(entry, line) < line:
-            wrong = f"{entry!r} is on line {lines[entry]} too" if entry else "empty entry"
-            raise InputError(f"{file}:{line}: {wrong}: remove the line")
-    if missing := [token for token in SPECIAL_TOKENS if token not in lines]:
-        raise InputError(
-            f"{file}:{len(entries)}: the vocabulary ends without {', '.join(missing)}: add a line "
-            f"for each, or use another vocabulary; {READABLE}"
-        )
+        raise InputError(f"{file} is not UTF-8: {READABLE}") from error
+    entries: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line or line in entries:
+            wrong = f"{line!r} is an earlier entry too" if line else "empty entry"
+            raise InputError(f"{file}:{number}: {wrong}: remove the line")
+        entries[line] = len(entries)
     return entries
 
 
 def vocabulary_of(library: Tokenizer) -> list[str]:
-    """Return the entries of a tokenizer in the order of their ids."""
-    ids = library.get_vocab(with_added_tokens=False)
+    """Return the entries of a tokenizer, added ones too, in the order of their ids."""
+    ids = library.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 
 
@@ -549,32 +520,32 @@ def cut_words(
         yield from in_order(pool, words_of, texts, ahead=64)
 
 
-def _model(vocabulary: Iterable[str]) -> models.WordPiece:
-    ids = {entry: index for index, entry in enumerate(vocabulary)}
+def _model(ids: dict[str, int]) -> models.WordPiece:
     return models.WordPiece(ids, unk_token=UNK)
 
 
 def _bert(
-    model: models.Model,
+    library: Tokenizer,
     do_lower_case: bool,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
 ) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(
+    """Give a tokenizer the rules of BERT and return it."""
+    library.normalizer = normalizers.BertNormalizer(
         lowercase=do_lower_case,
         strip_accents=strip_accents,
         handle_chinese_chars=tokenize_chinese_chars,
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
 
 
 def bert_rules(library: Tokenizer) -> dict[str, bool] | None:
     """Return the `RULES` of a tokenizer that is BERT's; None if it has other rules."""
-    normalizer = library.normalizer
+    normalizer, added = library.normalizer, library.get_added_tokens_decoder().values()
     if (
-        not isinstance(normalizer, normalizers.BertNormalizer)
+        any(token.content not in SPECIAL_TOKENS for token in added)
+        or not isinstance(normalizer, normalizers.BertNormalizer)
         or not isinstance(library.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         or (normalizer.clean_text, library.model.max_input_chars_per_word) != (True, 100)
     ):
@@ -598,3 +569,30 @@ def all_threads() -> Iterator[None]:
         yield
     finally:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def check_unknown(share: float, source: str, name: str = "text") -> None:
+    """Warn where more than `MANY_UNKNOWN` of the tokens are [UNK]; raise InputError beyond `MOST_UNKNOWN`."""
+    if share <= MANY_UNKNOWN:
+        return
+    remedy = {
+        "train": "raise data.tokenizer.vocab_size, or give more text",
+        "init_from": "start from weights that were trained on such text",
+    }.get(source, "give another data.tokenizer.source, or train, which learns one from the text")
+    problem = (
+        f"{share:.1%} of the tokens are [UNK], because the vocabulary does not have them: {remedy}"
+    )
+    if share > MOST_UNKNOWN:
+        raise InputError(f"{name}: {problem}")
+    print(f"warning: {name}: {problem}", file=sys.stderr)
+
+
+def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
+    """Return what a manifest says of a tokenizer."""
+    return {name: getattr(tokenizer, name) for name in ("lowercase", "size", "fingerprint")}
+
+
+def use_threads(workers: int | None) -> None:
+    """Limit the threads of `tokenizers`, which asks once, when the process first uses them."""
+    if workers:
+        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))

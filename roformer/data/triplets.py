@@ -13,7 +13,7 @@ always closer to B.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from roformer.data.files import (
     file_rows,
     has_suffix,
     named_file,
-    synthetic,
 )
 from roformer.data.random import Purpose, random_stream
 from roformer.data.toy import cases
@@ -95,11 +94,15 @@ def open_triplets(data: TripletData) -> Source[Example]:
     assert isinstance(data, BuiltinTriplets)
     counts = {split: getattr(data, f"{split}_triplets") for split in NAMES}
 
-    def make(split: str) -> Iterator[Example]:
-        for number, (*texts, label, place) in enumerate(cases.case_triplets(split, counts[split])):
-            yield Example(number, tuple(texts), LABELS.index(label), PLACES.index(place))
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
+        made = enumerate(cases.case_triplets(split, counts[split]))
+        examples = (
+            Example(number, tuple(texts), LABELS.index(label), PLACES.index(place))
+            for number, (*texts, label, place) in made
+        )
+        return source.count(examples, split)
 
-    return synthetic(make, {"grammar": cases.GRAMMAR}, tuple(counts), kind="scm_builtin")
+    return Source(read, tuple(counts), key={"grammar": cases.GRAMMAR}, kind="scm_builtin")
 
 
 def _file_triplets(data: FilesTriplets) -> Source[Example]:
@@ -108,36 +111,30 @@ def _file_triplets(data: FilesTriplets) -> Source[Example]:
     root = path.parent if path.is_file() else path
     seed = data.split_seed if data.split == "paper622" else None
     files = _find(path, shipped=seed is None)
-    # All splits are drawn from `paper622`'s rows; a folder has those that it has files of.
-    splits = tuple(files if seed is None else NAMES)
     unlabelled: list[str] = []
+    whole: list[Example] = []
 
-    def valid(split: str, paths: list[Path]) -> Iterator[Example]:
-        rows = (row for file in paths for row in _labelled(file, unlabelled))
-        return source.valid_rows(rows, split, COLUMNS)
-
-    @cache
-    def whole() -> list[Example]:
-        return list(valid("all", list(files.values())))
-
-    def rows(split: str) -> Iterator[Example]:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
         if seed is None:
-            return valid(split, [files[split]])
-        order = random_stream(seed, Purpose.PAPER_SPLIT).permutation(len(whole()))
+            return source.checked(_labelled(files[split], unlabelled), split, COLUMNS)
+        if not whole:
+            rows = chain.from_iterable(_labelled(file, unlabelled) for file in files.values())
+            whole.extend(source.checked(rows, "all", COLUMNS))
+        order = random_stream(seed, Purpose.PAPER_SPLIT).permutation(len(whole))
         first, last = (round(share * len(order)) for share in CUT)
         parts = dict(zip(NAMES, (order[:first], order[first:last], order[last:]), strict=True))
-        return (whole()[place]._replace(number=int(place)) for place in parts[split])
+        return (whole[place]._replace(number=int(place)) for place in parts[split])
 
-    source = Source(
-        rows,
-        splits,
-        files=lambda: {file: file.relative_to(root).as_posix() for file in files.values()},
+    return Source(
+        read,
+        # All splits are drawn from `paper622`'s rows; a folder has those that it has files of.
+        tuple(files if seed is None else NAMES),
+        files={file: file.relative_to(root).as_posix() for file in files.values()},
         max_bad_rows=data.max_bad_rows,
         kind="files",
         split_seed=seed,
         unlabelled=unlabelled,
     )
-    return source
 
 
 def _labelled(file: Path, unlabelled: list[str]) -> Rows:

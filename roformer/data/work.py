@@ -24,9 +24,6 @@ UNGUARDED = (
     "the script is imported by each worker and starts its work there again: put that work under "
     '`if __name__ == "__main__":`'
 )
-"""The problem of a script without the guard."""
-SHOWN = 10
-"""Names of skipped files in one line."""
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -51,8 +48,8 @@ def batches(
 @contextmanager
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of processes; one that ends before its work does is an InputError."""
-    # Spawned, not forked: the caller may have started threads (torch, tqdm, a GPU's runtime).
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **options)
+    # Not forked from here: this process may have started threads (torch, tqdm, a GPU's runtime).
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver"), **options)
     try:
         yield pool
     except BrokenProcessPool as error:
@@ -105,6 +102,5 @@ def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
         print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
     if names := account.get("other_files"):
-        more = f" and {len(names) - SHOWN:,} more" if names[SHOWN:] else ""
-        listed = f"{', '.join(names[:SHOWN])}{more}"
+        listed = ", ".join(names[:10]) + (" …" if names[10:] else "")
         print(f"{subject}: {len(names):,} files of other kinds skipped: {listed}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""Prepared data of every kind: made once, complete or not at all, and checked when opened."""
+"""Prepared data of every kind: made once, complete or not at all, and found again by its content."""
 
 import errno
 import json
+import multiprocessing
 import os
 import pickle
-import re
 import shutil
 import socket
 import subprocess
@@ -12,11 +12,9 @@ import sys
 import threading
 import time
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +48,6 @@ def test_rows_written_in_any_batches_are_read_back(tmp_path_factory, batches):
     wanted = [ids for ids, _ in rows]
     for lists in (RaggedTokens.open(folder / "train.ids"), RaggedTokens.of(wanted)):
         assert [ids.tolist() for ids in lists] == wanted
-        assert lists.tokens.tolist() == [token for ids in wanted for token in ids]
         assert lists.lengths.tolist() == [len(ids) for ids in wanted]
         with pytest.raises(IndexError):
             lists[len(wanted)]
@@ -70,80 +67,51 @@ def test_mapped_tokens_pickle_as_a_file_name_and_return_copies(tmp_path):
     stream[:5][:] = -1
     stream.lists[0][:] = -1
     assert stream[:3].tolist() == [1, 2, 3]
-    assert not stream.lists.tokens.flags.owndata  # mapped from the file
 
 
 @pytest.mark.parametrize(
-    ("batches", "tokenizer", "same"),
+    ("rows", "tokenizer", "same"),
     [
-        ([([7, 8], [[1], [2, 3]], [0, 1])], "t", True),  # another place in the source
-        ([([0], [[1]], [0]), ([1], [[2, 3]], [1])], "t", True),
-        ([([0, 1], [[1, 2], [3]], [0, 1])], "t", False),  # other borders
-        ([([0, 1], [[1], [2, 4]], [0, 1])], "t", False),
-        ([([0, 1], [[1], [2, 3]], [1, 1])], "t", False),
-        ([([0, 1], [[1], [2, 3]], [0, 1])], "u", False),
+        (([7, 8], [[1], [2, 3]], [0, 1]), "t", True),  # another place in the source
+        (([0, 1], [[1, 2], [3]], [0, 1]), "t", False),  # other borders
+        (([0, 1], [[1], [2, 4]], [0, 1]), "t", False),
+        (([0, 1], [[1], [2, 3]], [1, 1]), "t", False),
+        (([0, 1], [[1], [2, 3]], [0, 1]), "u", False),
     ],
 )
-def test_the_fingerprint_is_that_of_the_content(tmp_path, batches, tokenizer, same):
-    def fingerprint(name, batches, tokenizer):
-        (tmp_path / name).mkdir()
-        builder = Builder(tmp_path / name)
-        writer = builder.split("train", ids=np.int32)
-        for index, ids, label in batches:
-            writer.append(index=index, ids=ids, label=label)
+def test_the_fingerprint_is_that_of_the_content(tmp_path, rows, tokenizer, same):
+    def fingerprint(rows, tokenizer):
+        builder = Builder(tmp_path)
+        builder.split("train", ids=np.int32).append(index=rows[0], ids=rows[1], label=rows[2])
         builder.finish("glue", {"tokenizer": {"fingerprint": tokenizer}})
-        return json.loads((tmp_path / name / "manifest.json").read_text())["fingerprint"]
+        return Prepared(tmp_path).fingerprint
 
-    first = fingerprint("first", [([0, 1], [[1], [2, 3]], [0, 1])], "t")
-    assert (fingerprint("second", batches, tokenizer) == first) == same
-
-
-# --- damage --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=MAKE)
-def prepared(request, tmp_path_factory):
-    """Data of a kind, and what a run would read of it."""
-    folder = tmp_path_factory.mktemp(request.param)
-    made = make(request.param, folder)
-    return request.param, folder, made.folder, content(made)
-
-
-def test_a_truncated_or_missing_file_is_an_error(prepared):
-    kind, root, folder, whole = prepared
-    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
-        good = file.read_bytes()
-        for damage in (lambda f=file, b=good[:-2]: f.write_bytes(b), file.unlink):
-            damage()
-            with pytest.raises(InputError, match=f"{re.escape(str(file))} is .*: delete {folder}"):
-                make(kind, root)
-        file.write_bytes(good)
-    assert content(make(kind, root)) == whole
-
-
-@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"fingerprint": ""}'])
-def test_a_foreign_folder_is_an_error(tmp_path, manifest):
-    (tmp_path / "manifest.json").write_text(manifest)
-    with pytest.raises(InputError, match=r"manifest\.json is missing or damaged"):
-        Prepared.open(tmp_path)
+    first = fingerprint(([0, 1], [[1], [2, 3]], [0, 1]), "t")
+    assert (fingerprint(rows, tokenizer) == first) == same
 
 
 # --- once ----------------------------------------------------------------------------------------
 
 
-def test_what_is_prepared_is_only_read(prepared, monkeypatch):
+@pytest.mark.parametrize("kind", MAKE)
+def test_what_is_prepared_is_only_read_wherever_its_source_is(kind, tmp_path, monkeypatch):
     """Also on a disk that cannot be written to: no lock is taken."""
-    kind, root, folder, whole = prepared
+    first = make(kind, tmp_path)
+    whole = content(first)
     monkeypatch.setattr(Builder, "finish", None)
     monkeypatch.setattr(store, "_locked", None)
-    assert content(make(kind, root)) == whole
-    assert str(root) not in (folder / "manifest.json").read_text()
+    assert content(make(kind, tmp_path)) == whole
+    shutil.copytree(tmp_path / "source", tmp_path / "moved", copy_function=shutil.copyfile)
+    assert MAKE[kind](tmp_path / "moved", tmp_path / "cache").folder == first.folder
+    assert str(tmp_path) not in json.dumps(first.manifest)
 
 
-def test_neither_place_nor_time_of_the_files_matters(prepared, tmp_path):
-    kind, root, folder, _ = prepared
-    shutil.copytree(root / "source", tmp_path / "moved", copy_function=shutil.copyfile)
-    assert MAKE[kind](tmp_path / "moved", root / "cache").folder == folder
+@pytest.mark.parametrize("manifest", [None, "", "[]"])
+def test_a_folder_without_its_manifest_is_an_error(tmp_path, manifest):
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(InputError, match=rf"manifest\.json is missing or .* delete {tmp_path}"):
+        Prepared(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +131,8 @@ def test_a_changed_source_is_prepared_anew(tmp_path, kind, name, old, new):
     before = file.stat()
     file.write_bytes(file.read_bytes().replace(old, new))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert file.stat().st_size == before.st_size
     other = make(kind, tmp_path)
     assert other.folder != first.folder and other.fingerprint != first.fingerprint
-
-
-def test_a_file_is_hashed_once_per_process(tmp_path, monkeypatch):
-    hashes = mock.Mock(wraps=xxhash.xxh3_128)
-    monkeypatch.setattr("xxhash.xxh3_128", hashes)
-    folders = {make("text", tmp_path).folder for _ in range(2)}
-    assert len(folders) == hashes.call_count == 1
 
 
 # --- whole or not at all -------------------------------------------------------------------------
@@ -182,9 +142,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), InputError("bad"), OSError(errno.ENOSPC, "No space left")]
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
 def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
     def fail(*_, **__):
         raise error
@@ -193,9 +151,8 @@ def test_a_preparation_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
         patch.setattr(SplitWriter, "append", fail)
         with pytest.raises(type(error)) as caught:
             make("text", tmp_path)
-    if isinstance(error, OSError):
-        assert re.search(r"disk is full.*runtime\.cache_dir", str(caught.value))
-        assert str(caught.value.filename).startswith(str(tmp_path / "cache" / "text"))
+    if isinstance(error, OSError):  # a full disk names its folder
+        assert caught.value.filename.startswith(str(tmp_path / "cache" / "text"))
     assert names(tmp_path / "cache" / "text") == []
     assert make("text", tmp_path).folder.is_dir()
 
@@ -247,7 +204,6 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
             time.sleep(0.01)
         where = f"process {holder.pid} on {socket.gethostname()}"
         assert said == f"waiting: {where} is making {folder}\n"
-        assert names(tmp_path) == [".made.lock", "made.tmp"]
     finally:
         holder.kill()
         holder.wait()
@@ -256,13 +212,12 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
     assert names(tmp_path) == ["made"] and names(folder) == ["whole"]
 
 
-def test_a_worker_whose_parent_holds_the_lock_does_not_wait_for_it(tmp_path):
-    """A script without the guard: its worker imports it, and the import asks for the same data."""
-    with store._locked(tmp_path / "made", progress=False):
-        holder = f"process {os.getppid()} on {socket.gethostname()} is making it"
-        (tmp_path / ".made.lock").write_text(holder)
-        with pytest.raises(InputError, match=r'under `if __name__ == "__main__":`$'):
-            publish(tmp_path / "made", Path.mkdir, False)
+def test_a_worker_that_imports_an_unguarded_script_does_not_wait_for_its_parent(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(InputError, match=r'under `if __name__ == "__main__":`$'):
+        publish(tmp_path / "made", Path.mkdir, False)
 
 
 def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):

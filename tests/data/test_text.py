@@ -90,29 +90,6 @@ def test_workers_place_and_repetition_do_not_change_the_fingerprint(tmp_path, pr
     assert done.stdout.strip() == prepared.fingerprint
 
 
-def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path, prepared, monkeypatch):
-    for number in (2, 0, 1):
-        rows = "".join(json.dumps({"text": t}) + "\n" for t in TEXTS[100 * number :][:100])
-        (tmp_path / f"{number}.jsonl").write_text(rows)
-    config = FilesText(path=str(tmp_path), tokenizer=TokenizerConfig(vocab_size=200))
-    listed = os.scandir
-
-    class Reversed(list):
-        __enter__, __exit__ = (lambda self: iter(self)), (lambda *_: None)
-
-    monkeypatch.setattr(os, "scandir", lambda *given: Reversed([*listed(*given)][::-1]))
-    monkeypatch.setattr(os, "listdir", lambda *given: [e.name for e in listed(*given)][::-1])
-    again = prepare_text(config, tmp_path / "cache", progress=False)
-    assert again.fingerprint == prepared.fingerprint
-
-
-def test_exact_duplicates_are_dropped_and_counted(tmp_path):
-    texts = [*TEXTS, *TEXTS[:7], TEXTS[0] + " "]
-    again = prepare_text(corpus(tmp_path / "text", texts), tmp_path, progress=False)
-    assert again.manifest["duplicates_dropped"] == 7
-    assert sum(again.manifest["rows"].values()) == len(TEXTS) + 1
-
-
 def test_a_large_vocabulary_takes_four_bytes(tmp_path, prepared):
     (file := tmp_path / "vocab.txt").write_text(
         "\n".join([*SPECIAL_TOKENS, *(f"w{i}" for i in range(2**16 - 5)), "document"])
@@ -143,20 +120,6 @@ def test_chinese_words_are_prepared_as_any_text(tmp_path):
 # --- the cache -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"valid_fraction": 0.3},
-        {"max_documents": 100},
-        {"tokenizer": TokenizerConfig(vocab_size=150)},
-        {"tokenizer": TokenizerConfig(vocab_size=200, lowercase=False)},
-    ],
-)
-def test_what_decides_the_content_decides_the_folder(tmp_path, options):
-    config = corpus(tmp_path, **options)
-    assert identity(config) != identity(replace(corpus(tmp_path), path=config.path))
-
-
 def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
     """Text that was cut with it is prepared again; text that is not cut into words is not."""
     plain, words = (
@@ -171,15 +134,9 @@ def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
 # --- error messages ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("texts", "fraction", "message"),
-    [
-        ([], 0.2, "empty"),
-        (TEXTS[:20], 1e-9, r"valid_fraction=1e-09 puts none of 20 documents into valid"),
-    ],
-)
-def test_a_split_without_documents_is_refused(tmp_path, texts, fraction, message):
-    config = corpus(tmp_path / "corpus", texts, valid_fraction=fraction)
+def test_a_split_without_documents_is_refused(tmp_path):
+    config = corpus(tmp_path / "corpus", TEXTS[:20], valid_fraction=1e-9)
+    message = "valid_fraction=1e-09 puts none of 20 documents into valid"
     with pytest.raises(InputError, match=message):
         prepare_text(config, tmp_path / "cache", progress=False)
 
@@ -197,7 +154,7 @@ def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     assert prepared.manifest["source"]["rows_read"] == 50
 
 
-@pytest.mark.parametrize("known", [0.0, 0.4, 0.6, 0.9, 0.99])
+@pytest.mark.parametrize("known", [0.4, 0.6, 0.99])
 def test_a_vocabulary_that_does_not_fit_is_a_warning_or_an_error(tmp_path, capsys, known):
     """Words of another language are [UNK]."""
     words = ["word" if place < known * 100 else "词" for place in range(100)]
@@ -222,7 +179,7 @@ def test_a_vocabulary_that_does_not_fit_is_a_warning_or_an_error(tmp_path, capsy
 
 def test_the_summary_counts_documents_and_says_where_the_reading_ended(tmp_path):
     texts = [*TEXTS, *TEXTS[:7]]
-    for limit in (None, 307, 305, 5):
+    for limit in (None, 305):
         config = corpus(tmp_path / "text", texts, max_documents=limit)
         prepared = prepare_text(config, tmp_path / "cache", progress=False)
         count = {"train": len(prepared.train), "valid": len(prepared.valid)}

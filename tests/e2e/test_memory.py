@@ -157,7 +157,7 @@ def over_corpus(folder):
     """Train a few steps on prepared tokens; return the peak and the number of blocks."""
 
     def opened(config=None, start=None):
-        return text.PreparedText.open(folder)
+        return text.PreparedText(folder)
 
     mlm.prepare = opened
     samples = Samples()

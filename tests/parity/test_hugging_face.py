@@ -487,10 +487,6 @@ def chinese_words(folder):
     (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def last_word(folder):
-    return (folder / "vocab.txt").read_text().splitlines()[-1]
-
-
 BERT = {"tokenizer_class": "BertTokenizer"}
 OTHER_TOKENIZERS = {
     "words, cut into characters": (
@@ -501,17 +497,9 @@ OTHER_TOKENIZERS = {
         lambda f: settings(f, tokenizer_class="BertJapaneseTokenizer"),
         "its tokenizer is BertJapaneseTokenizer",
     ),
-    "another rule in tokenizer.json": (
-        lambda f: configure(f, "tokenizer_config.json", strip_accents=False),
-        "'strip_accents': False.* and tokenizer.json has .*'strip_accents': True",
-    ),
     "added": (
         lambda f: (f / "added_tokens.json").write_text(json.dumps({"[NEW]": 59})),
         r"added tokens \(\[NEW\]\)",
-    ),
-    "declared, in the vocabulary": (
-        lambda f: settings(f, **BERT, additional_special_tokens=[last_word(f)]),
-        r"added tokens \(",
     ),
     "declared by number": (
         lambda f: settings(f, **BERT, added_tokens_decoder={"59": {"content": "[NEW]"}}),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertConfig
 
 from roformer.config.schema import TokenizerConfig
@@ -33,7 +33,7 @@ TEXTS = [
     *("\ufdd0\U0010ffff", "\ue000 \U000f0000", "😀 is 😀😀", "👩\u200d👩\u200d👧"),
     *("🇫🇷", "x" * 100, "x" * 101, "中" * 150, "Paris" * 30),
     *("[MASK] a [SEP]", "[PAD][UNK][CLS]", "[mask] ##ing", "a b", "Paris’s don't e-mail", "#hash ## [x]"),
-    *("", " ", "\t\n", " a  b ", "$5+3=8€ ~`^", "a_b", "1,000.50"),
+    *("", " ", "\t\n", " a  b ", "$5+3=8€ ~`^", "a_b", "1,000.50", "a<new> b Parisa"),
 ]  # fmt: skip
 assert len(TEXTS) >= 50
 
@@ -61,6 +61,12 @@ def cut_and_padded():
     return made
 
 
+def with_added(*tokens):
+    made = bert()
+    made.add_tokens([*tokens])
+    return made
+
+
 def stated(name="BertTokenizer", **rules):
     return {"tokenizer_class": name, **rules}
 
@@ -85,6 +91,11 @@ BY_CLASS = {
     "whole, accents": (bert(strip_accents=False), stated(**ACCENTS)),
     "whole, side by side": (bert(handle_chinese_chars=False), stated(**SIDE_BY_SIDE)),
     "cut and padded": (cut_and_padded(), stated()),
+    "other rules in the class": (bert(), stated(**CASED)),
+    "other rules in its defaults": (bert(lowercase=False), stated()),
+    "a class over any rules": (library(SEQUENCE, pre_tokenizers.Whitespace()), stated()),
+    "added tokens": (with_added("Paris", "<new>"), stated("PreTrainedTokenizerFast")),
+    "added tokens of a class": (with_added("<new>"), stated()),
     "as filed": (library(SEQUENCE, pre_tokenizers.Whitespace()), stated("PreTrainedTokenizerFast")),
     "as filed, only lowercase": (
         library(normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()),
@@ -193,39 +204,22 @@ def test_a_cased_vocabulary_alone_is_read_as_cased(tmp_path):
     assert not WordPiece.load(tmp_path).lowercase
 
 
-NEW = AddedToken("Paris", special=False)
 REFUSED = {
-    "lower case": (bert(), stated(**CASED), "'do_lower_case': False.*has .*'do_lower_case': True"),
-    "the default of a class": (bert(lowercase=False), stated(), "states .*'do_lower_case': True"),
-    "a class": (BY_FILE["Whitespace and Lowercase"], stated(), "has other rules than BERT"),
-    "a rule": (BY_FILE["Whitespace and Lowercase"], CASED, "has other rules than BERT"),
-    "RoFormer's": (BY_FILE["short words"], stated("RoFormerTokenizer"), "has other rules than"),
     "no tokenizer.json": (None, stated("PreTrainedTokenizerFast"), "has no tokenizer.json"),
-    "pieces": (None, {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not"),
     "unclear": (None, {"do_lower_case": "yes"}, "'do_lower_case': 'yes'.*write true or false"),
-    "another mask": (bert(), {"mask_token": "<mask>"}, r"added tokens \(<mask>\)"),
-    "another unknown": (library(None, None, unk_token="Paris"), None, "has unk_token=Paris"),
-    "a prefix": (
-        library(None, None, continuing_subword_prefix="@@"),
-        None,
-        "has continuing_subword_prefix=@@",
+    "added to a vocab.txt": (
+        *(None, {"added_tokens_decoder": {"999": {"content": "[NEW]"}}}),
+        r"added tokens \(\[NEW\]\) that vocab.txt lacks",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_files_that_contradict_each_other_are_refused_by_name(name, tmp_path):
+def test_files_that_are_unclear_are_refused_by_name(name, tmp_path):
     whole, settings, message = REFUSED[name]
     for read in (WordPiece.load, source):
         with pytest.raises(InputError, match=message):
             read(write(tmp_path / "it", whole, settings))
-
-
-def test_added_tokens_are_refused_by_name(tmp_path):
-    whole = bert()
-    whole.add_tokens([NEW])
-    with pytest.raises(InputError, match=r"added tokens \(Paris\), which are not supported"):
-        source(write(tmp_path / "it", whole, None))
 
 
 def other_models():
@@ -252,7 +246,7 @@ def test_other_kinds_of_tokenizers_are_one_line(tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     for name, content, message in (
         ("vocab.json", b'{"a": 0, "b": 1}', "is no tokenizer "),
-        ("merges.txt", "#version: 0.2\nĠ t\n".encode(), r"ends without \[PAD\]"),
+        ("merges.txt", "#version: 0.2\nĠ t\n".encode(), r"has no \[PAD\]"),
         ("spiece.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\xff", "not UTF-8"),
         ("vocab.bpe", b"", "empty entry"),
     ):
