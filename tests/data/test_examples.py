@@ -171,30 +171,53 @@ def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
         assert "mnli has the test parts matched, mismatched: asked" in message
 
 
-@pytest.mark.parametrize(
-    ("labels", "spelt", "expected"),
-    [
-        (["a", "b"], ["b", "a"], [1, 0]),
-        (["a", "b"], ["1", "b"], [1, 1]),
-        (["1", "2"], ["1", "2"], [0, 1]),
-        (["01", "1", "None"], ["01", "1", "None"], [0, 1, 2]),
-        (["a", "b"], ["1.0"], ":2: label '1.0' is none of a, b, 0, 1"),
-        (["1", "2"], ["1", "0"], ":3: label '0' is none of 1, 2: "),  # a name is such a number
-    ],
-)
+BOTH = "label '{}' .* is class {} by name and class {} by number"
+NAMES = {
+    ("a b", "b a", "a"): [1, 0],
+    ("a b", "1 0", "0"): [1, 0],
+    ("1 2", "1 2", "1"): [0, 1],
+    ("1 2", "1 1", "2"): [0, 0],  # the validation split shows that these are names
+    ("0 1", "1 0", "1"): [1, 0],
+    ("01 1 None", "01 1 None", "1"): [0, 1, 2],
+    ("0.0 1.0", "1.0 0.0", "0.0"): [1, 0],
+    ("a b c", "2 1", "0"): [2, 1],
+    ("1 2", "0 1", "0"): f":3: {BOTH.format(1, 0, 1)}",
+    ("1 2", "1 1", "0"): f":2: {BOTH.format(1, 0, 1)}",
+    ("2 1 0", "0 2", "1"): f":2: {BOTH.format(0, 2, 0)}",
+    ("1 2 3", "1 2", "1"): f":2: {BOTH.format(1, 0, 1)}",
+    ("01 1", "0 1", "0"): ":3: label '1' is a name .*train.{}:2: label '0' is a number",
+    ("a b", "a 1", "a"): ":2: label 'a' is a name .*train.{}:3: label '1' is a number",
+    ("a b", "a b", "1"): ":2: label 'a' is a name .*/dev.{}:2: label '1' is a number",
+    ("a b", "1.0 0.0", "0"): ":2: label '1.0' is none of 0, 1",
+}
+"""Names of the classes, labels of two splits, and the classes of the first or the error."""
+
+
+@pytest.mark.parametrize("given", NAMES)
 @pytest.mark.parametrize("kind", ["tsv", "csv"])
-def test_a_label_is_a_name_or_else_a_number(tmp_path, labels, spelt, expected, kind):
-    rows = [RTE.strip().split("\t"), *(["0", "a", "b", label] for label in spelt)]
+def test_labels_are_all_names_or_all_numbers(tmp_path, given, kind):
+    """And ambiguity is an error: a guess would make every row one class."""
+    labels, expected = given[0].split(), NAMES[given]
     (folder := tmp_path / "RTE").mkdir()
-    lines = [{"tsv": "\t", "csv": ","}[kind].join(row) + "\n" for row in rows]
-    (folder / f"train.{kind}").write_text("".join(lines))
-    read = task_rows(
-        "rte", replace(TASKS["rte"], labels=labels), FilesGlue(path=str(tmp_path))
-    ).read
+    for split, spelt in zip(("train", "dev"), given[1:], strict=True):
+        rows = [RTE.strip().split("\t"), *(["0", "a", "b", label] for label in spelt.split())]
+        lines = [{"tsv": "\t", "csv": ","}[kind].join(row) + "\n" for row in rows]
+        (folder / f"{split}.{kind}").write_text("".join(lines))
+    task = replace(TASKS["rte"], labels=labels)
+    read = task_rows("rte", task, FilesGlue(path=str(tmp_path))).read
     if isinstance(expected, str):
-        assert refusal(read, "train").startswith(f"{folder}/train.{kind}{expected}")
+        assert re.match(
+            f"{folder}/train.{kind}{expected.replace('{}', kind)}", refusal(read, "train")
+        )
     else:
         assert [row.label for row in read("train")] == expected
+
+
+def test_bad_labels_decide_nothing(tmp_path):
+    body = "".join(f"0\ta\tb\t{label}\n" for label in ("?", "1", "2"))
+    data = replace(write(tmp_path, "rte", train=RTE + body, dev=RTE + body[8:]), max_bad_rows=1)
+    rows = task_rows("rte", replace(TASKS["rte"], labels=["1", "2"]), data)
+    assert [row.label for row in rows.read("train")] == [0, 1]
 
 
 def test_real_files_are_read_as_pandas_reads_them(real_data):
