@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roformer.config.build import read_yaml
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.json_files import read_object
 from roformer.script import Arguments, at_least, script
 from roformer.training.averaging import ACCOUNT, AVERAGED, last_checkpoints, save_average

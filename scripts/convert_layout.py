@@ -5,7 +5,7 @@ Llama in transformers; with `--to interleaved` at (0, 1), (2, 3), …, as in the
 """
 
 from roformer.inference.folders import convert_run_layout
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.nn.rotary import LAYOUTS
 from roformer.script import Arguments, script
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roformer.analysis.decay import measure
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script

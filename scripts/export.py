@@ -7,7 +7,7 @@ Writes a folder that `transformers` opens without our code, or, where it has no 
 from pathlib import Path
 
 from roformer.inference.export import KINDS, export
-from roformer.inference.names import named
+from roformer.inference.resolve import run_argument
 from roformer.script import Arguments, script
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     checkpoint = "step_…, best, last or averaged; default: the one that loading takes"
     parser.add_argument("--checkpoint", help=checkpoint)
     arguments = parser.parse_args()
-    run = named(arguments.run, "export", KINDS)
+    run = run_argument(arguments.run, "export", KINDS)
     written = export(Path(run), arguments.output, arguments.checkpoint)
     opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
     print(f"{written.folder}: {written.checkpoint} as {opener}")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from roformer.analysis.extension import read_at_lengths
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script

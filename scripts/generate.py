@@ -10,7 +10,7 @@ from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.generate import ByteCodec, Generator, load_generator
-from roformer.inference.names import named
+from roformer.inference.resolve import run_argument
 from roformer.script import Arguments, script
 from roformer.training.process import tune_process
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--top-p", type=float, help="draw from the most probable ones up to p")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    run = named(arguments.run, "generate", ["causal"])
+    run = run_argument(arguments.run, "generate", ["causal"])
     if not 0 <= arguments.seed < 2**63:
         raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)

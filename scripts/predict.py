@@ -6,11 +6,12 @@ and its probability, or the score of a regression.
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 
 from roformer.data.files import decoded
 from roformer.errors import InputError
-from roformer.inference.load import Text, load_model
-from roformer.inference.names import named
+from roformer.inference.load import BATCH, Text, load_model
+from roformer.inference.resolve import run_argument
 from roformer.script import Arguments, script
 
 
@@ -31,13 +32,18 @@ def main() -> None:
     run = "a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)"
     parser.add_argument("run", nargs="?", help=run)
     arguments = parser.parse_args()
-    trained = load_model(named(arguments.run, "predict", ["classifier"]), device=arguments.device)
-    for number, found in enumerate(trained.predict(texts_of(trained.texts)), 1):
-        if found.cut:
-            longest = f"longer than {trained.max_length} tokens"
-            print(f"line {number} is {longest} and was cut", file=sys.stderr)
-        label = [] if found.label is None else [found.label]
-        print("\t".join([*label, f"{found.score:.4f}"]), flush=True)
+    trained = load_model(
+        run_argument(arguments.run, "predict", ["classifier"]), device=arguments.device
+    )
+    texts, number = texts_of(trained.texts), 0
+    while batch := list(islice(texts, BATCH)):
+        for found in trained.predict(batch):
+            number += 1
+            if found.cut:
+                longest = f"longer than {trained.max_length} tokens"
+                print(f"line {number} is {longest} and was cut", file=sys.stderr)
+            label = [] if found.label is None else [found.label]
+            print("\t".join([*label, f"{found.score:.4f}"]), flush=True)
 
 
 if __name__ == "__main__":

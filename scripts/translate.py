@@ -7,14 +7,17 @@ longer than the model was trained on is translated without its end, and named on
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from roformer.data.files import decoded, text_lines
-from roformer.inference.names import named
+from roformer.inference.resolve import run_argument
 from roformer.inference.translate import load_translator
 from roformer.script import Arguments, script
 from roformer.training.process import tune_process
 
+CHUNK = 2000
+"""Lines that are read before the first is written: similar lengths are searched together."""
 SEARCH = ("beam", "alpha", "length_penalty")
 
 
@@ -38,7 +41,7 @@ def main() -> None:
     parser.add_argument("--n-best", type=int, default=0, help="hypotheses a line, with scores")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
-    run = named(arguments.run, "translate", ["translation"])
+    run = run_argument(arguments.run, "translate", ["translation"])
     tune_process(threads=None)
     translator = load_translator(
         run,
@@ -48,14 +51,16 @@ def main() -> None:
         changes={key: value for key in SEARCH if (value := getattr(arguments, key)) is not None},
     )
     bar = sys.stderr.isatty() and not sys.stdout.isatty()
-    found = translator.translate(source_lines(arguments.files), progress=bar)
-    for number, translations in enumerate(found, 1):
-        if translations[0].cut:
-            longest = f"longer than {translator.max_length} tokens"
-            print(f"line {number} is {longest}: its end was left out", file=sys.stderr)
-        for one in translations:
-            fields = [str(number), f"{one.score:.4f}"] if arguments.n_best else []
-            print("\t".join([*fields, one.text]), flush=True)
+    lines, number = source_lines(arguments.files), 0
+    while chunk := list(islice(lines, CHUNK)):
+        for translations in translator.translate(chunk, progress=bar):
+            number += 1
+            if translations[0].cut:
+                longest = f"longer than {translator.max_length} tokens"
+                print(f"line {number} is {longest}: its end was left out", file=sys.stderr)
+            for one in translations:
+                fields = [str(number), f"{one.score:.4f}"] if arguments.n_best else []
+                print("\t".join([*fields, one.text]), flush=True)
 
 
 if __name__ == "__main__":

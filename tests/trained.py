@@ -10,8 +10,7 @@ from roformer.config.build import plain
 from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig
 from roformer.data.tokenizers import SPECIAL_TOKENS, ByteVocabulary, WordPiece
-from roformer.interop.stored import StoredModel
-from roformer.models.description import KINDS, build_model
+from roformer.models.description import KINDS, StoredModel, build_model
 from roformer.training.checkpoint import Checkpoints
 
 LENGTH = 40
@@ -64,7 +63,6 @@ def config_of(kind="mlm", position=None, **changes):
 def shaken(model, seed=0):
     """Give every weight its own value, norms and biases too, and logits a spread of about 1."""
     torch.manual_seed(seed)
-    model.reset_parameters()
     with torch.no_grad():
         for parameter in model.parameters():
             scale = 1.5 / math.sqrt(parameter.shape[-1]) if parameter.ndim > 1 else 0.1
@@ -87,6 +85,7 @@ def stored(kind="mlm", position=None, tokenizer=UNCASED, described=(), **changes
         description["reads"] = "bytes" if isinstance(tokenizer, ByteVocabulary) else "tokens"
     if kind == "translation":
         description["languages"] = [tokenizer.source_language, tokenizer.target_language]
+    torch.manual_seed(0)
     weights = shaken(build_model(description, config)).state_dict()
     return StoredModel("made by hand", kind, config, description, weights, tokenizer)
 

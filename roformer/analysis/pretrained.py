@@ -11,9 +11,9 @@ from roformer.data.text import PreparedText, prepare_text
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
+from roformer.inference.resolve import choose
 from roformer.models.encoder import MaskedLM
 from roformer.training import checkpoint
-from roformer.training.averaging import choose
 from roformer.training.records import RunFolder
 
 C = TypeVar("C")

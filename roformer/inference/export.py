@@ -1,4 +1,4 @@
-"""A run as a folder that `transformers` opens, or, where it has no such model, that `roformer` opens.
+"""Export a run as a folder that `transformers` opens, or, where it has no such model, `roformer`.
 
 <output>/   config.json model.safetensors tokenizer.json tokenizer_config.json README.md …
             roformer.json of types that only `transformers` reads, to open it here again
@@ -16,15 +16,12 @@ from roformer.config.build import read_yaml
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
-from roformer.inference.names import EXPORT, RUNS, find
-from roformer.inference.open import DESCRIPTION, open_model
+from roformer.inference.resolve import DESCRIPTION, EXPORT, RUNS, choose, find, resolve
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.hugging_face import is_hugging_face
-from roformer.interop.stored import StoredModel
 from roformer.interop.tokenizers import save_tokenizer
-from roformer.models.description import Kind
-from roformer.training.averaging import choose
+from roformer.models.description import Kind, StoredModel
 
 KINDS: tuple[Kind, ...] = ("mlm", "classifier", "translation", "causal")
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
@@ -39,7 +36,7 @@ EMPTY_SECOND = (
 PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
 MOSES = (
     "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
-    "sacremoses, as shown; text as it is gives other ids."
+    "sacremoses, as shown; plain text gives other ids."
 )
 
 
@@ -50,9 +47,9 @@ class Export(NamedTuple):
     checkpoint: str
     """Name of the checkpoint."""
     kind: str | None
-    """`model_type` of `transformers`, or None where the folder is of `roformer`."""
+    """`model_type` of `transformers`, or None for a folder of `roformer`."""
     notes: tuple[str, ...]
-    """Sentences for its user; why it is of `roformer`, where it is."""
+    """Sentences for its user, such as why it is a folder of `roformer`."""
 
 
 def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
@@ -62,45 +59,39 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
             written again as safetensors, without a card.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
-        which: `step_…`, `best`, `last` or `averaged`; None: the checkpoint that `load_model`,
-            `load_translator` or `load_generator` chooses.
+        which: `step_…`, `best`, `last` or `averaged`; None: see `choose`.
     """
     run = Path(find(run))
     if not run.exists():
         raise InputError(f"{run}: no such run: give a folder under runs/")
-    if is_hugging_face(str(run)):
-        return _export_published(run, output)
+    published = is_hugging_face(str(run))
     needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
-    if lacking := [name for name in needed if not (run / name).exists()]:
+    lacking = [name for name in needed if not (run / name).exists()]
+    if lacking and not published:
         raise InputError(
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    folder = choose(run, which)
-    stored = open_model(folder, KINDS)
-    output = output or run.resolve().parents[1] / EXPORT / run.resolve().name
+    source = run if published else choose(run, which)
+    stored = resolve(source, ["mlm"] if published else KINDS)
+    if stored.flaw is not None:
+        raise InputError(f"{run}: {stored.flaw}")
+    runs, name = Path(RUNS) if published else run.resolve().parents[1], run.resolve().name
+    output = output or runs / EXPORT / name
     with new_folder(output) as partial:
         try:
             kind, notes = _convert(stored, run, partial)
         except NoEquivalent as reason:
+            if published:
+                raise InputError(f"{run}: transformers has no such model: {reason}") from reason
             kind, notes = None, (f"transformers has no such model: {reason}.",)
-            write_run(partial, folder, stored.weights, stored.description, stored.tokenizer)
-            for name in RECORDS:
-                if (run / name).is_file():
-                    shutil.copyfile(run / name, partial / name)
-        model_card(run, folder, stored.description, kind, notes).save(partial / "README.md")
-    return Export(output, folder.name, kind, notes)
-
-
-def _export_published(source: Path, output: Path | None) -> Export:
-    stored = open_model(source, ["mlm"])
-    stored.build()  # its head may be incomplete
-    output = output or Path(RUNS) / EXPORT / source.resolve().name
-    with new_folder(output) as partial:
-        try:
-            kind, notes = _convert(stored, source, partial)
-        except NoEquivalent as reason:
-            raise InputError(f"{source}: transformers has no such model: {reason}") from reason
+            write_run(partial, source, stored.weights, stored.description, stored.tokenizer)
+            for record in RECORDS:
+                if (run / record).is_file():
+                    shutil.copyfile(run / record, partial / record)
+        if not published:
+            card = model_card(run, source, stored.description, kind, notes)
+            (partial / "README.md").write_text(card, encoding="utf-8")
     return Export(output, source.name, kind, notes)
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
-from roformer.inference.open import open_model
+from roformer.inference.resolve import choose, resolve
 from roformer.interop.layout import convert_state_layout
 from roformer.json_files import read_object
 from roformer.training import checkpoint
-from roformer.training.averaging import ACCOUNT, choose
+from roformer.training.averaging import ACCOUNT
 
 
 @contextmanager
@@ -45,9 +45,9 @@ def write_run(
     description: dict[str, Any],
     tokenizer: WordPiece | Bpe | ByteVocabulary,
 ) -> Path:
-    """Write a run with one checkpoint, without moments, which opens as any run does; return that.
+    """Write a run with one checkpoint, without moments; return the folder of the checkpoint.
 
-    It has the name of `source`, the checkpoint that the weights are of; None: there is none.
+    It has the name of `source`, the checkpoint that the weights are from, if there is one.
     """
     name, objects = "step_00000000", {checkpoint.DESCRIPTION: description}
     if source is not None:
@@ -68,7 +68,7 @@ def convert_run_layout(
 ) -> Path:
     """Write a run's model with queries and keys in the other rotary layout; it computes the same.
 
-    It can be loaded and fine-tuned, not trained on: the optimizer's state stays behind. Converting
+    It can be loaded and fine-tuned, but not resumed, because the optimizer's state is not copied. Converting
     it back gives the first weights bit by bit.
 
     Args:
@@ -80,7 +80,7 @@ def convert_run_layout(
         The new checkpoint's folder.
     """
     folder = choose(Path(path))
-    stored = open_model(folder)
+    stored = resolve(folder)
     model, position = stored.model, stored.model.position
     if position.kind != "rotary":
         raise InputError(f"{path} has {position.kind} positions: only rotary ones have a layout")

@@ -13,7 +13,7 @@ import torch
 from roformer.data.tokenizers import CONTINUATION, WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling, draw
-from roformer.inference.open import open_model
+from roformer.inference.resolve import resolve
 from roformer.inference.texts import answer, check_text
 from roformer.models.causal import CausalDecoding, CausalLM
 from roformer.training.hardware import check_device
@@ -36,7 +36,7 @@ class ByteCodec:
         return list(prompt.encode(errors="surrogateescape") or b"\n")
 
     def show(self, prompt: str) -> str:
-        """Return a prompt as it is printed; a character that it does not end is left to `decode`."""
+        """Return a prompt as it is printed; `decode` prints a character that it only begins."""
         return _utf8().decode(prompt.encode(errors="surrogateescape"))
 
     def decode(self, ids: Iterator[int], prompt: str = "") -> Iterator[str]:
@@ -52,7 +52,7 @@ def _utf8() -> codecs.IncrementalDecoder:
 
 
 class WordPieceCodec:
-    """A document from its beginning: the end of the one before it, then the prompt."""
+    """A document from its beginning: the end of the document before, then the prompt."""
 
     def __init__(self, tokenizer: WordPiece):
         self.tokenizer, self.end_id = tokenizer, tokenizer.sep_id
@@ -92,16 +92,15 @@ class Generator:
     def generate(
         self, prompts: str | Iterable[str], sampling: Sampling, *, max_tokens: int, seed: int = 0
     ) -> Any:
-        """Yield the continuation of a prompt, piece by piece as it is drawn; a seed gives one text.
+        """Return an iterator of the pieces of a prompt's continuation, drawn as they are taken.
 
-        It ends at the end of the document, where the model has one, or after `max_tokens`.
+        The continuation ends with the document, where the model knows its end, or after `max_tokens`.
 
         Args:
-            prompts: one text, or many, each continued independently: see
-                `roformer.inference.texts.answer`.
+            prompts: one text, or many, which have a list of iterators and are continued independently.
             sampling: how a token is drawn.
             max_tokens: tokens or bytes of a continuation, at least 1.
-            seed: of the draws.
+            seed: gives the same text again.
         """
 
         def continued(prompt: str) -> Iterator[str]:
@@ -115,7 +114,7 @@ class Generator:
                 )
             return self.codec.decode(self.draw(ids, sampling, max_tokens, seed), prompt)
 
-        return answer(prompts, self.codec.check, lambda each: map(continued, each))
+        return answer(prompts, self.codec.check, lambda each: list(map(continued, each)))
 
     @torch.no_grad()
     def draw(self, ids: list[int], sampling: Sampling, max_tokens: int, seed: int) -> Iterator[int]:
@@ -141,8 +140,8 @@ def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
         device: where the model goes.
     """
     check_device(device)
-    opened = open_model(path, ["causal"])
-    model, words = opened.build(), opened.tokenizer
-    assert isinstance(model, CausalLM)
+    stored = resolve(path, ["causal"])
+    model: Any = stored.build().to(device)
+    words = stored.tokenizer
     codec = WordPieceCodec(words) if isinstance(words, WordPiece) else ByteCodec()
-    return Generator(model.to(device), codec, opened.description["length"])
+    return Generator(model, codec, stored.description["length"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,9 +16,9 @@ from roformer.data.classification import Inputs
 from roformer.data.tokenizers import MASK, WordPiece
 from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
-from roformer.inference.open import TEXT_MODEL, open_model
-from roformer.inference.texts import answer, as_list, check_text, shown
-from roformer.models.classifier import Classifier
+from roformer.inference.resolve import resolve
+from roformer.inference.texts import answer, check_text, shown
+from roformer.models.classifier import Classifier, mean_of_tokens
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.training import checkpoint
 from roformer.training.hardware import check_device
@@ -97,9 +96,12 @@ class TrainedModel:
             f"{sum(p.numel() for p in self.model.parameters()):,} parameters)"
         )
 
+    def _batch(self, inputs: Inputs, numbers: Any) -> dict[str, Tensor]:
+        device = self.encoder.tokens.weight.device
+        return {name: tensor.to(device) for name, tensor in inputs[numbers].items()}
+
     # --- embeddings --------------------------------------------------------------------------
 
-    @torch.no_grad()
     def embed(self, texts: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> Tensor:
         """Return a vector for each text, (N, D), or for one text, (D,); fp32, on the CPU.
 
@@ -110,39 +112,36 @@ class TrainedModel:
         """
         if pooling not in ("mean", "cls"):
             raise InputError(f"pooling={pooling}: choose mean or cls")
-        checked: Any = answer(texts, check_text, lambda each: each)
-        alone = isinstance(checked, str)
-        rows = [checked] if alone else list(checked)
-        encoder, ids = self.encoder, self.tokenizer.encode_batch(rows)
+        vectors: Tensor = answer(texts, check_text, lambda each: self._embed(each, pooling))
+        return vectors
+
+    @torch.no_grad()
+    def _embed(self, texts: list[str], pooling: str) -> Tensor:
+        encoder, ids = self.encoder, self.tokenizer.encode_batch(texts)
         longest = self.max_length or encoder.config.position.longest
         inputs = Inputs([ids], None, self.tokenizer, longest or 2 + max(map(len, ids), default=0))
         if cut := int(inputs.too_long.sum()):
             warnings.warn(
-                f"{cut} of {len(rows)} texts exceed {longest} tokens and were cut", stacklevel=2
+                f"{cut} of {len(texts)} texts exceed {longest} tokens and were cut", stacklevel=4
             )
-        vectors = torch.empty(len(rows), encoder.config.hidden_size)
-        device = encoder.tokens.weight.device
+        vectors = torch.empty(len(texts), encoder.config.hidden_size)
         order = np.argsort(-inputs.lengths, kind="stable")
         for first in range(0, len(order), BATCH):
             numbers = order[first : first + BATCH]
-            batch = {name: tensor.to(device) for name, tensor in inputs[numbers].items()}
-            states = encoder(**batch).float()
-            if pooling == "mean":
-                mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
-                pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-            else:
-                pooled = states[:, 0]
+            batch = self._batch(inputs, numbers)
+            x = encoder(**batch).float()
+            mask = batch.get("attention_mask")
+            pooled = x[:, 0] if pooling == "cls" else mean_of_tokens(x, mask)
             vectors[torch.from_numpy(numbers)] = pooled.cpu()
-        return vectors[0] if alone else vectors
+        return vectors
 
     # --- classification ----------------------------------------------------------------------
 
     def predict(self, texts: Text | Iterable[Text]) -> Any:
-        """Return the `Prediction` for one text or pair, or the predictions for many, in order.
+        """Return the `Prediction` for one text or pair, or the list of predictions for many.
 
         Args:
-            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs), or many:
-                see `roformer.inference.texts.answer`. An iterator is read 32 ahead at most.
+            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs), or many.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
@@ -151,12 +150,9 @@ class TrainedModel:
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> Tensor:
         """Return logits or scores of all examples, (N, C), fp32, on the CPU."""
-        device = next(self.model.parameters()).device
-        rows = []
-        for first in range(0, len(inputs), BATCH):
-            batch = inputs[range(first, min(first + BATCH, len(inputs)))]
-            rows.append(self.model(**{name: t.to(device) for name, t in batch.items()}))
-        return torch.cat(rows).float().cpu()
+        starts = range(0, len(inputs), BATCH)
+        batches = (range(first, min(first + BATCH, len(inputs))) for first in starts)
+        return torch.cat([self.model(**self._batch(inputs, b)) for b in batches]).float().cpu()
 
     def inputs(self, texts: Sequence[Text]) -> Inputs:
         """Return texts or pairs as token ids."""
@@ -168,7 +164,7 @@ class TrainedModel:
         return Inputs(columns, None, self.tokenizer, self.max_length)
 
     def _check(self, given: object) -> Text:
-        """Return a text, or a pair, as the task has it; raise InputError for anything else."""
+        """Return a text or pair if the task has such."""
         if isinstance(given, str) and self.texts != 2:
             return check_text(given)
         if isinstance(given, tuple) and self.texts != 1 and self.encoder.config.token_types < 2:
@@ -180,19 +176,20 @@ class TrainedModel:
             return check_text(given[0]), check_text(given[1])
         wanted = {1: "single texts", 2: "pairs, each a tuple of two texts", None: "texts or pairs"}
         takes = f"{self.task or 'this model'} takes {wanted[self.texts]}"
-        raise InputError(f"{takes}, not {shown(given)}{as_list(given)}")
+        raise InputError(f"{takes}, not {shown(given)}")
 
-    def _predict(self, texts: Iterator[Text]) -> Iterator[Prediction]:
-        while batch := list(islice(texts, BATCH)):
-            inputs = self.inputs(batch)
-            outputs = self.outputs(inputs)
-            scores, numbers = outputs[:, 0], [0] * len(outputs)
-            if self.labels is not None:
-                scores, best = outputs.softmax(-1).max(-1)
-                numbers = best.tolist()
-            labels: Sequence[str | None] = self.labels or [None]
-            for score, number, cut in zip(scores.tolist(), numbers, inputs.too_long, strict=True):
-                yield Prediction(labels[number], score, bool(cut))
+    def _predict(self, texts: list[Text]) -> list[Prediction]:
+        if not texts:
+            return []
+        inputs = self.inputs(texts)
+        outputs = self.outputs(inputs)
+        scores, numbers = outputs[:, 0], [0] * len(outputs)
+        if self.labels is not None:
+            scores, best = outputs.softmax(-1).max(-1)
+            numbers = best.tolist()
+        labels: Sequence[str | None] = self.labels or [None]
+        rows = zip(scores.tolist(), numbers, inputs.too_long, strict=True)
+        return [Prediction(labels[number], score, bool(cut)) for score, number, cut in rows]
 
     # --- masked tokens -----------------------------------------------------------------------
 
@@ -200,17 +197,16 @@ class TrainedModel:
         """Return for each [MASK] of a text, in order, its most probable `Filling`s, the best first.
 
         Args:
-            texts: one text with [MASK] at least once, or many: see `roformer.inference.texts.answer`.
-            top: how many tokens for each.
+            texts: one text with [MASK] at least once, or many.
+            top: number of fillings for each [MASK].
         """
         if not isinstance(self.model, MaskedLM):
             raise InputError("this model predicts no tokens: give a pre-training run")
-        return answer(texts, check_text, lambda each: (self._fill(text, top) for text in each))
+        return answer(texts, check_text, lambda each: [self._fill(text, top) for text in each])
 
     @torch.no_grad()
     def _fill(self, text: str, top: int) -> list[list[Filling]]:
-        tokenizer, model = self.tokenizer, self.model
-        assert isinstance(model, MaskedLM)
+        tokenizer, encoder = self.tokenizer, self.encoder
         first, *parts = tokenizer.encode_batch(text.split(MASK))
         if not parts:
             raise InputError(f"there is no {MASK} in {text!r}: write one where a token is wanted")
@@ -220,13 +216,13 @@ class TrainedModel:
         for part in parts:
             ids += [tokenizer.mask_id, *part]
         ids.append(tokenizer.sep_id)
-        longest = model.encoder.config.position.longest or self.max_length
+        longest = encoder.config.position.longest or self.max_length
         if longest is not None and len(ids) > longest:
             raise InputError(f"the text has {len(ids)} tokens, and the model reads {longest}")
-        row = torch.tensor([ids], device=model.encoder.tokens.weight.device)
+        row = torch.tensor([ids], device=encoder.tokens.weight.device)
         predict = (row == tokenizer.mask_id).nonzero()[:, 1][None]
         # Embeddings may have been rounded up: their last rows are no tokens.
-        logits = model(row, predict=predict)[0, :, : tokenizer.size].float()
+        logits = self.model(row, predict=predict)[0, :, : tokenizer.size].float()
         best = logits.softmax(-1).topk(top)
         return [
             [Filling(tokenizer.vocabulary[i], share) for i, share in zip(*pair, strict=True)]
@@ -236,11 +232,7 @@ class TrainedModel:
     # --- files -------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write a folder that `load_model` opens and `init_from` takes, as a run with one checkpoint.
-
-        Args:
-            folder: a new or empty folder.
-        """
+        """Write a new folder that `load_model` opens and `init_from` takes: a run with one checkpoint."""
         if not isinstance(self.model, (MaskedLM, Classifier)):
             raise InputError("a model without a head cannot be saved: give one with a head")
         encoder, tokenizer = self.model.encoder, self.tokenizer
@@ -279,14 +271,14 @@ def load_model(
         path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
             Hugging Face folder, or a Hub id.
         device: where the model goes.
-        revision: of a Hub id: branch, tag or commit.
+        revision: branch, tag or commit of a Hub id.
     """
     check_device(device)
-    opened = open_model(path, TEXT_MODEL, revision=revision)
-    model, unused = opened.build(), set(opened.unused)
-    prefix = "encoder." if opened.kind == "encoder" else ""
+    stored = resolve(path, ("mlm", "classifier", "encoder"), revision=revision)
+    model, unused = stored.build(), set(stored.unused)
+    prefix = "encoder." if stored.kind == "encoder" else ""
     own = {prefix + name for name in model.state_dict()}
-    unused |= {part for name in opened.weights.keys() - own for part in opened.names_of(name)}
+    unused |= {part for name in stored.weights.keys() - own for part in stored.names_of(name)}
     if unused:
         warnings.warn(f"not used of {path}: {', '.join(sorted(unused))}", stacklevel=2)
-    return TrainedModel(model.to(device), opened.tokenizer, opened.description, sorted(unused))
+    return TrainedModel(model.to(device), stored.tokenizer, stored.description, sorted(unused))

@@ -16,13 +16,10 @@ from roformer.config.lm import CausalLMConfig
 from roformer.config.start import Weights, fixed, of_parameters
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError
-from roformer.inference.names import AT_STEP, RUNS, find
-from roformer.inference.open import open_model
+from roformer.inference.resolve import AT_STEP, RUNS, choose, find, resolve
 from roformer.interop.hugging_face import identify, is_hugging_face, read_settings
-from roformer.interop.stored import StoredModel
-from roformer.models.description import KINDS, Kind
+from roformer.models.description import KINDS, Kind, StoredModel
 from roformer.training import checkpoint
-from roformer.training.averaging import choose
 
 C = TypeVar("C", bound=Any)
 
@@ -41,14 +38,14 @@ def find_start(
     runs_dir: str,
     texts: Callable[[], Iterable[str]],
 ) -> StoredModel:
-    """Open the model that `init_from` names.
+    """Open the model that a fine-tuning starts from.
 
     Args:
-        init_from: a name that `open_model` opens, or `scratch`.
-        revision: of a Hub id.
-        model: the model for random weights; of a trained model only its dropout is used.
-        tokenizer: for random weights; of a trained model it may only confirm its tokenizer.
-        runs_dir: where runs are.
+        init_from: see `open_start`, or `scratch`.
+        revision: branch, tag or commit of a Hub id.
+        model: the model for random weights; a trained model takes only its dropout.
+        tokenizer: for random weights; next to trained weights it must be the tokenizer of these.
+        runs_dir: folder of runs.
         texts: training texts, for random weights whose tokenizer is to be trained.
     """
     if init_from == SCRATCH:
@@ -71,6 +68,43 @@ def find_start(
     return replace(start, model=build(schema.EncoderConfig, plain(start.model) | dropout))
 
 
+def weights_of(config: schema.MaskedLMConfig | CausalLMConfig) -> StoredModel | None:
+    """Open the weights that a language model starts from, and check that they fit; None: random ones."""
+    if config.init_from is None:
+        return None
+    start = open_start(
+        config.init_from,
+        getattr(config, "init_revision", None),
+        kinds=("causal",) if config.model.causal else STARTS,
+        runs_dir=config.runtime.runs_dir,
+    )
+    if getattr(config, "keep_moments", False) and start.checkpoint is None:
+        raise InputError(
+            f"init_from={config.init_from} has no moments of AdamW: set keep_moments=false"
+        )
+    if not isinstance(start.tokenizer, WordPiece):
+        raise InputError(f"init_from={config.init_from} reads bytes: give a run under runs/clm/")
+    here, there = (fixed(plain(model)) for model in (config.model, start.model))
+    if differing := list(checkpoint.differences(here, there)):
+        raise InputError(
+            f"init_from={config.init_from} is another model: {'; '.join(differing[:4])}: leave this out, "
+            "since sizes come with the weights"
+        )
+    chosen = config.data.tokenizer
+    if chosen.comes_with_weights:
+        return start
+    given = load_wordpiece(chosen)
+    if given.vocabulary != start.tokenizer.vocabulary:
+        own = "init_from"
+        if start.checkpoint is not None:
+            own = str(start.checkpoint.parent.parent / "tokenizer")
+        raise InputError(
+            f"data.tokenizer.source={chosen.source} is another vocabulary ({given.size:,} entries) than that "
+            f"of init_from={config.init_from} ({start.tokenizer.size:,}): set data.tokenizer.source={own}"
+        )
+    return replace(start, tokenizer=given)
+
+
 def open_start(
     init_from: str,
     revision: str | None = None,
@@ -78,46 +112,27 @@ def open_start(
     kinds: Collection[Kind] = STARTS,
     runs_dir: str | Path = RUNS,
 ) -> StoredModel:
-    """Open trained weights to start from: a run, its id, a checkpoint, or a Hugging Face model.
-
-    Args:
-        init_from: a name that `open_model` opens.
-        revision: of a Hub id.
-        kinds: kinds of models that are accepted.
-        runs_dir: folder of runs.
-    """
-    path = find(init_from, runs_dir)
-    exists = Path(path).expanduser().exists()
-    if revision is not None and exists:
-        raise InputError(
-            f"init_revision={revision} belongs to a Hub id, and init_from={init_from} is a folder: leave it "
-            "out"
-        )
-    if not exists and not is_hugging_face(path):
+    """Open trained weights to start from; arguments as in `resolve`."""
+    given, path = Path(init_from).expanduser(), find(init_from, runs_dir)
+    if not Path(path).exists() and not is_hugging_face(path):
         raise InputError(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
             "its id, or a Hugging Face model"
         )
     try:
-        start = open_model(path, kinds, revision=revision, runs_dir=runs_dir)
+        start = resolve(path, kinds, revision=revision, runs_dir=runs_dir)
     except InputError as error:
         raise InputError(f"init_from={error}") from error
     if isinstance(start.tokenizer, str):
         raise InputError(f"init_from={init_from} cannot be trained on texts: {start.tokenizer}")
-    if start.architecture == "roformer_classifier":  # its pooler has gelu, ours tanh
-        heads = [name for name in start.weights if not name.startswith(ENCODER)]
-        theirs = [part for name in heads for part in start.names_of(name)]
-        encoder = {name: tensor for name, tensor in start.weights.items() if name not in heads}
-        unused, digest = (*start.unused, *theirs), start.fingerprint
-        start = replace(start, weights=encoder, unused=unused, digest=digest)
-    if Path(init_from).expanduser().exists() or start.checkpoint is None:
-        start = replace(start, name=init_from)
-    # An id stands for a whole run, and with a step for one of its checkpoints; others have a path.
+    # In the record a pre-training run is its id, with a step for one of its checkpoints, however it was
+    # named; other weights have a path or a Hub id.
+    name = init_from if given.exists() or start.checkpoint is None else start.name
     folder, step = Path(path), ""
-    if not Path(init_from).expanduser().exists() and (at := AT_STEP.fullmatch(init_from)):
+    if not given.exists() and (at := AT_STEP.fullmatch(init_from)):
         folder, step = folder.parents[1], f"@{int(at['step'])}"
     run = Path(runs_dir) / "pretrain" / folder.name
-    return replace(start, name=run.name + step) if folder.resolve() == run.resolve() else start
+    return replace(start, name=run.name + step if folder.resolve() == run.resolve() else name)
 
 
 def settings_of(kind: Kind, init_from: str, revision: str | None, runs_dir: str) -> Weights | None:
@@ -159,43 +174,6 @@ def pinned(config: C) -> C:
     return changed
 
 
-def weights_of(config: schema.MaskedLMConfig | CausalLMConfig) -> StoredModel | None:
-    """Open the weights that a language model starts from, and check that they fit; None: random ones."""
-    if config.init_from is None:
-        return None
-    start = open_start(
-        config.init_from,
-        getattr(config, "init_revision", None),
-        kinds=("causal",) if config.model.causal else STARTS,
-        runs_dir=config.runtime.runs_dir,
-    )
-    if getattr(config, "keep_moments", False) and start.checkpoint is None:
-        raise InputError(
-            f"init_from={config.init_from} has no moments of AdamW: set keep_moments=false"
-        )
-    if not isinstance(start.tokenizer, WordPiece):
-        raise InputError(f"init_from={config.init_from} reads bytes: give a run under runs/clm/")
-    here, there = (fixed(plain(model)) for model in (config.model, start.model))
-    if differing := list(checkpoint.differences(here, there)):
-        raise InputError(
-            f"init_from={config.init_from} is another model: {'; '.join(differing[:4])}: leave this out, "
-            "since sizes come with the weights"
-        )
-    chosen = config.data.tokenizer
-    if chosen.comes_with_weights:
-        return start
-    given = load_wordpiece(chosen)
-    if given.vocabulary != start.tokenizer.vocabulary:
-        own = "init_from"
-        if start.checkpoint is not None:
-            own = str(start.checkpoint.parent.parent / "tokenizer")
-        raise InputError(
-            f"data.tokenizer.source={chosen.source} is another vocabulary ({given.size:,} entries) than that "
-            f"of init_from={config.init_from} ({start.tokenizer.size:,}): set data.tokenizer.source={own}"
-        )
-    return replace(start, tokenizer=given)
-
-
 def load_start(start: StoredModel, model: nn.Module) -> list[str]:
     """Load the weights of a start into `model`; return what was taken, dropped and drawn, a line each.
 
@@ -217,6 +195,7 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
         if name.startswith(inside):
             return not is_free(name)
         flawed = start.kind == "mlm" and start.flaw is not None and not name.startswith("pooler.")
+        flawed |= start.architecture == "roformer_classifier"  # its pooler has gelu, ours tanh
         return not flawed and tensor.shape == own[name].shape
 
     taken = {name: t for name, t in start.weights.items() if name in own and fits(name, t)}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +18,11 @@ from roformer.data.bpe import Bpe
 from roformer.data.work import stage
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
-from roformer.inference.open import open_model
+from roformer.inference.resolve import resolve
 from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
 from roformer.training.hardware import check_device
 
-CHUNK = 2000
-"""Lines that are read before the first is written: similar lengths are searched together."""
 BATCH_TOKENS = 2048
 """Source tokens of a batch, padding included."""
 
@@ -49,7 +46,7 @@ class Translator:
         model: put into evaluation mode while it translates.
         tokenizer: the tokenizer of the training.
         search: beam, length penalty, longest translation.
-        n_best: how many hypotheses a line; at most the beam.
+        n_best: hypotheses per line, at most the beam.
         max_length: source tokens, the end not counted, that the model was trained on; longer sources
             are cut. None: no limit.
         precision: `fp32`, or `bf16` for autocast.
@@ -73,26 +70,22 @@ class Translator:
         self.n_best, self.max_length, self.precision = n_best, max_length, precision
 
     def translate(self, lines: str | Iterable[str], *, progress: bool = False) -> Any:
-        """Return the best `Translation`s of one line, or of each of many, in order, the best first.
+        """Return the `n_best` translations of a line, the best first, or a list of these for many lines.
 
         Args:
-            lines: one line, which has a list of its `n_best` translations, or many: see
-                `roformer.inference.texts.answer`. An iterator is read 2,000 ahead at most. An empty
-                line is translated to empty ones.
+            lines: one line or many; an empty line is translated to empty ones.
             progress: whether to show a bar.
         """
         return answer(lines, check_text, lambda each: self._translate(each, progress))
 
-    def _translate(self, lines: Iterator[str], progress: bool) -> Iterator[list[Translation]]:
-        language, end = self.tokenizer.source_language, [self.tokenizer.end_id]
-        while chunk := list(islice(lines, CHUNK)):
-            encoded = self.tokenizer.encode_batch(chunk, language)
-            longest = self.max_length
-            sources = [np.array(ids[:longest] + end) for ids in encoded]
-            outputs = self.translate_ids(sources, progress=progress)
-            for ids, source, translations in zip(encoded, sources, outputs, strict=True):
-                cut = len(source) <= len(ids)
-                yield [translation._replace(cut=cut) for translation in translations]
+    def _translate(self, lines: list[str], progress: bool) -> list[list[Translation]]:
+        encoded = self.tokenizer.encode_batch(lines, self.tokenizer.source_language)
+        end, longest = [self.tokenizer.end_id], self.max_length
+        sources = [np.array(ids[:longest] + end) for ids in encoded]
+        outputs = self.translate_ids(sources, progress=progress)
+        cut = [len(source) <= len(ids) for ids, source in zip(encoded, sources, strict=True)]
+        rows = zip(outputs, cut, strict=True)
+        return [[each._replace(cut=cut) for each in translations] for translations, cut in rows]
 
     def translate_ids(
         self, sources: Sequence[Ids], *, progress: bool = False
@@ -164,14 +157,9 @@ def load_translator(
         device: where the model goes.
     """
     check_device(device)
-    opened = open_model(path, ["translation"])
-    model = opened.build()
-    assert isinstance(model, Seq2Seq)
-    return Translator(
-        model.to(device),
-        opened.tokenizer,
-        build(SearchConfig, {**opened.description["search"], **(changes or {})}),
-        n_best=n_best,
-        max_length=opened.description["max_length"],
-        precision=precision,
-    )
+    stored = resolve(path, ["translation"])
+    model: Any = stored.build().to(device)
+    description = stored.description
+    search = build(SearchConfig, {**description["search"], **(changes or {})})
+    longest, words = description["max_length"], stored.tokenizer
+    return Translator(model, words, search, n_best=n_best, max_length=longest, precision=precision)

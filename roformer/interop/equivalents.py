@@ -31,7 +31,7 @@ from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.interop.layout import convert_state_layout, half_order
 from roformer.interop.mapping import from_transformers, settings_of, to_transformers
-from roformer.interop.stored import StoredModel
+from roformer.models.description import StoredModel
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout
 

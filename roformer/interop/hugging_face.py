@@ -23,9 +23,8 @@ from roformer.data.hub import describe_error
 from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
-from roformer.interop.stored import StoredModel
 from roformer.interop.tokenizers import read_tokenizer
-from roformer.models.description import Kind, build_model, check_size
+from roformer.models.description import Kind, StoredModel, build_model, check_size
 from roformer.nn.rotary import rotary_table
 
 KINDS: dict[str, Kind] = {

@@ -1,24 +1,25 @@
-"""Description of a trained model (`model.json`, next to its weights), by kind of model.
+"""Trained models as they are stored: a description by kind (`model.json`), and weights.
 
-    every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
-    mlm           objective (if more than mlm; it then has a pooler and predicts the relation of segments)
-    classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
-                  activation (of the pooler; tanh unless stated)
-    scorer        pair  max_length  head_dropout
-    causal        reads (bytes or tokens)  length
-    translation   languages (two)  search  max_length
-    encoder       nothing more: a model of Hugging Face without a head
-
-A checkpoint's checksum covers it.
+every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
+mlm           objective (if more than mlm; it then has a pooler and predicts the relation of segments)
+classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
+              activation (of the pooler; tanh unless stated)
+scorer        pair  max_length  head_dropout
+causal        reads (bytes or tokens)  length
+translation   languages (two)  search  max_length
+encoder       nothing more: a model of Hugging Face without a head
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from roformer.config.build import build, plain
 from roformer.config.lm import CausalConfig
@@ -27,9 +28,8 @@ from roformer.config.scm import PairConfig
 from roformer.config.wmt import Seq2SeqConfig
 from roformer.errors import InputError
 from roformer.models.causal import CausalLM
-from roformer.models.classifier import Classifier
+from roformer.models.classifier import Classifier, PairScorer
 from roformer.models.encoder import Encoder, MaskedLM
-from roformer.models.scorer import PairScorer
 from roformer.models.seq2seq import Seq2Seq
 from roformer.registry import Kind as Kind
 
@@ -54,13 +54,10 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
     if kind == "scorer":
         pair = build(PairConfig, description["pair"])
         return PairScorer(config, vocab_size, pair, dropout=description["head_dropout"])
-    if kind == "causal":
-        return CausalLM(config, vocab_size)
-    if kind == "translation":
-        return Seq2Seq(config, vocab_size)
-    if kind == "encoder":
-        return Encoder(config, vocab_size)
-    return MaskedLM(config, vocab_size, related="objective" in description)
+    if kind == "mlm":
+        return MaskedLM(config, vocab_size, related="objective" in description)
+    model = {"causal": CausalLM, "translation": Seq2Seq, "encoder": Encoder}[kind]
+    return model(config, vocab_size)
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
@@ -76,3 +73,72 @@ def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]
             f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
             "bytes: they are damaged, or not of one model"
         )
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The weights of a trained model and what is needed to use them."""
+
+    name: str
+    """For the record: a run id, a folder, a Hub id, or `scratch`."""
+    kind: Kind
+    model: Any
+    """Its configuration."""
+    description: dict[str, Any]
+    weights: dict[str, Tensor]
+    """By the names of `models`; an encoder without a head has the prefix `encoder.` too."""
+    tokenizer: Any
+    """`WordPiece`, `Bpe` or `ByteVocabulary`, or a sentence why the tokenizer is missing."""
+    digest: str | None = None
+    """SHA-256 of the weights where a checkpoint knows it."""
+    revision: str | None = None
+    """Commit of a Hub id."""
+    architecture: str | None = None
+    """The `model_type` of a Hugging Face model: see `roformer.interop.mapping.NAMES`."""
+    unused: tuple[str, ...] = ()
+    """Names in the file of weights that no model here has."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name here → names in the file of a Hugging Face model."""
+    checkpoint: Path | None = None
+    """Folder of a checkpoint of this package."""
+    flaw: str | None = None
+    """Sentence why its head cannot be computed here."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embeddings."""
+        return int(self.description["vocab_size"])
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights."""
+        if self.digest is not None:
+            return self.digest
+        digest = hashlib.sha256()
+        for name in sorted(self.weights):
+            digest.update(name.encode())
+            digest.update(self.weights[name].numpy().tobytes())
+        return digest.hexdigest()
+
+    def build(self) -> nn.Module:
+        """Return the model with its weights, on the CPU, in fp32, in evaluation mode."""
+        if self.flaw is not None:
+            raise InputError(f"{self.name}: {self.flaw}")
+        with torch.device("meta"):  # no weights are drawn only to be replaced
+            model = build_model(self.description, self.model)
+        return self._fill(model, "encoder." if self.kind == "encoder" else "")
+
+    def encoder(self) -> nn.Module:
+        """Return only the `Encoder`, as `build`; its head may be incomplete."""
+        with torch.device("meta"):
+            return self._fill(Encoder(self.model, self.vocab_size), "encoder.")
+
+    def _fill(self, model: nn.Module, prefix: str) -> nn.Module:
+        own = {name: self.weights[prefix + name] for name in model.state_dict()}
+        with torch.device("cpu"):
+            model.to_empty(device="cpu").load_state_dict(own)
+        return model.eval()
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """Return the names in the file of a weight here."""
+        return self.names.get(name, (name,))

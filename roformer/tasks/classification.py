@@ -43,10 +43,9 @@ from roformer.data.triplets import LABELS, PLACES, triplet_rows
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
 from roformer.inference.start import SCRATCH, find_start, load_start
-from roformer.interop.stored import StoredModel
-from roformer.models.classifier import Classifier
+from roformer.models.classifier import Classifier, PairScorer
 from roformer.models.cost import flops_per_token
-from roformer.models.scorer import PairScorer
+from roformer.models.description import StoredModel
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process
 from roformer.training.task import Batch, Task, cost, share_of

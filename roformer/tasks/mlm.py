@@ -23,8 +23,8 @@ from roformer.data.segments import SegmentPairs
 from roformer.data.text import PreparedText, prepare_text
 from roformer.errors import InputError
 from roformer.inference.start import load_start, weights_of
-from roformer.interop.stored import StoredModel
 from roformer.models.cost import flops_per_token
+from roformer.models.description import StoredModel
 from roformer.models.encoder import MaskedLM
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint

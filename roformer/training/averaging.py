@@ -7,7 +7,6 @@ Vaswani et al. 2017, section 6.1: the last 5 checkpoints for base models, the la
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,32 +20,6 @@ AVERAGED = "averaged"
 ACCOUNT = "average.json"
 DRAWN = ".feature_map.vectors"
 """End of the names of random vectors, which are drawn and not learned: their mean means nothing."""
-
-
-def choose(path: Path, which: str | None = None) -> Path:
-    """Return the checkpoint by which the trained model in a run's or checkpoint's folder is opened.
-
-    It is `which` of the run, or the average of a translation model, the best of a classifier or scorer,
-    else the newest.
-    """
-    folder = path / "checkpoints"
-    if which is not None:
-        named = sorted(one.name for one in folder.glob("[!.]*"))
-        if which not in named:
-            there = ", ".join(named) or "none"
-            raise InputError(f"{path} has no checkpoint {which}: choose one of {there}")
-        return checkpoint.resolve(folder / which)
-    for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
-        chosen = folder / name
-        if not chosen.exists():
-            continue
-        problem = checkpoint.damage(chosen, verify=False)
-        if problem is None and checkpoint.describe(chosen).get("kind") not in kinds:
-            continue
-        if (problem := problem or checkpoint.damage(chosen)) is None:
-            return chosen.resolve()
-        warnings.warn(f"{chosen} is skipped: {problem}", stacklevel=2)
-    return checkpoint.resolve(path)
 
 
 def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import transformers
-from huggingface_hub import ModelCard
 
 import roformer
 from roformer.config.position import Learned
@@ -56,12 +55,11 @@ def test_a_trained_run_is_exported_with_what_was_measured_of_it(runs, tmp_path, 
     written = export(run, tmp_path / "out")
     assert written.kind == kind
     summary = json.loads((run / "summary.json").read_text())
-    measured = (summary["best"] if pipeline == "glue" else summary)["metrics"]
-    if pipeline == "wmt":
-        names = ("test/sacrebleu", "test/chrf", "test/bleu_compound")
-        measured = {name: measured[name] for name in names}
-    card = ModelCard.load(written.folder / "README.md")
-    assert {each.metric_type: each.metric_value for each in card.data.eval_results} == measured
+    card = (written.folder / "README.md").read_text()
+    for name, value in summary["metrics"].items():
+        best = summary["best"]["metrics"]
+        cell = json.dumps(best[name]) if name in best else ""
+        assert f"| {name} | {cell} | {json.dumps(value)} |" in card
 
 
 def snippets():

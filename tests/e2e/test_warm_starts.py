@@ -249,7 +249,7 @@ BAD = {
         ["data.tokenizer.vocab_size=999"],
         "brings its own: leave it",
     ),
-    "revision": (published, ["init_revision=main"], "belongs to a Hub id, and .* is a folder"),
+    "revision": (published, ["init_revision=main"], "is no Hub id: leave out the revision main"),
     "moments": (
         published,
         ["keep_moments=true"],

@@ -1,10 +1,7 @@
 """An exported run opens in `transformers` without our code and says what it says here, or in ours."""
 
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -54,37 +51,38 @@ NASTY = [
 LABELS = {"labels": ["zebra", "apple", "middle"]}
 PAIRS = {"labels": ["zebra", "apple"], "texts": ["a", "b"]}
 REGRESSION = {"labels": None, "texts": ["a", "b"]}
-MASKED = {
-    "rotary": ("roformer", {}),
-    "sinusoidal": ("bert", {"position": Sinusoidal()}),
-    "cased, another base": (
-        "jina_embeddings_v3",
-        {"position": Rotary(base=500.0), "tokenizer": CASED},
-    ),
-    "words": ("roformer", {"tokenizer": CHINESE}),
-    "pairs of segments": (
-        "bert",
-        {"position": Learned(max_positions=300), "described": {"objective": "mlm_nsp"}},
-    ),
-    "rotary, pairs of segments": ("roformer", {"described": {"objective": "mlm_sop"}}),
-    "words, learned": ("bert", {"position": Learned(max_positions=300), "tokenizer": CHINESE}),
+LEARNED, BYTES = Learned(max_positions=300), ByteVocabulary()
+MODELS = {
+    "mlm": {
+        "rotary": ("roformer", {}),
+        "sinusoidal": ("bert", {"position": Sinusoidal()}),
+        "another base": (
+            "jina_embeddings_v3",
+            {"position": Rotary(base=500.0), "tokenizer": CASED},
+        ),
+        "words": ("roformer", {"tokenizer": CHINESE}),
+        "pairs of segments": ("bert", {"position": LEARNED, "described": {"objective": "mlm_nsp"}}),
+        "rotary, pairs of segments": ("roformer", {"described": {"objective": "mlm_sop"}}),
+        "words, learned": ("bert", {"position": LEARNED, "tokenizer": CHINESE}),
+    },
+    "classifier": {
+        "three classes": ("jina_embeddings_v3", {"described": LABELS}),
+        "pairs": ("bert", {"position": Learned(max_positions=24), "described": PAIRS}),
+        "regression": ("bert", {"position": NoPosition(), "described": REGRESSION}),
+    },
+    "causal": {
+        "causal": ("gpt_neox", {}),
+        "cased": ("gpt2", {"position": Learned(max_positions=64), "tokenizer": CASED}),
+        "bytes": ("gpt_neox", {"tokenizer": BYTES}),
+        "partial": ("gpt_neox", {"position": Rotary(base=500.0, fraction=0.5)}),
+        "sinusoidal bytes": ("gpt2", {"position": Sinusoidal(), "tokenizer": BYTES}),
+    },
+    "translation": {
+        "post": ("marian", {"norm": "post", "position": Sinusoidal()}),
+        "pre": ("pegasus", {"norm": "pre", "position": Sinusoidal()}),
+    },
 }
-CLASSIFIERS = {
-    "three classes": ("jina_embeddings_v3", {"described": LABELS}),
-    "pairs": ("bert", {"position": Learned(max_positions=24), "described": PAIRS}),
-    "regression": ("bert", {"position": NoPosition(), "described": REGRESSION}),
-}
-CAUSAL = {
-    "causal": ("gpt_neox", {}),
-    "causal, cased": (
-        "gpt2",
-        {"position": Learned(max_positions=64), "tokenizer": CASED},
-    ),
-    "bytes": ("gpt_neox", {"tokenizer": ByteVocabulary()}),
-    "partial": ("gpt_neox", {"position": Rotary(base=500.0, fraction=0.5)}),
-    "sinusoidal bytes": ("gpt2", {"position": Sinusoidal(), "tokenizer": ByteVocabulary()}),
-}
-TRANSLATION = {"post": "marian", "pre": "pegasus"}
+"""Kind → name → `model_type` of the equivalent, and options of ours."""
 
 
 def averaged(run):
@@ -109,10 +107,6 @@ def taught_to_end(made, steps=150):
     return made
 
 
-def translation(**options):
-    return stored("translation", **{"position": Sinusoidal(), **options})
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Return name → (run, exported folder), made when it is asked for."""
@@ -122,40 +116,32 @@ def models(tmp_path_factory):
         if name in made:
             return made[name]
         folder = tmp_path_factory.mktemp("runs") / "pipeline" / "run"
-        kinds = {"mlm": MASKED, "classifier": CLASSIFIERS, "causal": CAUSAL}
-        if name in TRANSLATION:
-            described = {"search": plain(SEARCH)}
-            bpe = trained("bytes", merges=40)
-            untaught = translation(norm=name, tokenizer=bpe, described=described)
-            run, kind = run_of(folder, taught_to_end(untaught), steps=(4, 8)), TRANSLATION[name]
-            run = averaged(run)
+        own = next(kind for kind, names in MODELS.items() if name in names)
+        kind, options = MODELS[own][name]
+        if own == "translation":
+            bpe, described = trained("bytes", merges=40), {"search": plain(SEARCH)}
+            untaught = stored(own, tokenizer=bpe, described=described, **options)
+            run = averaged(run_of(folder, taught_to_end(untaught), steps=(4, 8)))
         else:
-            own = next(kind for kind, names in kinds.items() if name in names)
-            kind, options = kinds[own][name]
             run = run_of(folder, stored(own, **options))
         written = export(run)
         assert written.kind == kind
-        assert written.checkpoint == ("averaged" if name in TRANSLATION else "step_00000008")
+        assert written.checkpoint == ("averaged" if own == "translation" else "step_00000008")
         made[name] = run, written.folder
         return made[name]
 
     return model
 
 
-def texts_for(name):
-    """Return the nasty texts, in pairs where the task wants pairs."""
-    pairs = name != "three classes"
-    return list(zip(NASTY, NASTY[3:] + NASTY[:3], strict=True)) if pairs else NASTY
-
-
 def random_ids(size, *shape):
     return torch.randint(5, size, shape, generator=torch.Generator().manual_seed(0))
 
 
-# --- logits, ids and texts -----------------------------------------------------------------------
+# --- logits, ids and texts, there and opened here again ------------------------------------------
 
 
-@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("name", MODELS["mlm"])
+@torch.no_grad()
 def test_masked_language_models_have_our_logits_and_ids(models, name):
     """A [MASK] in a text is the mask there, which fill-mask needs; all else is as here."""
     run, folder = models(name)
@@ -164,10 +150,12 @@ def test_masked_language_models_have_our_logits_and_ids(models, name):
     ours, model = roformer.load_model(run), AutoModelForMaskedLM.from_pretrained(folder).eval()
     ids = random_ids(config["vocab_size"], 3, 290)
     mask = torch.arange(290) < torch.tensor([290, 31, 4])[:, None]
-    with torch.no_grad():
-        expected = ours.model(ids, attention_mask=mask, token_type_ids=ids % 2)[mask]
-        found = model(ids, attention_mask=mask.long(), token_type_ids=ids % 2).logits[mask]
+    expected = ours.model(ids, attention_mask=mask, token_type_ids=ids % 2)[mask]
+    found = model(ids, attention_mask=mask.long(), token_type_ids=ids % 2).logits[mask]
     assert relative(found, expected) <= 1e-5
+    again = roformer.load_model(folder)
+    assert relative(again.model(ids), ours.model(ids)) <= 1e-5
+    assert again.tokenizer.fingerprint == ours.tokenizer.fingerprint
 
     words, theirs = ours.tokenizer, AutoTokenizer.from_pretrained(folder)
     for text in NASTY:
@@ -179,39 +167,36 @@ def test_masked_language_models_have_our_logits_and_ids(models, name):
     assert theirs.mask_token_id == words.mask_id and theirs.pad_token_id == words.pad_id
 
 
+@torch.no_grad()
 def test_the_head_for_pairs_of_segments_goes_where_there_is_one(models):
     run, folder = models("pairs of segments")
-    assert json.loads((folder / "config.json").read_text())["architectures"] == [
-        "BertForPreTraining"
-    ]
-    assert (
-        "Masked-language model with next-sentence prediction:" in (folder / "README.md").read_text()
-    )
-    ids = random_ids(40, 2, 9)
-    with torch.no_grad():
-        ours, theirs = (roformer.load_model(f).model(ids, relation=True)[1] for f in (run, folder))
-    assert relative(theirs, ours) <= 1e-5
-    _, folder = models("rotary, pairs of segments")
     card = (folder / "README.md").read_text()
+    assert "Masked-language model with next-sentence prediction:" in card
+    ids = random_ids(40, 2, 9)
+    ours, theirs = (
+        roformer.load_model(path).model(ids, relation=True)[1] for path in (run, folder)
+    )
+    assert relative(theirs, ours) <= 1e-5
+    card = (models("rotary, pairs of segments")[1] / "README.md").read_text()
     assert "roformer has no head for pairs of segments: that of the run is left out." in card
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", MODELS["classifier"])
+@torch.no_grad()
 def test_classifiers_have_our_ids_and_logits(models, name):
     """Pairs, truncation, accents and spelt-out special tokens, through only their tokenizer."""
     run, folder = models(name)
     ours, tokenizer = roformer.load_model(run), AutoTokenizer.from_pretrained(folder)
-    theirs, texts = (
-        AutoModelForSequenceClassification.from_pretrained(folder).eval(),
-        texts_for(name),
-    )
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    columns = [NASTY, NASTY[3:] + NASTY[:3]][: ours.texts]
+    texts = NASTY if ours.texts == 1 else list(zip(*columns, strict=True))
     inputs = ours.inputs(texts)
-    columns = [texts] if ours.texts == 1 else map(list, zip(*texts, strict=True))
     batch = tokenizer(*columns, truncation=True, padding=True, return_tensors="pt")
     for key, expected in inputs[range(len(texts))].items():
         assert torch.equal(batch[key].to(expected.dtype), expected)
-    with torch.no_grad():
-        assert relative(theirs(**batch).logits, ours.outputs(inputs)) <= 1e-5
+    again, logits = roformer.load_model(folder), ours.outputs(inputs)
+    assert relative(theirs(**batch).logits, logits) <= 1e-5
+    assert relative(again.outputs(inputs), logits) <= 1e-5 and again.labels == ours.labels
     kind = "single_label_classification" if ours.labels else "regression"
     assert theirs.config.problem_type == kind
     for number, label in enumerate(ours.labels or []):
@@ -219,20 +204,22 @@ def test_classifiers_have_our_ids_and_logits(models, name):
         assert theirs.config.label2id[label] == number
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", MODELS["causal"])
+@torch.no_grad()
 def test_causal_models_have_our_logits_ids_and_greedy_texts(models, name):
     """Through their cache, which counts positions by itself, and their decoder."""
     run, folder = models(name)
-    generator = roformer.load_generator(run)
+    generator, again = roformer.load_generator(run), roformer.load_generator(folder)
     ours, codec = generator.model, generator.codec
     theirs, loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not any(loading.values()), loading
     ids = random_ids(ours.tokens.num_embeddings, 3, 40)
-    with torch.no_grad():
-        assert relative(theirs(input_ids=ids).logits, ours(ids)) <= 1e-5
+    assert relative(theirs(input_ids=ids).logits, ours(ids)) <= 1e-5
+    assert relative(again.model(ids), ours(ids)) <= 1e-6
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for text in NASTY:
+        assert again.codec.encode(text) == codec.encode(text)
         if text or "bytes" not in name:  # of nothing our bytes make a line end, to begin with
             assert tokenizer(text)["input_ids"] == codec.encode(text), text
     several = tokenizer.pad_token is not None  # bytes have none
@@ -240,17 +227,16 @@ def test_causal_models_have_our_logits_ids_and_greedy_texts(models, name):
     prompts = ["the cat sat", "the mat"] if several else ["the cat sat"]
     inputs = tokenizer(prompts, padding=several, return_tensors="pt")
     assert list(inputs) == ["input_ids", "attention_mask"]
-    for prompt, ids in zip(
-        prompts, theirs.generate(**inputs, max_new_tokens=20, do_sample=False), strict=True
-    ):
+    outputs = theirs.generate(**inputs, max_new_tokens=20, do_sample=False)
+    for prompt, ids in zip(prompts, outputs, strict=True):
         text = tokenizer.decode(ids, skip_special_tokens=True).removeprefix(" ")
         assert text == prompt + "".join(generator.generate(prompt, GREEDY, max_tokens=20))
 
 
-@pytest.mark.parametrize("norm", TRANSLATION)
-def test_translation_models_have_our_ids_and_texts(models, norm):
+@pytest.mark.parametrize("name", MODELS["translation"])
+def test_translation_models_have_our_ids_and_texts(models, name):
     """Beam and length penalty of the run's search, on translations that end by themselves."""
-    run, folder = models(norm)
+    run, folder = models(name)
     translator, tokenizer = roformer.load_translator(run), AutoTokenizer.from_pretrained(folder)
     theirs, bpe = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), translator.tokenizer
     lines = [*NASTY, "</s> a <pad> <unk>", *ENGLISH]  # cut sources and spelt-out special tokens too
@@ -261,8 +247,9 @@ def test_translation_models_have_our_ids_and_texts(models, norm):
         assert tokenizer.decode([*cut, bpe.pad_id], skip_special_tokens=True) == text
 
     lines = ["abc", "fadec", "aa", "bcdefabc", "f", "deadbeef", "cafe", "bad", "dad ace", "facade"]
-    ended = []
-    for line, (best,) in zip(lines, translator.translate(lines), strict=True):
+    ended, again = [], roformer.load_translator(folder).translate(lines)
+    for line, (best,), (same,) in zip(lines, translator.translate(lines), again, strict=True):
+        assert same.text == best.text and same.score == pytest.approx(best.score, abs=1e-4)
         batch = tokenizer(line, truncation=True, return_tensors="pt")
         limit = batch["input_ids"].shape[1] + SEARCH.max_length_extra
         found = theirs.generate(**batch, max_new_tokens=limit)[0].tolist()
@@ -272,151 +259,51 @@ def test_translation_models_have_our_ids_and_texts(models, norm):
     assert len(ended) >= 5 and len(set(ended)) >= 4
 
 
-# --- opened here again ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CAUSAL)
-def test_an_exported_causal_model_continues_texts_as_its_run(models, name):
-    run, again = (roformer.load_generator(path) for path in models(name))
-    ids = random_ids(run.model.tokens.num_embeddings, 3, 40)
-    with torch.no_grad():
-        assert relative(again.model(ids), run.model(ids)) <= 1e-6
-    for prompt in ("the cat", ""):
-        assert again.codec.encode(prompt) == run.codec.encode(prompt)
-        texts = ["".join(g.generate(prompt, GREEDY, max_tokens=9)) for g in (run, again)]
-        assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("name", TRANSLATION)
-def test_an_exported_translation_model_translates_as_its_run(models, name):
-    run, again = (
-        roformer.load_translator(path).translate(["abc", "fade"]) for path in models(name)
-    )
-    for expected, found in zip(run, again, strict=True):
-        assert [h.text for h in found] == [h.text for h in expected]
-        assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", [*MASKED, *CLASSIFIERS])
-def test_an_exported_encoder_computes_as_its_run(models, name):
-    run, again = (roformer.load_model(path) for path in models(name))
-    ids = random_ids(run.tokenizer.size, 3, 20)
-    with torch.no_grad():
-        assert relative(again.model(ids), run.model(ids)) <= 1e-5
-    assert again.tokenizer.fingerprint == run.tokenizer.fingerprint
-    assert again.labels == run.labels
-
-
 def test_an_export_that_is_damaged_is_one_line(models, tmp_path):
-    _, folder = models("causal")
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    words = copy / "tokenizer.json"
-    words.write_text(words.read_text().replace('"mat"', '"mut"'))
-    with pytest.raises(InputError, match="not the tokenizer that the model was trained with"):
-        roformer.load_generator(copy)
+    copy = shutil.copytree(models("causal")[1], tmp_path / "copy")
+    words, description = copy / "tokenizer.json", copy / "roformer.json"
     for damage, message in (
-        (lambda: (copy / "roformer.json").write_text("{"), "is damaged or incomplete"),
         (
-            lambda: (copy / "roformer.json").unlink(),
-            "choose one of type bert or roformer, a run, or",
+            lambda: words.write_text(words.read_text().replace('"mat"', '"mut"')),
+            "not the tokenizer that the model was trained with",
         ),
+        (lambda: description.write_text("{"), "is damaged or incomplete"),
+        (lambda: description.unlink(), "choose one of type bert or roformer, a run, or"),
     ):
         damage()
         with pytest.raises(InputError, match=message):
             roformer.load_generator(copy)
-    with pytest.raises(InputError, match=r"roformer\.load_generator opens"):
-        roformer.load_model(folder)
-
-
-ELSEWHERE = """
-import json, sys
-sys.modules["roformer"] = None  # any import of it fails
-from transformers import pipeline
-options = {"fill-mask": {"top_k": 3}, "text-classification": {"truncation": True}}
-options["text-generation"] = {"max_new_tokens": 9, "do_sample": False}
-answers = {}
-for task, folder, texts in json.load(sys.stdin):
-    pipe = pipeline(task, model=folder)
-    texts = [{"text": t[0], "text_pair": t[1]} if isinstance(t, list) else t for t in texts]
-    answers[folder] = [pipe(text, **options[task]) for text in texts]
-print(json.dumps(answers))
-"""
-
-
-@pytest.mark.slow
-def test_pipelines_need_no_code_of_ours(models):
-    """Top predictions, labels, scores and continuations are ours, whatever the order of labels."""
-    mask = "the cat sat on the Café [MASK]"
-    asked = {name: ("fill-mask", [mask]) for name in ("rotary", "cased, another base")}
-    asked |= {name: ("text-generation", ["the cat"]) for name in CAUSAL}
-    asked |= {name: ("text-classification", texts_for(name)) for name in CLASSIFIERS}
-    given = [(task, str(models(name)[1]), texts) for name, (task, texts) in asked.items()]
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", ELSEWHERE],
-        input=json.dumps(given),
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
-    assert done.returncode == 0 and "newly initialized" not in done.stderr, done.stderr
-    answers = json.loads(done.stdout.splitlines()[-1])
-    for name, (task, texts) in asked.items():
-        run, folder = models(name)
-        found = answers[str(folder)]
-        if task == "text-generation":
-            continuation = roformer.load_generator(run).generate("the cat", GREEDY, max_tokens=9)
-            assert found[0][0]["generated_text"] == "the cat" + "".join(continuation)
-        elif task == "fill-mask":
-            ours = roformer.load_model(run)
-            tokens = [ours.tokenizer.vocabulary[each["token"]] for each in found[0]]
-            scores = [pytest.approx(each["score"], rel=1e-4) for each in found[0]]
-            assert ours.fill_mask(mask, top=3) == [list(zip(tokens, scores, strict=True))]
-        else:
-            predictions = roformer.load_model(run).predict(texts)
-            for text, wanted, one in zip(texts, predictions, found, strict=True):
-                (one,) = one if isinstance(one, list) else [one]
-                if text[1:] != ("",):  # their pipeline, not their tokenizer, takes it for no text
-                    assert one["score"] == pytest.approx(wanted.score, rel=1e-4, abs=1e-5)
-                    assert one["label"] == (wanted.label or "score")
 
 
 # --- the card ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rotary", "pairs", "causal", "bytes", "post"])
+@pytest.mark.parametrize("name", ["rotary", "pairs", "bytes", "post"])
 def test_the_card_is_the_record(models, name):
-    """Its metrics, in the front matter and in the text, are those that summary.json has."""
     run, folder = models(name)
-    metrics = json.loads((run / "summary.json").read_text())["metrics"]
-    if name in TRANSLATION:  # the mean of the last checkpoints: what the test set says of it
-        metrics = {"test/sacrebleu": metrics["test/sacrebleu"]}
     card = ModelCard.load(folder / "README.md")
-    results = {each.metric_type: each.metric_value for each in card.data.eval_results}
-    assert results == {key: value for key, value in metrics.items() if value is not None}
-    for key, value in metrics.items():
-        assert re.search(rf"\| {re.escape(key)} \|.* {json.dumps(value)} \|", card.text)
+    for key, value in json.loads((run / "summary.json").read_text())["metrics"].items():
+        assert f"| {key} | {json.dumps(value)} | {json.dumps(value)} |" in card.text
     assert card.data.library_name == "transformers"
     for fact in ("fingerprint-of-the-data", "0123abc, changed", "python scripts/pretrain.py"):
         assert fact in card.text
-    if name in CAUSAL:
+    if name == "bytes":
         assert card.data.pipeline_tag == "text-generation"
         assert 'pipeline("text-generation"' in card.text
 
 
-def test_a_checkpoint_that_was_not_measured_says_so(tmp_path):
+def test_a_run_that_has_not_ended_has_no_results(tmp_path):
     run = run_of(tmp_path / "run")
     (run / "summary.json").unlink()
-    (run / "metrics.jsonl").write_text('{"step": 4, "valid/mlm_loss": 9.0}\n')
     card = (export(run, tmp_path / "out").folder / "README.md").read_text()
-    assert "The run has not ended" in card and "9.0" not in card
+    assert "The run has not ended" in card
 
 
 def test_moses_tokens_take_two_steps_and_a_length_penalty_that_generate_lacks_is_told(tmp_path):
     """The tokenizer is exact on Moses tokens, and the card says how to make them."""
     bpe, search = trained("moses"), plain(SearchConfig(length_penalty="gnmt"))
-    run = run_of(tmp_path / "run", translation(tokenizer=bpe, described={"search": search}))
-    written = export(run, tmp_path / "out")
+    model = stored("translation", Sinusoidal(), tokenizer=bpe, described={"search": search})
+    written = export(run_of(tmp_path / "run", model), tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(written.folder)
     lines = [*ENGLISH, "Don't   touch </s> well-known   <unk> &amp; it, café!", ""]
     for words, ids in zip(
@@ -435,26 +322,25 @@ def test_moses_tokens_take_two_steps_and_a_length_penalty_that_generate_lacks_is
 # --- what transformers has not -------------------------------------------------------------------
 
 PERFORMER = {"attention": PerformerAttention(features=8), "attention_dropout": 0.0}
-HOMELESS = {
-    "shaw": ("mlm", {"position": Shaw()}, "shaw positions"),
-    "t5": ("mlm", {"position": T5Bias()}, "t5 positions"),
-    "composed": ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
-    "partial": ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
-    "pre-norm": ("mlm", {"norm": "pre"}, "norms stand before"),
-    "alibi": ("causal", {"position": Alibi()}, "alibi positions"),
-    "post-norm": ("causal", {"norm": "post"}, "norms stand after"),
-    "performer": ("causal", {"tokenizer": ByteVocabulary(), **PERFORMER}, "performer attention"),
-    "words": ("causal", {"tokenizer": CHINESE}, "cuts Chinese into words"),
-    "rotary": ("translation", {"position": Rotary()}, "rotary positions"),
-    "base": ("translation", {"position": Sinusoidal(base=500.0)}, "base=500"),
-    "eps": ("translation", {"position": Sinusoidal(), "layer_norm_eps": 1e-6}, "layer_norm_eps"),
-}
+HOMELESS = [
+    ("mlm", {"position": Shaw()}, "shaw positions"),
+    ("mlm", {"position": T5Bias()}, "t5 positions"),
+    ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
+    ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
+    ("mlm", {"norm": "pre"}, "norms stand before"),
+    ("causal", {"position": Alibi()}, "alibi positions"),
+    ("causal", {"norm": "post"}, "norms stand after"),
+    ("causal", {"tokenizer": BYTES, **PERFORMER}, "performer attention"),
+    ("causal", {"tokenizer": CHINESE}, "cuts Chinese into words"),
+    ("translation", {"position": Rotary()}, "rotary positions"),
+    ("translation", {"position": Sinusoidal(base=500.0)}, "base=500"),
+    ("translation", {"position": Sinusoidal(), "layer_norm_eps": 1e-6}, "layer_norm_eps"),
+]
 
 
-@pytest.mark.parametrize("name", HOMELESS)
-def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
+@pytest.mark.parametrize(("kind", "options", "why"), HOMELESS, ids=[why for *_, why in HOMELESS])
+def test_what_has_no_home_is_a_folder_of_ours(tmp_path, kind, options, why):
     """It says why, holds no more than it needs, and opens as the run does."""
-    kind, options, why = HOMELESS[name]
     if kind == "translation":
         options = {"tokenizer": trained("bytes", merges=40), **options}
     run = run_of(tmp_path / "pipeline" / "run", stored(kind, **options), steps=(4, 8))
@@ -463,19 +349,12 @@ def test_what_has_no_home_is_a_folder_of_ours(tmp_path, name):
     written = export(run, tmp_path / "out")
     assert written.kind is None and why in written.notes[0]
     assert not list(written.folder.glob("**/optimizer.safetensors"))
-
-    def says(folder):
-        if kind == "mlm":
-            with torch.no_grad():
-                return roformer.load_model(folder).model(torch.arange(5, 25)[None]).tolist()
-        if kind == "causal":
-            generator = roformer.load_generator(folder)
-            return list(generator.generate("the cat", GREEDY, max_tokens=9))
-        return roformer.load_translator(folder).translate(ENGLISH[:2])
-
-    assert says(written.folder) == says(run)
-    card = (written.folder / "README.md").read_text()
     opener = {"mlm": "load_model", "causal": "load_generator", "translation": "load_translator"}
+    ours, theirs = (
+        getattr(roformer, opener[kind])(path).model.state_dict() for path in (run, written.folder)
+    )
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
+    card = (written.folder / "README.md").read_text()
     assert why in card and f'roformer.{opener[kind]}("FOLDER")' in card
     assert written.checkpoint == ("averaged" if kind == "translation" else "step_00000008")
 
@@ -538,7 +417,6 @@ def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch,
     printed = capsys.readouterr().out
     assert f"{tmp_path / 'out'}: step_00000008 as a folder of roformer\n" in printed
     assert "transformers has no such model: bert and roformer have no alibi positions" in printed
-    assert "`step_00000008`" in (tmp_path / "out" / "README.md").read_text()
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")

@@ -11,22 +11,15 @@ import torch
 import roformer
 from roformer.errors import InputError
 from roformer.inference.load import TrainedModel
-from roformer.inference.names import find
+from roformer.inference.resolve import choose, find
 from roformer.inference.start import find_start, load_start
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder
-from roformer.training.averaging import AVERAGED, choose, last_checkpoints, save_average
+from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
 from tests.conftest import REPOSITORY
 from tests.data.parallel_texts import trained as trained_bpe
 from tests.trained import UNCASED, config_of, run_of, stored
 
-SCRIPTS = [
-    ("predict", "glue", "glue"),
-    ("translate", "wmt", "wmt"),
-    ("generate", "charlm", "clm"),
-    ("export", "pretrain", "convert"),
-]
-"""Script, the pipeline that it proposes, and one whose runs it also takes."""
 PRETRAINING, CLASSIFIER = "pretrain/some-run-s0", "glue/rte-run-s0"
 
 
@@ -53,23 +46,28 @@ def test_a_run_id_opens_and_starts_what_its_folder_does(runs, pipeline):
     """And a start has one name in the record, whatever name was given, so that runs have one id."""
     run, early = runs / pipeline, "checkpoints/step_00000001"
     assert torch.equal(weights(run.name), weights(run))
-    assert torch.equal(weights(f"{run.name}/{early}"), weights(run / early))
+    for name in (f"{run.name}/{early}", f"{run.name}@1"):
+        assert torch.equal(weights(name), weights(run / early))
     by_folder, by_id = start(f"runs/{pipeline}"), start(run.name)
     assert by_folder.name == by_id.name and by_folder.fingerprint == by_id.fingerprint
-    with pytest.raises(InputError, match="no such run, folder or Hub id"):
-        start("another-run-s0")
+    at = [start(f"{name}@1") for name in (run.name, f"runs/{PRETRAINING}")]
+    if pipeline == PRETRAINING:
+        assert at[0].name == at[1].name == f"{run.name}@1"
+        assert at[0].fingerprint != by_id.fingerprint
+    assert at[0].fingerprint == start(run / early).fingerprint
 
 
-def test_a_step_after_a_run_is_one_of_its_checkpoints(runs):
-    run, early = runs / PRETRAINING, "checkpoints/step_00000001"
-    assert torch.equal(weights(f"{run.name}@1"), weights(run / early))
-    by_folder, by_id = start(f"runs/{PRETRAINING}@1"), start(f"{run.name}@1")
-    assert by_folder.name == by_id.name == f"{run.name}@1"
-    assert by_id.fingerprint == start(run / early).fingerprint != start(run.name).fingerprint
-    with pytest.raises(InputError, match=r"no checkpoint of step 7: choose one of 1, 2, or train"):
-        start(f"{run.name}@7")
-    with pytest.raises(InputError, match="another-run@7: no such run another-run"):
-        start("another-run@7")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("another-run-s0", "no such run, folder or Hub id"),
+        ("some-run-s0@7", "no checkpoint of step 7: choose one of 1, 2, or train"),
+        ("another-run@7", "another-run@7: no such run another-run"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_one_line(runs, name, message):
+    with pytest.raises(InputError, match=message):
+        start(name)
 
 
 def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
@@ -87,8 +85,13 @@ def test_a_fine_tuning_starts_with_the_pooler_of_pairs_of_segments():
 
 
 def test_each_kind_has_its_checkpoint(runs):
-    """The best of a classifier, the newest of a pre-training; a damaged one is skipped."""
+    """The best of a classifier, the average of a translation, else the newest; damaged ones are skipped."""
     pretraining, classifier = runs / PRETRAINING, runs / CLASSIFIER
+    model = stored("translation", tokenizer=trained_bpe("bytes", merges=40))
+    translation = run_of(runs / "wmt" / "some", model, steps=(1, 2))
+    for run in (pretraining, translation):
+        save_average(last_checkpoints(run, 2), run / "checkpoints" / AVERAGED)
+    assert choose(translation).name == AVERAGED
     assert choose(pretraining).name == "step_00000002"
     assert choose(classifier).name == "step_00000001"
     assert choose(classifier, "last").name == "step_00000002"
@@ -99,26 +102,20 @@ def test_each_kind_has_its_checkpoint(runs):
         choose(classifier, "best")
 
 
-def test_an_average_is_what_a_translation_is_opened_with(runs):
-    model = stored("translation", tokenizer=trained_bpe("bytes", merges=40))
-    for run in (runs / PRETRAINING, run_of(runs / "wmt" / "some", model, steps=(1, 2))):
-        save_average(last_checkpoints(run, 2), run / "checkpoints" / AVERAGED)
-    assert choose(runs / PRETRAINING).name == "step_00000002"
-    assert choose(runs / "wmt" / "some").name == AVERAGED
-
-
 def test_a_model_of_another_kind_is_told_what_it_is(runs):
     scorer = run_of(runs / "scm" / "pairs-s0", stored("scorer"))
-    with pytest.raises(InputError, match="scores pairs of documents"):
-        roformer.load_model(scorer)
     assert start(scorer).weights
     causal = run_of(runs / "clm" / "one", stored("causal"))
     told = "runs/clm/one is a causal language model, which roformer.load_generator opens"
-    for use in (roformer.load_model, roformer.load_translator, start):
-        with pytest.raises(InputError, match=told):
-            use(causal)
-    with pytest.raises(InputError, match="is a masked language model, which"):
-        roformer.load_generator(runs / PRETRAINING)
+    for use, run, message in (
+        (roformer.load_model, scorer, "scores pairs of documents"),
+        (roformer.load_model, causal, told),
+        (roformer.load_translator, causal, told),
+        (start, causal, told),
+        (roformer.load_generator, runs / PRETRAINING, "is a masked language model, which"),
+    ):
+        with pytest.raises(InputError, match=message):
+            use(run)
 
 
 def test_where_runs_are_is_what_the_config_says(runs, tmp_path):
@@ -134,14 +131,14 @@ def test_an_export_does_not_stand_for_its_run_and_an_id_of_two_pipelines_is_refu
     shutil.copytree(runs / PRETRAINING, runs / "clm" / "some-run-s0")
     with pytest.raises(InputError, match="give one of runs/clm/some-run-s0, runs/pretrain/some"):
         roformer.load_model("some-run-s0")
+    for name in ("owner/model", "nowhere", "../glue/rte-run-s0", "./owner/model"):
+        assert find(name) == name
 
 
-@pytest.mark.parametrize("name", ["owner/model", "nowhere", "../glue/rte-run-s0", "./owner/model"])
-def test_what_is_no_run_stays_as_it_is(runs, name):
-    assert find(name) == name
-
-
-@pytest.mark.parametrize(("script", "proposed", "pipeline"), SCRIPTS)
+@pytest.mark.parametrize(
+    ("script", "proposed", "pipeline"),
+    [("predict", "glue", "glue"), ("generate", "charlm", "clm"), ("export", "pretrain", "convert")],
+)
 def test_a_script_without_a_run_names_the_newest(
     script, proposed, pipeline, tmp_path, monkeypatch, capsys
 ):
@@ -171,9 +168,6 @@ def test_a_script_without_a_run_names_the_newest(
     )
 
 
-# --- what was trained elsewhere ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pipeline", [PRETRAINING, CLASSIFIER])
 def test_a_saved_model_opens_and_can_be_started_from(runs, tmp_path, pipeline):
     trained = roformer.load_model(runs / pipeline)
@@ -183,19 +177,18 @@ def test_a_saved_model_opens_and_can_be_started_from(runs, tmp_path, pipeline):
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
     for name in ("task", "labels", "texts", "max_length"):
         assert getattr(copy, name) == getattr(trained, name)
-    if trained.task:
-        assert copy.predict("a text") == trained.predict("a text")
     assert start(tmp_path / "mine").weights.keys() == ours.keys()
 
 
 def test_what_could_not_be_opened_again_is_not_saved(runs, tmp_path):
     trained = roformer.load_model(runs / CLASSIFIER)
     nameless = TrainedModel(trained.model, UNCASED, {"labels": ["no", "yes"], "texts": ["a"]})
-    with pytest.raises(InputError, match=r"description is incomplete: (task|max_length)"):
-        nameless.save(tmp_path / "nameless")
-    encoder = Encoder(config_of(), UNCASED.size)
-    with pytest.raises(InputError, match="without a head"):
-        TrainedModel(encoder, UNCASED, {}).save(tmp_path / "encoder")
-    with pytest.raises(InputError, match="not empty: choose another folder"):
-        trained.save(runs / CLASSIFIER)
-    assert not (tmp_path / "nameless").exists() and not (tmp_path / "encoder").exists()
+    headless = TrainedModel(Encoder(config_of(), UNCASED.size), UNCASED, {})
+    for model, folder, message in (
+        (nameless, tmp_path / "new", r"description is incomplete: (task|max_length)"),
+        (headless, tmp_path / "new", "without a head"),
+        (trained, runs / CLASSIFIER, "not empty: choose another folder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.save(folder)
+    assert not (tmp_path / "new").exists()

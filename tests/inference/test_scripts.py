@@ -8,7 +8,7 @@ import pytest
 
 from roformer.data.tokenizers import ByteVocabulary
 from roformer.evaluation.sampling import Sampling
-from roformer.inference.generate import ByteCodec, load_generator
+from roformer.inference.generate import load_generator
 from tests.conftest import REPOSITORY
 from tests.data.parallel_texts import trained as trained_bpe
 from tests.trained import CASED, run_of, stored
@@ -61,22 +61,6 @@ def test_a_model_of_bytes_is_given_the_bytes_of_stdin(prompt, call, runs):
     assert call("scripts/generate.py", "bytes", *GREEDY, *given) == expected.encode()
 
 
-def test_a_character_may_begin_in_the_prompt():
-    codec, begun = ByteCodec(), b"caf\xc3".decode(errors="surrogateescape")
-    assert codec.check(begun) == begun and codec.encode(begun) == [*b"caf\xc3"]
-    assert codec.show(begun) == "caf"
-    assert list(codec.decode(iter(b"\xa9!"), begun)) == ["é", "!", ""]
-
-
-def test_a_model_of_words_is_given_text(call, capsys):
-    assert call("scripts/generate.py", "words", *GREEDY, stdin=b"the cat\r\n").startswith(
-        b"the cat"
-    )
-    with pytest.raises(SystemExit):
-        call("scripts/generate.py", "words", *GREEDY, stdin=b"caf\xc3")
-    assert "stdin:1: not UTF-8" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("script", "model", "arguments"),
     [
@@ -94,10 +78,15 @@ def test_characters_that_the_output_lacks_are_question_marks(script, model, argu
     assert found == expected.encode("ascii", errors="replace") and b"?" in found
 
 
-def test_a_pair_needs_two_token_types(call, capsys):
+@pytest.mark.parametrize(
+    ("script", "model", "arguments", "stdin", "message"),
+    [
+        ("generate", "words", GREEDY, b"caf\xc3", "stdin:1: not UTF-8"),
+        ("predict", "one type", (), b"a\tb\n", "error: text 1: a pair of texts needs two token ty"),
+    ],
+)
+def test_mistakes_are_one_line(script, model, arguments, stdin, message, call, capsys):
     with pytest.raises(SystemExit):
-        call("scripts/predict.py", "one type", stdin=b"a\tb\n")
+        call(f"scripts/{script}.py", model, *arguments, stdin=stdin)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "error: text 1: a pair of texts needs two token types, and this model has"
-    )
+    assert message in line

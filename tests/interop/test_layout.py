@@ -11,7 +11,7 @@ import roformer
 from roformer.config.attention import PerformerAttention
 from roformer.config.position import Alibi, Rotary
 from roformer.errors import InputError
-from roformer.inference.open import open_model
+from roformer.inference.resolve import resolve
 from roformer.training.averaging import last_checkpoints, save_average
 from scripts.convert_layout import main
 from tests.data.parallel_texts import trained as trained_bpe
@@ -22,7 +22,7 @@ OTHER = {"interleaved": "half", "half": "interleaved"}
 
 def outputs(run):
     ids = torch.arange(5, 45)[None]
-    found = open_model(run)
+    found = resolve(run)
     with torch.no_grad():
         return found.build()(*([ids] * (2 if found.kind == "translation" else 1)))
 
@@ -38,7 +38,7 @@ def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, kind, fracti
     run = run_of(tmp_path / "run", model, steps=(1, 2), best=1)
     there = roformer.convert_run_layout(run, OTHER[first], tmp_path / "there")
     back = roformer.convert_run_layout(tmp_path / "there", first, tmp_path / "back")
-    assert open_model(tmp_path / "there").model.position.layout == OTHER[first]
+    assert resolve(tmp_path / "there").model.position.layout == OTHER[first]
     torch.testing.assert_close(outputs(tmp_path / "there"), outputs(run), atol=1e-5, rtol=1e-5)
     source = run / "checkpoints" / ("best" if kind == "classifier" else "last")
     assert there.name == back.name == source.resolve().name

@@ -14,7 +14,7 @@ from roformer.config.build import build
 from roformer.config.glue import GlueConfig
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers
-from roformer.interop.stored import StoredModel
+from roformer.models.description import StoredModel
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import Earlier, train_from
 from roformer.tasks import classification
