@@ -62,7 +62,7 @@ def config_of(kind="mlm", position=None, **changes):
 
 def shaken(model, seed=0):
     """Give every weight its own value, norms and biases too, and logits a spread of about 1."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in model.parameters():
             scale = 1.5 / math.sqrt(parameter.shape[-1]) if parameter.ndim > 1 else 0.1

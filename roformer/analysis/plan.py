@@ -10,13 +10,7 @@ from roformer.config.schema import HubText, PretrainConfig
 from roformer.config.stages import StagesConfig
 from roformer.config.wmt import HubParallel, WmtConfig
 from roformer.data.bpe import SPECIAL_TOKENS
-from roformer.models.cost import (
-    causal_flops_per_token,
-    flops_per_token,
-    memory_bytes,
-    parameter_count,
-    seq2seq_flops_per_token,
-)
+from roformer.models.cost import flops_per_token, memory_bytes, parameter_count
 from roformer.training.hardware import GPUS
 
 BERT_VOCABULARY = 30522
@@ -87,7 +81,7 @@ def plan_translation(config: WmtConfig, devices: int, utilisation: float) -> Non
     work = Work(
         tokens=training.steps * budget,
         told=f"{training.steps:,} steps x {budget:,} of the target, padding included",
-        operations=seq2seq_flops_per_token(config.model, _vocabulary(config), SENTENCE),
+        operations=flops_per_token(config.model, _vocabulary(config), SENTENCE),
         held=held,
         held_as=f"{held:,} tokens of source and target each",
     )
@@ -99,15 +93,12 @@ def _sequences(config: Blocks, devices: int) -> Work:
     length, share, related = training.sequence_length, 1.0, False
     if isinstance(config, PretrainConfig):
         share, related = config.masking.probability, config.objective != "mlm"
-        operations = flops_per_token(config.model, vocabulary, length, share, related=related)
-    else:
-        operations = causal_flops_per_token(config.model, vocabulary, length)
     a_device = -(-training.batch_size // devices)
     sequences = min(config.runtime.micro_batch_size or a_device, a_device)
     return Work(
         tokens=training.steps * training.batch_size * length,
         told=f"{training.steps:,} steps x {training.batch_size} sequences x {length}",
-        operations=operations,
+        operations=flops_per_token(config.model, vocabulary, length, share, related=related),
         held=sequences * length,
         held_as=f"{sequences} sequences",
         predicted=share,

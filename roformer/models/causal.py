@@ -20,38 +20,26 @@ from roformer.nn.position import Positions, build_position
 
 
 class CausalLM(nn.Module):
-    """Token ids to logits over the token after each; the output matrix is tied to the embeddings.
+    """Token ids to logits over the token after each; the output matrix is tied to the embeddings."""
 
-    Args:
-        config: sizes, norm placement, dropout, attention and position encoding.
-        vocab_size: V.
-        gradient_checkpointing: see `Stack`.
-    """
-
-    def __init__(
-        self, config: CausalConfig, vocab_size: int, *, gradient_checkpointing: bool = False
-    ):
+    def __init__(self, config: CausalConfig, vocab_size: int):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.embedding_dropout = Dropout(config.hidden_dropout)
-        self.blocks = Stack(config, gradient_checkpointing=gradient_checkpointing)
+        self.blocks = Stack(config)
         self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
-        self.reset_parameters()
+        draw_weights(self, [self.position], self._draw)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights like GPT-2: N(0, init_std²); see `draw_weights`.
+    def _draw(self, name: str, weight: Tensor) -> None:
+        """Draw a matrix like GPT-2: N(0, init_std²).
 
         The projections that end in a residual sum, two per layer, are smaller by 1/√(2·layers).
         """
-        std, into_sum = self.config.init_std, (".attention.output", ".feed_forward.outer")
-
-        def draw(name: str, weight: Tensor) -> None:
-            scale = 1 / math.sqrt(2 * self.config.layers) if name.endswith(into_sum) else 1.0
-            nn.init.normal_(weight, std=std * scale)
-
-        draw_weights(self, [self.position], draw)
+        into_sum = name.endswith((".attention.output", ".feed_forward.outer"))
+        scale = 1 / math.sqrt(2 * self.config.layers) if into_sum else 1.0
+        nn.init.normal_(weight, std=self.config.init_std * scale)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits over the token after each one of `input_ids` (B, T), (B, T, V)."""

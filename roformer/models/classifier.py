@@ -23,10 +23,9 @@ class Classifier(nn.Module):
 
     Args:
         config: of the encoder.
-        vocab_size: V.
+        vocab_size: of the encoder.
         outputs: C, classes, or 1 for a regression.
         dropout: between pooler and classifier.
-        gradient_checkpointing: see `Stack`.
         activation: of the pooler; transformers' RoFormerForSequenceClassification has `gelu`.
     """
 
@@ -37,11 +36,10 @@ class Classifier(nn.Module):
         outputs: int,
         *,
         dropout: float,
-        gradient_checkpointing: bool = False,
         activation: Literal["tanh", "gelu"] = "tanh",
     ):
         super().__init__()
-        self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
+        self.encoder = Encoder(config, vocab_size)
         self.pooler = Linear(config.hidden_size, config.hidden_size)
         self.activation = torch.tanh if activation == "tanh" else functional.gelu
         self.dropout = Dropout(dropout)
@@ -59,24 +57,15 @@ class PairScorer(nn.Module):
 
     Args:
         config: of the encoder.
-        vocab_size: V.
+        vocab_size: of the encoder.
         pair: the pooling, and whether there is a dense layer.
         dropout: before the linear layer.
-        gradient_checkpointing: see `Stack`.
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        vocab_size: int,
-        pair: PairConfig,
-        *,
-        dropout: float,
-        gradient_checkpointing: bool = False,
-    ):
+    def __init__(self, config: EncoderConfig, vocab_size: int, pair: PairConfig, *, dropout: float):
         super().__init__()
         self.pooling = pair.pooling
-        self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
+        self.encoder = Encoder(config, vocab_size)
         width = config.hidden_size
         self.pooler = Linear(width, width) if pair.head == "dense" else None
         self.dropout = Dropout(dropout)

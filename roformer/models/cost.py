@@ -1,13 +1,12 @@
 """The cost of a model from its config: floating-point operations and memory.
 
 The count covers the matrix products of a training step, forward and twice as many backward, with a
-multiply-add as two operations: projections, feed-forward, attention (`attention_flops`) and the output head.
+multiply-add as two operations: projections, feed-forward, attention and the output head.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from roformer.config.attention import LinearAttention, PerformerAttention
 from roformer.config.lm import CausalConfig
@@ -24,73 +23,57 @@ def parameter_count(config: TransformerConfig, vocab_size: int, *, related: bool
     `related`: see `MaskedLM`.
     """
     with torch.device("meta"):
-        return sum(p.numel() for p in _model(config, vocab_size, related).parameters())
-
-
-def _model(config: TransformerConfig, vocab_size: int, related: bool) -> nn.Module:
-    if isinstance(config, EncoderConfig):
-        return MaskedLM(config, vocab_size, related=related)
-    if isinstance(config, CausalConfig):
-        return CausalLM(config, vocab_size)
-    assert isinstance(config, Seq2SeqConfig)
-    return Seq2Seq(config, vocab_size)
+        if isinstance(config, EncoderConfig):
+            model: torch.nn.Module = MaskedLM(config, vocab_size, related=related)
+        elif isinstance(config, CausalConfig):
+            model = CausalLM(config, vocab_size)
+        else:
+            assert isinstance(config, Seq2SeqConfig)
+            model = Seq2Seq(config, vocab_size)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def flops_per_token(
-    config: EncoderConfig,
+    config: TransformerConfig,
     vocab_size: int,
-    sequence_length: int,
-    predicted: float,
+    length: int,
+    predicted: float = 1.0,
     *,
     related: bool = False,
 ) -> float:
-    """Return the operations per token of an encoder whose head runs on a share `predicted` of them.
+    """Return the operations per token of texts of `length`; per target token of a translation.
 
-    A `related` one has pooler and relation of each sequence.
+    The head runs on a share `predicted` of the tokens. A `related` encoder has pooler and relation for
+    each text.
     """
     d, e = config.hidden_size, config.embedding_width
-    heads = (e * d * config.affine + e * vocab_size) * predicted
-    if e != d:
-        heads += e * d
-    if related:
-        heads += (d * d + 2 * d) / sequence_length
-    return 3.0 * (_stack(config, sequence_length) + 2 * heads)
-
-
-def causal_flops_per_token(config: CausalConfig, vocab_size: int, length: int) -> float:
-    """Return the operations per token of a causal model, in blocks of `length`."""
-    return 3.0 * (_stack(config, length) + 2 * config.hidden_size * vocab_size)
-
-
-def seq2seq_flops_per_token(config: Seq2SeqConfig, vocab_size: int, length: int) -> float:
-    """Return the operations per target token of texts of about `length` tokens, sources included."""
-    d, decoder = config.hidden_size, config.decoder
-    cross = decoder.layers * (2 * 4 * d * d + 2 * 2 * length * d)
-    return 3.0 * (_stack(config, length) + _stack(decoder, length) + cross + 2 * d * vocab_size)
+    forward, head = _stack(config, length), e * vocab_size * predicted
+    if isinstance(config, Seq2SeqConfig):
+        decoder = config.decoder
+        cross = decoder.layers * (2 * 4 * d * d + 2 * 2 * length * d)
+        forward += _stack(decoder, length) + cross
+    elif isinstance(config, EncoderConfig):
+        head += e * d * config.affine * predicted + (e * d if e != d else 0)
+        head += (d * d + 2 * d) / length if related else 0
+    return 3.0 * (forward + 2 * head)
 
 
 def _stack(config: TransformerConfig, length: int) -> float:
-    """Return the operations per token of the blocks, forward, without cross-attention."""
-    d, f = config.hidden_size, config.intermediate_size
-    attention = attention_flops(config, length, causal=config.causal)
-    return config.layers * (2 * (4 * d * d + 2 * d * f) + attention)
+    """Return the operations per token of the blocks, forward, without cross-attention.
 
-
-def attention_flops(config: TransformerConfig, length: int, *, causal: bool) -> float:
-    """Return the operations per token of a layer's self-attention, forward, without its projections.
-
-    Softmax: logits and weighted sum, over half of the keys where it is causal. Linear: the random
-    features of queries and keys, the sums over the keys and the queries' products with them; where it
-    is causal, also logits and weighted sum over half a chunk.
+    Softmax attention: logits and weighted sum, over half of the keys where it is causal. Linear: the
+    random features of queries and keys, the sums over the keys and the queries' products with them; where
+    it is causal, also logits and weighted sum over half a chunk.
     """
-    d, attention = config.hidden_size, config.attention
+    d, f, attention = config.hidden_size, config.intermediate_size, config.attention
     if not isinstance(attention, LinearAttention):
-        return 2 * 2 * length * d / (2 if causal else 1)
-    features = attention.feature_size(config.head_dim)
-    maps = 2 * 2 * features * d if isinstance(attention, PerformerAttention) else 0
-    sums = 2 * 2 * features * d
-    chunk = min(length, attention.chunk_length) / 2 if causal else 0
-    return maps + sums + 2 * chunk * (features * config.heads + d)
+        mixing = 2 * 2 * length * d / (2 if config.causal else 1)
+    else:
+        features = attention.feature_size(config.head_dim)
+        maps = 2 * 2 * features * d if isinstance(attention, PerformerAttention) else 0
+        chunk = min(length, attention.chunk_length) / 2 if config.causal else 0
+        mixing = maps + 2 * 2 * features * d + 2 * chunk * (features * config.heads + d)
+    return config.layers * (2 * (4 * d * d + 2 * d * f) + mixing)
 
 
 def memory_bytes(
@@ -103,7 +86,7 @@ def memory_bytes(
     checkpointing: bool,
     related: bool = False,
 ) -> tuple[int, int]:
-    """Return (bytes of weights, gradients and moments; estimate of the activations) of a device.
+    """Return (bytes of weights, gradients and moments; estimate of the activations) on a device.
 
     A weight has itself, its gradient and two moments in fp32, and autocast's copy in half precision.
     Activations are what the backward pass keeps of `tokens` tokens. A block keeps about 10 D + 2 F

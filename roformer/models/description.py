@@ -56,8 +56,8 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
         return PairScorer(config, vocab_size, pair, dropout=description["head_dropout"])
     if kind == "mlm":
         return MaskedLM(config, vocab_size, related="objective" in description)
-    model = {"causal": CausalLM, "translation": Seq2Seq, "encoder": Encoder}[kind]
-    return model(config, vocab_size)
+    model: Any = {"causal": CausalLM, "translation": Seq2Seq, "encoder": Encoder}[kind]
+    return model(config, vocab_size)  # type: ignore[no-any-return]
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:

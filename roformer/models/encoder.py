@@ -25,17 +25,9 @@ from roformer.nn.position import Positions, build_position
 
 
 class Encoder(nn.Module):
-    """Token ids to hidden states.
+    """Token ids to hidden states."""
 
-    Args:
-        config: sizes, norm placement, dropout and position encoding.
-        vocab_size: V, of the tokenizer.
-        gradient_checkpointing: see `Stack`.
-    """
-
-    def __init__(
-        self, config: EncoderConfig, vocab_size: int, *, gradient_checkpointing: bool = False
-    ):
+    def __init__(self, config: EncoderConfig, vocab_size: int):
         super().__init__()
         self.config = config
         width, size = config.embedding_width, config.hidden_size
@@ -44,7 +36,7 @@ class Encoder(nn.Module):
         self.embedding_norm = build_norm(config, width)
         self.embedding_dropout = Dropout(config.hidden_dropout)
         self.embedding_projection = nn.Identity() if width == size else Linear(width, size)
-        self.blocks = Stack(config, gradient_checkpointing=gradient_checkpointing)
+        self.blocks = Stack(config)
         self.final_norm = final_norm(config)
         self.position = build_position(config.position, config)
 
@@ -94,36 +86,22 @@ class MaskedLM(nn.Module):
 
     Args:
         config: of the encoder.
-        vocab_size: V, of the tokenizer.
+        vocab_size: V.
         related: whether it also predicts how two segments are related: pooler (dense, tanh) on [CLS] and
             linear (Devlin et al. 2019, task 2).
-        gradient_checkpointing: see `Encoder`.
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        vocab_size: int,
-        *,
-        related: bool = False,
-        gradient_checkpointing: bool = False,
-    ):
+    def __init__(self, config: EncoderConfig, vocab_size: int, *, related: bool = False):
         super().__init__()
-        self.encoder = Encoder(config, vocab_size, gradient_checkpointing=gradient_checkpointing)
+        self.encoder = Encoder(config, vocab_size)
         self.transform = self.norm = self.bias = None
         if config.affine:
             self.transform = Linear(config.hidden_size, config.embedding_width)
             self.norm = build_norm(config, config.embedding_width)
-            self.bias = nn.Parameter(torch.empty(vocab_size))
+            self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.pooler = Linear(config.hidden_size, config.hidden_size) if related else None
         self.relation = Linear(config.hidden_size, 2) if related else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights; see `draw_encoder`."""
         draw_encoder(self, self.encoder)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(
         self,

@@ -31,45 +31,32 @@ class Source(NamedTuple):
 
 
 class Seq2Seq(nn.Module):
-    """Source and target ids to logits over the next target token.
+    """Source and target ids to logits over the next target token; both sides share the embeddings."""
 
-    Args:
-        config: sizes, norm placement, dropout and position encoding.
-        vocab_size: V, of the joint tokenizer.
-        gradient_checkpointing: see `Stack`.
-    """
-
-    def __init__(
-        self, config: Seq2SeqConfig, vocab_size: int, *, gradient_checkpointing: bool = False
-    ):
+    def __init__(self, config: Seq2SeqConfig, vocab_size: int):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(vocab_size, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout)
-        recompute = {"gradient_checkpointing": gradient_checkpointing}
-        self.encoder = Stack(config, **recompute)
-        self.decoder = Stack(config.decoder, source=True, **recompute)
+        self.encoder = Stack(config)
+        self.decoder = Stack(config.decoder, source=True)
         self.encoder_norm, self.decoder_norm = final_norm(config), final_norm(config)
         self.encoder_position = build_position(config.position, config)
         self.decoder_position = build_position(config.position, config.decoder)
-        self.reset_parameters()
+        draw_weights(self, [self.encoder_position, self.decoder_position], self._draw)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights: embeddings N(0, 1/D), matrices by Glorot; see `draw_weights`.
+    def _draw(self, name: str, weight: Tensor) -> None:
+        """Draw a matrix: embeddings N(0, 1/D), others by Glorot.
 
         The parts of a fused projection are drawn as separate matrices, with gain 1/√2, like fairseq.
         """
-
-        def draw(name: str, weight: Tensor) -> None:
-            if name == "tokens":
-                nn.init.normal_(weight, std=self.config.init_std)
-            elif name.endswith((".projection", ".query", ".memory")):
-                bound = math.sqrt(1.5 / self.config.hidden_size)
-                nn.init.uniform_(weight, -bound, bound)
-            else:
-                nn.init.xavier_uniform_(weight)
-
-        draw_weights(self, [self.encoder_position, self.decoder_position], draw)
+        if name == "tokens":
+            nn.init.normal_(weight, std=self.config.init_std)
+        elif name.endswith((".projection", ".query", ".memory")):
+            bound = math.sqrt(1.5 / self.config.hidden_size)
+            nn.init.uniform_(weight, -bound, bound)
+        else:
+            nn.init.xavier_uniform_(weight)
 
     def forward(
         self,

@@ -84,24 +84,13 @@ class Block(nn.Module):
 
 
 class Stack(nn.ModuleList):
-    """A stack of blocks, each with the position encoding of its layer.
+    """A stack of blocks, each with the position encoding of its layer."""
 
-    Args:
-        config: of the blocks.
-        source: see `Block`.
-        gradient_checkpointing: recompute each block in the backward pass instead of keeping its
-            activations: less memory, about a third more time.
-    """
+    recompute = False
+    """See `recompute_blocks`."""
 
-    def __init__(
-        self,
-        config: TransformerConfig,
-        *,
-        source: bool = False,
-        gradient_checkpointing: bool = False,
-    ):
+    def __init__(self, config: TransformerConfig, *, source: bool = False):
         super().__init__(Block(config, source=source) for _ in range(config.layers))
-        self.gradient_checkpointing = gradient_checkpointing
 
     def forward(
         self,
@@ -124,13 +113,20 @@ class Stack(nn.ModuleList):
         """
         for index, block in enumerate(self):
             layer = encoding.for_layer(index)
-            if self.gradient_checkpointing and self.training:
+            if self.recompute and self.training:
                 x = checkpoint(block, x, positions, layer, *inputs, use_reentrant=False)
             else:
                 x = block(x, positions, layer, *inputs, **(each[index] if each else {}))
             if outputs is not None:
                 outputs.append(x)
         return x
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """Recompute each block in the backward pass (gradient checkpointing): less memory, a third more time."""
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recompute = True
 
 
 def compile_blocks(model: nn.Module) -> None:
@@ -146,15 +142,11 @@ def compile_blocks(model: nn.Module) -> None:
 
 def final_norm(config: TransformerConfig) -> nn.Module:
     """Return the norm after the last block, the identity in post-norm models."""
-    if config.norm == "pre":
-        return build_norm(config, config.hidden_size)
-    return nn.Identity()
+    return build_norm(config, config.hidden_size) if config.norm == "pre" else nn.Identity()
 
 
 def draw_weights(
-    model: nn.Module,
-    positions: Sequence[PositionEncoding],
-    draw: Callable[[str, Tensor], object],
+    model: nn.Module, positions: Sequence[PositionEncoding], draw: Callable[[str, Tensor], object]
 ) -> None:
     """Draw all weights of a model: matrices by `draw`, zero biases, unit norms.
 

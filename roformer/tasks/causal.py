@@ -26,7 +26,7 @@ from roformer.data.random import IGNORED, unigram_entropy
 from roformer.data.store import TokenStream
 from roformer.data.work import stage
 from roformer.models.causal import CausalLM
-from roformer.models.cost import causal_flops_per_token
+from roformer.models.cost import flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.tasks.mlm import BlockTask
 from roformer.training import checkpoint
@@ -58,9 +58,7 @@ class CausalTask(BlockTask):
         training, length = config.training, config.training.sequence_length
         size = self.tokenizer.size if self.origin is None else self.origin.vocab_size
         torch.manual_seed(config.seed)
-        self.model = CausalLM(
-            config.model, size, gradient_checkpointing=config.runtime.gradient_checkpointing
-        )
+        self.model = CausalLM(config.model, size)
         self.load_origin()
         self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
         self.check_batch(len(self.batches.blocks))
@@ -77,7 +75,7 @@ class CausalTask(BlockTask):
             "reads": self.reads,
             "length": length,
         }
-        self.flops_per_token = causal_flops_per_token(config.model, size, length)
+        self.flops_per_token = flops_per_token(config.model, size, length)
 
     @abstractmethod
     def measured(self, split: str, nats: float) -> dict[str, float]:

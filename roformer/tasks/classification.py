@@ -284,13 +284,8 @@ class ClassificationTask(ExamplesTask):
         return Inputs(split.ids, split.labels, self.tokenizer, self.max_length)
 
     def new_model(self, vocab_size: int) -> nn.Module:
-        return Classifier(
-            self.config.model,
-            vocab_size,
-            len(self.columns),
-            dropout=self.config.training.head_dropout,
-            gradient_checkpointing=self.config.runtime.gradient_checkpointing,
-        )
+        config, outputs = self.config, len(self.columns)
+        return Classifier(config.model, vocab_size, outputs, dropout=config.training.head_dropout)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
@@ -413,12 +408,9 @@ class TripletTask(ExamplesTask):
         return TripletInputs(split, self.tokenizer, self.max_length, self.config.pair)
 
     def new_model(self, vocab_size: int) -> nn.Module:
+        config = self.config
         return PairScorer(
-            self.config.model,
-            vocab_size,
-            self.config.pair,
-            dropout=self.config.training.head_dropout,
-            gradient_checkpointing=self.config.runtime.gradient_checkpointing,
+            config.model, vocab_size, config.pair, dropout=config.training.head_dropout
         )
 
     def targets(self, batch: Batch) -> int:

@@ -55,8 +55,7 @@ class MatchTask(BlockTask):
             )
         self.teacher: Any = origin.encoder().requires_grad_(False)
         torch.manual_seed(config.seed)
-        checkpointing = config.runtime.gradient_checkpointing
-        self.model = MaskedLM(config.model, origin.vocab_size, gradient_checkpointing=checkpointing)
+        self.model = MaskedLM(config.model, origin.vocab_size)
         self.load_origin()
         encoder = self.model.eval().requires_grad_(False).encoder
         for module in (encoder.position, *(block.attention for block in encoder.blocks)):

@@ -144,12 +144,7 @@ class MaskedLMTask(BlockTask):
         if self.relation:
             self.losses = ("mlm_loss", f"{self.relation}_loss")
         torch.manual_seed(config.seed)
-        self.model = MaskedLM(
-            config.model,
-            size,
-            related=bool(self.relation),
-            gradient_checkpointing=config.runtime.gradient_checkpointing,
-        )
+        self.model = MaskedLM(config.model, size, related=bool(self.relation))
         self.load_origin()
         settings = text.tokenizer, config.masking, config.training
         self.batches: MaskedBatches = MaskedBatches(

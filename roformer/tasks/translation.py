@@ -33,7 +33,7 @@ from roformer.data.translation_batches import (
 from roformer.errors import naming
 from roformer.evaluation.bleu import STATISTICS, bleu_statistics, sacrebleu, translation_scores
 from roformer.inference.translate import Translator
-from roformer.models.cost import seq2seq_flops_per_token
+from roformer.models.cost import flops_per_token
 from roformer.models.seq2seq import Seq2Seq
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.training import checkpoint, records
@@ -69,11 +69,7 @@ class TranslationTask(Task):
             )
             refuse(config.model.position.length_rules(longest, longest_sentence))
         torch.manual_seed(config.seed)
-        self.model = Seq2Seq(
-            config.model,
-            tokenizer.size,
-            gradient_checkpointing=config.runtime.gradient_checkpointing,
-        )
+        self.model = Seq2Seq(config.model, tokenizer.size)
         ids = (tokenizer.pad_id, tokenizer.end_id)
         self.batches: TranslationBatches = TranslationBatches(text.train, *ids)
         self.steps = Steps(
@@ -94,7 +90,7 @@ class TranslationTask(Task):
         pairs = sum(map(len, self.steps[1]))
         check_share(pairs, f"a step has {pairs} pairs,", "training.tokens_per_update")
         mean = float(text.train.target.lengths.mean())
-        self.flops_per_token = seq2seq_flops_per_token(config.model, tokenizer.size, round(mean))
+        self.flops_per_token = flops_per_token(config.model, tokenizer.size, round(mean))
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         micro = self.config.runtime.micro_batch_size

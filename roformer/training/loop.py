@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from roformer.errors import Diverged
-from roformer.models.transformer import compile_blocks
+from roformer.models.transformer import compile_blocks, recompute_blocks
 from roformer.training import checkpoint as checkpoints
 from roformer.training.distributed import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.hardware import peak_flops, peak_memory_bytes, widest_float
@@ -108,6 +108,8 @@ class Loop:
             task.model.to(self.device)
         self.adamw = build_optimizer(config.optimizer, task.model)
         cast_like_autocast(task.model, self.device, training.precision)
+        if runtime.gradient_checkpointing:
+            recompute_blocks(task.model)
         if runtime.compile:
             compile_blocks(task.model)
         self.model, self.optimizer = accelerator.prepare(task.model, self.adamw)

@@ -12,6 +12,7 @@ from roformer.config.wmt import Seq2SeqConfig
 from roformer.models.causal import CausalLM
 from roformer.models.encoder import MaskedLM
 from roformer.models.seq2seq import Seq2Seq
+from roformer.models.transformer import recompute_blocks
 
 VOCABULARY = 40
 POSITIONS = {
@@ -77,7 +78,10 @@ def build(family, name, *, recompute=False, **changes):
     if name == "tupe" and family != "encoder":  # no [CLS] to untie
         changes = {"position": dataclasses.replace(POSITIONS[name], untie_cls=False), **changes}
     chosen = config(**settings(name, **(defaults | changes)))
-    return model(chosen, VOCABULARY, gradient_checkpointing=recompute).eval()
+    made = model(chosen, VOCABULARY).eval()
+    if recompute:
+        recompute_blocks(made)
+    return made
 
 
 def tokens(rows=3, length=12):

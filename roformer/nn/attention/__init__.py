@@ -2,20 +2,10 @@
 
 from roformer.config.attention import SoftmaxAttention
 from roformer.config.schema import TransformerConfig
-from roformer.nn.attention.cache import KeyValueCache, RunningSums
 from roformer.nn.attention.linear import LinearSelfAttention
 from roformer.nn.attention.softmax import CrossAttention, KeysValues, SelfAttention, additive_mask
 
-__all__ = [
-    "CrossAttention",
-    "KeyValueCache",
-    "KeysValues",
-    "LinearSelfAttention",
-    "RunningSums",
-    "SelfAttention",
-    "additive_mask",
-    "build_attention",
-]
+__all__ = ["CrossAttention", "KeysValues", "SelfAttention", "additive_mask", "build_attention"]
 
 
 def build_attention(config: TransformerConfig) -> SelfAttention | LinearSelfAttention:

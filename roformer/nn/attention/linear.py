@@ -19,15 +19,50 @@ Shapes: B batch, N heads, T tokens, H head dimension, M features, D hidden size,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from roformer.config.attention import EluAttention, PerformerAttention
-from roformer.nn.attention.cache import RunningSums, Sums
 from roformer.nn.attention.features import build_features
-from roformer.nn.attention.heads import MultiHead
+from roformer.nn.attention.softmax import MultiHead
 from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
+
+
+class Sums(NamedTuple):
+    """Sums over the keys before a causal query."""
+
+    context: Tensor
+    """Σ φ(k) vᵀ with positions applied, (R, N, M, H)."""
+    total: Tensor
+    """Σ φ(k), (R, N, M, 1)."""
+    level: Tensor
+    """ln of the divisor of both, (R, N or 1, 1, 1)."""
+
+
+class RunningSums:
+    """Sums of one linear attention layer."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.sums: Sums | None = None
+
+    def append(self, sums: Sums, tokens: int) -> None:
+        """Replace the sums by those that include `tokens` more tokens."""
+        self.sums = sums
+        self.length += tokens
+
+    def move(self, to: Tensor, origin: Tensor) -> None:
+        """Overwrite the rows `to` (n,) with the contents of the rows `origin` (n,)."""
+        for held in self.sums or ():
+            held[to] = held[origin]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these (n,)."""
+        if self.sums is not None:
+            self.sums = Sums(*(held[rows] for held in self.sums))
 
 
 class LinearSelfAttention(MultiHead):

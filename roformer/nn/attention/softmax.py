@@ -4,19 +4,20 @@
 and not to the values unless the encoding asks for it. `CrossAttention` has no positions: the distance
 between tokens of two texts means nothing.
 
+`MultiHead` is shared with linear attention. `KeyValueCache` is for incremental decoding.
+
 Shapes: B batch, N heads, T queries, S keys, H head dimension, D hidden size.
 """
 
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.nn.attention.cache import KeyValueCache
-from roformer.nn.attention.heads import MultiHead
 from roformer.nn.dropout import Dropout
 from roformer.nn.linear import Linear
 from roformer.nn.position import PositionEncoding, Positions
@@ -25,7 +26,29 @@ LONGEST_PLAIN = {torch.float32: 128, torch.bfloat16: 1024}
 """On a CPU, the length up to which two matrix products beat the fused kernel, by type, measured by
 `make bench ARGS=kernels`. Other types use the fused kernel."""
 
+FIRST_CAPACITY = 32
+"""Tokens that a new cache has room for."""
+
 KeysValues = tuple[Tensor, Tensor]
+
+
+class MultiHead(nn.Module):
+    """N heads of D/N dimensions, and the output projection."""
+
+    def __init__(self, hidden_size: int, heads: int, *, bias: bool = True):
+        super().__init__()
+        self.heads = heads
+        self.head_dim = hidden_size // heads
+        self.output = Linear(hidden_size, hidden_size, bias=bias)
+
+    def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Split a projection (B, T, parts·D) into tensors (B, N, T, H)."""
+        by_head = projected.unflatten(-1, (parts, self.heads, self.head_dim))
+        return tuple(part.transpose(1, 2) for part in by_head.unbind(-3))
+
+    def join(self, y: Tensor) -> Tensor:
+        """Return the output projection (B, T, D) of the heads (B, N, T, H)."""
+        return cast(Tensor, self.output(y.transpose(1, 2).flatten(-2)))
 
 
 class Attention(MultiHead):
@@ -158,6 +181,49 @@ class CrossAttention(Attention):
         """Return (B, T, D) for x (B, T, D), `memory` from `keys_values` and an additive mask."""
         (q,) = self.split(self.query(x), 1)
         return self.attend(q, *memory, mask)
+
+
+class KeyValueCache:
+    """Keys and values of one layer for all tokens so far, of R rows (sentences x beams).
+
+    The capacity grows by doubling; a search moves only the rows that change.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add rotated keys and values (R, N, t, H) of t tokens; return those so far, (R, N, T, H)."""
+        end = self.length + k.shape[-2]
+        self._keys = self._room(self._keys, k, end)
+        self._values = self._room(self._values, v, end)
+        self._keys[:, :, self.length : end] = k
+        self._values[:, :, self.length : end] = v
+        self.length = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def _room(self, held: Tensor | None, new: Tensor, end: int) -> Tensor:
+        if held is not None and held.shape[-2] >= end:
+            return held
+        capacity = max(end, FIRST_CAPACITY if held is None else 2 * held.shape[-2])
+        larger = new.new_empty(*new.shape[:2], capacity, new.shape[-1])
+        if held is not None:
+            larger[:, :, : self.length] = held[:, :, : self.length]
+        return larger
+
+    def move(self, to: Tensor, origin: Tensor) -> None:
+        """Overwrite the rows `to` (n,) with the contents of the rows `origin` (n,)."""
+        for held in (self._keys, self._values):
+            if held is not None:
+                filled = held[:, :, : self.length]
+                filled[to] = filled[origin]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these (n,)."""
+        if self._keys is not None and self._values is not None:
+            self._keys, self._values = self._keys[rows], self._values[rows]
 
 
 def additive_mask(allowed: Tensor) -> Tensor:
