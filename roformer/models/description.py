@@ -57,7 +57,8 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
     if kind == "mlm":
         return MaskedLM(config, vocab_size, related="objective" in description)
     model: Any = {"causal": CausalLM, "translation": Seq2Seq, "encoder": Encoder}[kind]
-    return model(config, vocab_size)  # type: ignore[no-any-return]
+    built: nn.Module = model(config, vocab_size)
+    return built
 
 
 def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
