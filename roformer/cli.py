@@ -21,7 +21,6 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
@@ -38,63 +37,7 @@ from roformer.script import QUIET, at_least, leave_on_signal, outlive_reader
 
 
 def main(name: str) -> None:
-    """Train with a pipeline of the registry, or do what the flags ask for instead; see `run`."""
-    with one_line_errors():
-        pipeline = registry.get(name)
-    run(pipeline)
-
-
-def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace) -> None:
-    """Train, or only prepare the data, or only print the cost."""
-    if arguments.plan:
-        assert pipeline.plan is not None
-        pipeline.plan(config, arguments.devices, arguments.utilisation)
-    elif arguments.prepare:
-        assert pipeline.prepare is not None
-        print(pipeline.prepare(config).summary)
-    else:
-        from roformer.pipelines.run import train
-
-        began = time.time()
-        done = pipeline.train(config) if pipeline.train else train(pipeline.name, config)
-        if os.environ.get("RANK", "0") == "0":
-            show_outcome(pipeline, config, done, began)
-
-
-def already_done(folders: list[Path], began: float) -> str:
-    """Return the start of a line about runs: how many were finished before the command began."""
-    files = [file for folder in folders if (file := folder / "summary.json").is_file()]
-    kept = sum(file.stat().st_mtime < began for file in files)
-    count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
-    return f"{count}already done: " if kept else ""
-
-
-def show_outcome(pipeline: registry.Pipeline, config: Any, done: Any, began: float) -> None:
-    """Print the end of a command on one screen: the metrics, and where the runs are.
-
-    Args:
-        pipeline: of the command.
-        config: of the command.
-        done: the folders that `train` returned, or the summary of the run.
-        began: time of the command's start.
-    """
-    runs, shown = Path(config.runtime.runs_dir), config.runtime.progress
-    folders = done if pipeline.train else [runs / pipeline.name / done["run_id"]]
-    if not shown:
-        from roformer.pipelines.run import outcome
-
-        print(already_done(folders, began) + outcome(pipeline, folders))
-    if pipeline.train:
-        from roformer.report.pages import tables_of
-        from roformer.report.tables import end_with
-
-        end_with(tables_of(folders), runs / "report" / f"{pipeline.name}.md", shown=shown)
-    elif not shown:
-        print(f"run: {folders[0]}")
-
-
-def run(pipeline: registry.Pipeline) -> None:
-    """Compose `conf/<pipeline>.yaml` with the command line and train, see `act`.
+    """Train with a pipeline of the registry, or do what the flags ask for instead; see `act`.
 
     Hydra's flags do what Hydra documents; two show more: `--help` the pipeline's own options and all
     keys, `--cfg job` the whole config with its defaults. `--quiet` is `runtime.progress=false`.
@@ -105,66 +48,127 @@ def run(pipeline: registry.Pipeline) -> None:
     """
     signal.signal(signal.SIGTERM, leave_on_signal)
     outlive_reader()
-    script = Path(sys.argv[0]).resolve()
-    typed = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-
-    def start(_: DictConfig) -> None:
-        with one_line_errors():
-            check_machine(built)
-            if built.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:
-                # Waiting threads spin for milliseconds: with two runs side by side on the core of the
-                # thread that they wait for. libgomp reads this, in turns, when torch is loaded.
-                os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-            from roformer.training.distributed import leave_process_group
-            from roformer.training.records import COMMAND
-
-            os.environ[COMMAND] = typed
-            act(pipeline, built, arguments)
-        leave_process_group()
-
     with one_line_errors():
-        arguments, parser = read_flags(sys.argv[1:], pipeline)
-        if arguments.config_path and "://" not in arguments.config_path:
-            arguments.config_path = str(script.parent / arguments.config_path)
-        names = ("config_name", "config_path", "config_dir")
-        given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
-        composer = Composer(pipeline.name, **given)
-        hydra = Hydra(script.stem, composer.loader)
-        GlobalHydra.instance().clear()
-        GlobalHydra.instance().initialize(hydra)
-        command: dict[str, Any] = {"config_name": composer.config_name}
-        if arguments.shell_completion:
-            hydra.shell_completion(overrides=arguments.overrides, **command)
-            return
-        if arguments.hydra_help:
-            hydra.hydra_help(args_parser=parser, args=arguments, **command)
-            return
-        quiet = ["runtime.progress=false"] if arguments.quiet else []
-        words = arguments.overrides + quiet
-        multirun = arguments.multirun or "hydra.mode=MULTIRUN" in words
-        command["overrides"] = [composer.open_key(word, multirun=multirun) for word in words]
-        config, built = check(composer, command["overrides"], multirun=multirun)
-        if arguments.help:
-            print(help_of(pipeline, composer, built, script))
-        elif arguments.cfg == "hydra":
-            hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
-        elif arguments.cfg:
-            show(config, built, arguments)
-        elif arguments.info:
-            hydra.show_info(arguments.info, **command)
-        elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
-            command["overrides"] += ["hydra.mode=MULTIRUN"]
-            flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-            hydra.multirun(task_function=lambda job: launch(script, flags, job), **command)
+        run(registry.get(name))
+
+
+def run(pipeline: registry.Pipeline) -> None:
+    """Compose `conf/<pipeline>.yaml` with the command line, and do what the flags say."""
+    arguments, parser = read_flags(sys.argv[1:], pipeline)
+    script = Path(sys.argv[0]).resolve()
+    if arguments.config_path and "://" not in arguments.config_path:
+        arguments.config_path = str(script.parent / arguments.config_path)
+    names = ("config_name", "config_path", "config_dir")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    composer = Composer(pipeline.name, **given)
+    hydra = Hydra(script.stem, composer)
+    GlobalHydra.instance().clear()
+    GlobalHydra.instance().initialize(hydra)
+    command: dict[str, Any] = {"config_name": composer.config_name}
+    if arguments.shell_completion:
+        hydra.shell_completion(overrides=arguments.overrides, **command)
+        return
+    if arguments.hydra_help:
+        hydra.hydra_help(args_parser=parser, args=arguments, **command)
+        return
+    words = [*arguments.overrides, *(["runtime.progress=false"] if arguments.quiet else [])]
+    multirun = arguments.multirun or "hydra.mode=MULTIRUN" in words
+    words = [composer.open_key(word, multirun=multirun) for word in words]
+    checked = []
+    for job in composer.jobs(words) if multirun else [words]:  # before the first one is run
+        config = composer.compose(job)
+        HydraConfig.instance().set_config(config)  # for ${hydra:…}
+        checked.append((config, build(composer.schema, without_hydra(config.copy()))))
+    config, built = checked[0]
+    command["overrides"] = words
+    if arguments.help:
+        print(help_of(pipeline, composer, built, script))
+    elif arguments.cfg == "hydra":
+        hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
+    elif arguments.cfg:
+        show(config, built, arguments)
+    elif arguments.info:
+        hydra.show_info(arguments.info, **command)
+    elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
+        words.append("hydra.mode=MULTIRUN")
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        hydra.multirun(task_function=lambda job: launch(script, flags, job), **command)
+    else:
+        OmegaConf.set_readonly(config.hydra, None)  # as before `HydraConfig` took it
+        hydra.compose_config = lambda **_: config  # type: ignore[method-assign]
+        hydra.run(task_function=lambda _: start(pipeline, built, arguments), **command)
+
+
+def start(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace) -> None:
+    """Do the work of a command in this process."""
+    with one_line_errors():
+        check_machine(config)
+        if config.runtime.tune_process and "OMP_WAIT_POLICY" not in os.environ:
+            # Waiting threads spin for milliseconds: with two runs side by side on the core of the
+            # thread that they wait for. libgomp reads this, in turns, when torch is loaded.
+            os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        from roformer.training.distributed import leave_process_group
+        from roformer.training.records import COMMAND
+
+        os.environ[COMMAND] = shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+        act(pipeline, config, arguments)
+    leave_process_group()
+
+
+def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace) -> None:
+    """Train, or only prepare the data, or only print the cost."""
+    parts = pipeline.parts()
+    if arguments.plan:
+        assert parts.plan is not None
+        parts.plan(config, arguments.devices, arguments.utilisation)
+    elif arguments.prepare:
+        assert parts.prepare is not None
+        print(parts.prepare(config).summary)
+    else:
+        from roformer.pipelines.run import train
+
+        began = time.time()
+        if parts.train:
+            folders = parts.train(config)
         else:
+            done = train(pipeline.name, config)
+            folders = [Path(config.runtime.runs_dir) / pipeline.name / done["run_id"]]
+        if os.environ.get("RANK", "0") == "0":
+            show_outcome(pipeline, config, folders, began)
 
-            def composed(**_: Any) -> DictConfig:
-                OmegaConf.set_readonly(config.hydra, None)  # as before `HydraConfig` took it
-                configure_log(config.hydra.hydra_logging, config.hydra.verbose)
-                return config
 
-            hydra.compose_config = composed  # type: ignore[assignment]
-            hydra.run(task_function=start, **command)
+def show_outcome(
+    pipeline: registry.Pipeline, config: Any, folders: list[Path], began: float
+) -> None:
+    """Print the end of a command on one screen: the metrics, and where the runs are.
+
+    Args:
+        pipeline: of the command.
+        config: of the command.
+        folders: of its runs.
+        began: time of the command's start.
+    """
+    shown, several = config.runtime.progress, pipeline.parts().train is not None
+    if not shown:
+        from roformer.pipelines.run import outcome
+
+        print(already_done(folders, began) + outcome(pipeline, folders))
+    if several:
+        from roformer.report.pages import tables_of
+        from roformer.report.tables import end_with
+
+        page = Path(config.runtime.runs_dir) / "report" / f"{pipeline.name}.md"
+        end_with(tables_of(folders), page, shown=shown)
+    elif not shown:
+        print(f"run: {folders[0]}")
+
+
+def already_done(folders: list[Path], began: float) -> str:
+    """Return the start of a line about runs: how many were finished before the command began."""
+    files = [file for folder in folders if (file := folder / "summary.json").is_file()]
+    kept = sum(file.stat().st_mtime < began for file in files)
+    count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
+    return f"{count}already done: " if kept else ""
 
 
 def read_flags(
@@ -196,8 +200,8 @@ def read_flags(
     if not 0 < arguments.utilisation <= 1:
         raise InputError(f"--utilisation={arguments.utilisation}: give a share above 0 and up to 1")
     for part in ("prepare", "plan"):
-        if getattr(arguments, part) and not getattr(pipeline, part):
-            able = [name for name, other in registry.pipelines().items() if getattr(other, part)]
+        if getattr(arguments, part) and part not in pipeline.flags:
+            able = [name for name, other in registry.pipelines().items() if part in other.flags]
             raise InputError(f"{pipeline.name} has no --{part}: it exists for {', '.join(able)}")
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve needs --cfg: give both, or leave it out")
@@ -214,16 +218,6 @@ def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> s
         if flag in unknown and (key := composer.key_meant(name.lstrip("-").replace("-", "_"))):
             meant.append(f"{key}={value or '…'}")
     return " ".join(meant)
-
-
-def check(composer: Composer, overrides: list[str], *, multirun: bool) -> tuple[DictConfig, Any]:
-    """Return the composed config and the typed one, in a multirun the first job's."""
-    checked = []
-    for job in composer.jobs(overrides) if multirun else [overrides]:
-        config = composer.compose(job)
-        HydraConfig.instance().set_config(config)  # for ${hydra:…}
-        checked.append((config, build(composer.schema, without_hydra(config.copy()))))
-    return checked[0]
 
 
 # --- what is only shown --------------------------------------------------------------------------
@@ -257,8 +251,9 @@ def help_of(pipeline: registry.Pipeline, composer: Composer, config: Any, script
     recipes = composer.options("recipe")
     smallest = "smoke" if "smoke" in recipes else recipes[0]
     several = f"\n  {command} --multirun model.hidden_dropout=0,0.1    # a run for each value"
-    only = " --prepare (only the data)," if pipeline.prepare else ""
-    only += " --plan (only print the cost; --devices, --utilisation)," if pipeline.plan else ""
+    only = " --prepare (only the data)," if "prepare" in pipeline.flags else ""
+    if "plan" in pipeline.flags:
+        only += " --plan (only print the cost; --devices, --utilisation),"
     return f"""{about}
 
 {command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]

@@ -1,7 +1,7 @@
 """The pipelines: the name, config, task and metrics of each.
 
 The command line, plans, studies and the report read the pipelines from here. Functions import what they
-need when they are called, so that reading the registry imports nothing else. A pipeline of another package
+return when they are called, so that reading the registry imports nothing else. A pipeline of another package
 is one `register` call in a module that ROFORMER_EXTENSIONS names (see `roformer.extensions`).
 """
 
@@ -61,6 +61,23 @@ class Stage(NamedTuple):
     """True if it is only a stage of the whole paper; then its minutes are estimates."""
 
 
+class Parts(NamedTuple):
+    """The functions of a pipeline."""
+
+    task: Callable[[Any], Any]
+    """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
+    baselines: Callable[[Any], dict[str, dict[str, float]]] | None = None
+    """Return the metrics of model-free baselines by name, given a run's config."""
+    prepare: Callable[[Any], Any] | None = None
+    """Prepare the data of a config without training; None: the data depends on `init_from`."""
+    plan: Callable[[Any, int, float], None] | None = None
+    """Print the cost of a config on a number of devices, at a share of their peak rate."""
+    train: Callable[[Any], list[Path]] | None = None
+    """Make the runs of a command with several; return their folders. None: a command is one run."""
+    folders: Callable[[Any], list[Path]] | None = None
+    """Return the run folders that `train` fills."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """One entry."""
@@ -70,27 +87,19 @@ class Pipeline:
     and of the folder under `runs/`."""
     config: Callable[[], Any]
     """Return the config class; `--help` prints its docstring."""
-    task: Callable[[Any], Any]
-    """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
+    parts: Callable[[], Parts]
+    """Return its functions; this imports torch."""
     kind: Kind
     """Kind of its models."""
     headline: Metric | None
     """None if each run's summary names its headline metric, as in pipelines with several tasks."""
     loss: Loss | None = None
     """Metric of its training curves; None: it is judged by scores."""
-    baselines: Callable[[Any], dict[str, dict[str, float]]] | None = None
-    """Return the metrics of model-free baselines by name, given a run's config."""
+    flags: tuple[Literal["prepare", "plan"], ...] = ()
+    """The functions among its parts that are flags of its script."""
     weights: Callable[..., Any] | None = None
     """Return the settings of the weights that `init_from` names, see `roformer.config.start`; None: the
     config does not adopt them."""
-    prepare: Callable[[Any], Any] | None = None
-    """Prepare the data of a config without training; None: the data depends on `init_from`."""
-    train: Callable[[Any], list[Path]] | None = None
-    """Make the runs of a command with several; return their folders. None: a command is one run."""
-    folders: Callable[[Any], list[Path]] | None = None
-    """Return the run folders that `train` fills."""
-    plan: Callable[[Any, int, float], None] | None = None
-    """Print the cost of a config on a number of devices, at a share of their peak rate."""
     run_config: Callable[[], Any] | None = None
     """Return the config class of its runs, if a command makes several; None: `config`."""
     runs: str = ""
@@ -140,13 +149,7 @@ def get(name: str) -> Pipeline:
     return known[name]
 
 
-# --- pretrain ------------------------------------------------------------------------------------
-
-
-def blocks_plan(config: Any, devices: int, utilisation: float) -> None:
-    from roformer.analysis.plan import plan_sequences
-
-    plan_sequences(config, devices, utilisation)
+# --- pre-training --------------------------------------------------------------------------------
 
 
 def pretrain_config() -> Any:
@@ -155,16 +158,11 @@ def pretrain_config() -> Any:
     return PretrainConfig
 
 
-def weights_settings(kind: Kind, name: str, revision: str | None, runs: str) -> Any:
-    from roformer.inference.start import settings_of
-
-    return settings_of(kind, name, revision, runs)
-
-
-def prepare_text(config: Any) -> Any:
+def pretrain_parts() -> Parts:
+    from roformer.analysis.plan import plan_sequences
     from roformer.tasks.mlm import prepare
 
-    return prepare(config)
+    return Parts(pretrain_task, prepare=prepare, plan=plan_sequences)
 
 
 def pretrain_task(config: Any) -> Any:
@@ -174,30 +172,26 @@ def pretrain_task(config: Any) -> Any:
     return (MatchTask if config.objective == "match" else MaskedLMTask)(config)
 
 
+def weights_settings(kind: Kind, name: str, revision: str | None, runs: str) -> Any:
+    from roformer.inference.start import settings_of
+
+    return settings_of(kind, name, revision, runs)
+
+
 register(
     Pipeline(
         name="pretrain",
         config=pretrain_config,
+        parts=pretrain_parts,
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
+        flags=("prepare", "plan"),
         weights=weights_settings,
-        prepare=prepare_text,
-        task=pretrain_task,
-        plan=blocks_plan,
-        groups=("text",),
+        groups=("text", "masked"),
         stages=(Stage(2.9, ("model=roformer",)), Stage(2.9, ("model=bert",))),
     )
 )
-
-
-# --- stages --------------------------------------------------------------------------------------
-
-
-def stages_plan(config: Any, devices: int, utilisation: float) -> None:
-    from roformer.analysis.plan import plan_stages
-
-    plan_stages(config, devices, utilisation)
 
 
 def stages_config() -> Any:
@@ -206,50 +200,38 @@ def stages_config() -> Any:
     return StagesConfig
 
 
-def stages_train(config: Any) -> list[Path]:
-    from roformer.pipelines.stages import train_stages
+def stages_parts() -> Parts:
+    from roformer.analysis.plan import plan_stages
+    from roformer.pipelines.stages import folders_of, train_stages
 
-    return train_stages(config)
-
-
-def stages_folders(config: Any) -> list[Path]:
-    from roformer.pipelines.stages import folders_of
-
-    return folders_of(config)
+    return pretrain_parts()._replace(plan=plan_stages, train=train_stages, folders=folders_of)
 
 
 register(
     Pipeline(
         name="stages",
         config=stages_config,
-        train=stages_train,
+        parts=stages_parts,
         kind="mlm",
         headline=Metric("valid/mlm_loss", higher_is_better=False),
+        flags=("prepare", "plan"),
         weights=weights_settings,
-        prepare=prepare_text,
-        task=pretrain_task,
-        plan=stages_plan,
-        folders=stages_folders,
         run_config=pretrain_config,
         runs="pretrain",
-        groups=("text",),
+        groups=("text", "masked"),
         stages=(Stage(9, only_all=True),),
     )
 )
-
-
-# --- convert -------------------------------------------------------------------------------------
-
 register(
     Pipeline(
         name="convert",
         config=pretrain_config,
+        parts=pretrain_parts,
         kind="mlm",
         headline=Metric("valid/error", higher_is_better=False),
+        flags=("prepare",),
         weights=weights_settings,
-        prepare=prepare_text,
-        task=pretrain_task,
-        groups=("text",),
+        groups=("text", "masked"),
     )
 )
 
@@ -263,46 +245,27 @@ def glue_config() -> Any:
     return GlueConfig
 
 
-def glue_train(config: Any) -> list[Path]:
-    from roformer.pipelines.glue import glue
-
-    return glue(config)
-
-
-def glue_task(config: Any) -> Any:
-    from roformer.tasks.classification import ClassificationTask
-
-    return ClassificationTask(config)
-
-
-def glue_baselines(config: Any) -> dict[str, dict[str, float]]:
-    from roformer.tasks.baselines import of_task
-
-    return of_task(config)
-
-
-def glue_folders(config: Any) -> list[Path]:
-    from roformer.pipelines.glue import folders_of
-
-    return folders_of(config)
-
-
 def glue_run() -> Any:
     from roformer.config.glue import FinetuneConfig
 
     return FinetuneConfig
 
 
+def glue_parts() -> Parts:
+    from roformer.pipelines.glue import folders_of, glue
+    from roformer.tasks.baselines import of_task
+    from roformer.tasks.classification import ClassificationTask
+
+    return Parts(ClassificationTask, of_task, train=glue, folders=folders_of)
+
+
 register(
     Pipeline(
         name="glue",
         config=glue_config,
-        train=glue_train,
+        parts=glue_parts,
         kind="classifier",
         headline=None,
-        task=glue_task,
-        baselines=glue_baselines,
-        folders=glue_folders,
         run_config=glue_run,
         grid=True,
         stages=(Stage(2.7, ("model=roformer",)), Stage(2.7, ("model=bert",))),
@@ -313,45 +276,33 @@ register(
 # --- wmt -----------------------------------------------------------------------------------------
 
 
-def wmt_plan(config: Any, devices: int, utilisation: float) -> None:
-    from roformer.analysis.plan import plan_translation
-
-    plan_translation(config, devices, utilisation)
-
-
 def wmt_config() -> Any:
     from roformer.config.wmt import WmtConfig
 
     return WmtConfig
 
 
-def wmt_prepare(config: Any) -> Any:
-    from roformer.tasks.translation import prepare
+def wmt_parts() -> Parts:
+    from roformer.analysis.plan import plan_translation
+    from roformer.tasks.translation import TranslationTask, prepare
 
-    return prepare(config)
-
-
-def wmt_task(config: Any) -> Any:
-    from roformer.tasks.translation import TranslationTask
-
-    return TranslationTask(config)
+    return Parts(TranslationTask, prepare=prepare, plan=plan_translation)
 
 
 register(
     Pipeline(
         name="wmt",
         config=wmt_config,
+        parts=wmt_parts,
         kind="translation",
         headline=Metric("test/sacrebleu", higher_is_better=True),
-        prepare=wmt_prepare,
-        task=wmt_task,
-        plan=wmt_plan,
+        flags=("prepare", "plan"),
         stages=(Stage(1.8, ("model=roformer",)), Stage(1.8, ("model=transformer",))),
     )
 )
 
 
-# --- charlm --------------------------------------------------------------------------------------
+# --- causal language models ----------------------------------------------------------------------
 
 
 def charlm_config() -> Any:
@@ -360,28 +311,19 @@ def charlm_config() -> Any:
     return CharLMConfig
 
 
-def charlm_prepare(config: Any) -> Any:
-    from roformer.tasks.causal import prepare_text_of_bytes
-
-    return prepare_text_of_bytes(config)
-
-
-def charlm_task(config: Any) -> Any:
-    from roformer.tasks.causal import ByteTask
-
-    return ByteTask(config)
-
-
-def charlm_baselines(config: Any) -> dict[str, dict[str, float]]:
+def charlm_parts() -> Parts:
+    from roformer.analysis.plan import plan_sequences
     from roformer.tasks.baselines import of_bytes
+    from roformer.tasks.causal import ByteTask, prepare_text_of_bytes
 
-    return of_bytes(config)
+    return Parts(ByteTask, of_bytes, prepare_text_of_bytes, plan_sequences)
 
 
 register(
     Pipeline(
         name="charlm",
         config=charlm_config,
+        parts=charlm_parts,
         kind="causal",
         headline=Metric("valid/bits_per_byte_whole", higher_is_better=False),
         loss=Loss(
@@ -392,10 +334,7 @@ register(
             "bytes",
             "valid/bits_per_byte_whole",
         ),
-        prepare=charlm_prepare,
-        task=charlm_task,
-        baselines=charlm_baselines,
-        plan=blocks_plan,
+        flags=("prepare", "plan"),
         stages=(
             Stage(7, only_all=True),
             Stage(7, ("model/position=none",), only_all=True),
@@ -405,39 +344,29 @@ register(
 )
 
 
-# --- clm -----------------------------------------------------------------------------------------
-
-
 def clm_config() -> Any:
     from roformer.config.lm import CausalLMConfig
 
     return CausalLMConfig
 
 
-def clm_task(config: Any) -> Any:
+def clm_parts() -> Parts:
+    from roformer.tasks.baselines import of_tokens
     from roformer.tasks.causal import TokenTask
 
-    return TokenTask(config)
-
-
-def clm_baselines(config: Any) -> dict[str, dict[str, float]]:
-    from roformer.tasks.baselines import of_tokens
-
-    return of_tokens(config)
+    return pretrain_parts()._replace(task=TokenTask, baselines=of_tokens)
 
 
 register(
     Pipeline(
         name="clm",
         config=clm_config,
+        parts=clm_parts,
         kind="causal",
         headline=Metric("valid/loss", higher_is_better=False),
         loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
+        flags=("prepare", "plan"),
         weights=weights_settings,
-        prepare=prepare_text,
-        task=clm_task,
-        baselines=clm_baselines,
-        plan=blocks_plan,
         groups=("text",),
         stages=tuple(
             Stage(7, (f"model/position={position}",), only_all=True)
@@ -456,26 +385,20 @@ def scm_config() -> Any:
     return ScmConfig
 
 
-def scm_task(config: Any) -> Any:
+def scm_parts() -> Parts:
+    from roformer.tasks.baselines import of_triplets
     from roformer.tasks.classification import TripletTask
 
-    return TripletTask(config)
-
-
-def scm_baselines(config: Any) -> dict[str, dict[str, float]]:
-    from roformer.tasks.baselines import of_triplets
-
-    return of_triplets(config)
+    return Parts(TripletTask, of_triplets)
 
 
 register(
     Pipeline(
         name="scm",
         config=scm_config,
+        parts=scm_parts,
         kind="scorer",
         headline=Metric("test/accuracy", higher_is_better=True),
-        task=scm_task,
-        baselines=scm_baselines,
         stages=(
             Stage(5, ("preset=roformer_1024",), only_all=True),
             Stage(4.5, ("preset=roformer_512",), only_all=True),

@@ -11,7 +11,6 @@ import re
 import shlex
 import typing
 from collections.abc import Sequence
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from typing import Any
 import yaml
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -46,6 +44,7 @@ from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 QUOTED = r"""\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*"""
 ELEMENT = re.compile(rf"({QUOTED}|(?:\$\{{[^}}]*\}}|[^,])*)(?:,|$)")
 """One of several values between commas; those in quotes or in `${…}` do not count."""
@@ -69,70 +68,10 @@ def without_hydra(config: DictConfig) -> DictConfig:
     return config
 
 
-class Loader(ConfigLoaderImpl):
-    """Hydra's loader; a file that several configs are composed of is read once.
+class Composer(ConfigLoaderImpl):
+    """Hydra's loader of a pipeline's config files, and of those that the user adds with Hydra's flags.
 
     A config with `init_from` has the settings of these weights, as far as they exist by now.
-    """
-
-    def __init__(self, search_path: ConfigSearchPath, pipeline: registry.Pipeline) -> None:
-        super().__init__(search_path)
-        self.files, self.pipeline = CachingConfigRepository(self.repository), pipeline
-
-    def load_configuration(
-        self,
-        config_name: str | None,
-        overrides: list[str],
-        run_mode: RunMode,
-        *args: Any,
-        **more: Any,
-    ) -> DictConfig:
-        config = super().load_configuration(config_name, overrides, run_mode, *args, **more)
-        if not self.pipeline.weights or OmegaConf.is_missing(config, "init_from"):
-            return config
-        if not config.get("init_from"):
-            return config
-        revision, runs = (
-            OmegaConf.select(config, key) for key in ("init_revision", "runtime.runs_dir")
-        )
-        found = self.pipeline.weights(
-            self.pipeline.kind, config.init_from, revision, runs or "runs"
-        )
-        if found is not None:
-            groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
-            cls = hints_of(self.pipeline.config())["model"]
-            plain: Any = OmegaConf.to_container(config)
-            with read_write(config), open_dict(config):
-                for section, content in adopt(
-                    plain, cls, found, overrides, groups.override_choices
-                ).items():
-                    OmegaConf.update(config, section, content, merge=False)
-        return config
-
-    def _parse_overrides_and_create_caching_repo(
-        self, config_name: str | None, overrides: list[str]
-    ) -> Any:
-        if any("searchpath" in override for override in overrides):
-            return super()._parse_overrides_and_create_caching_repo(config_name, overrides)
-        parsed, copies = OverridesParser.create().parse_overrides(overrides), Copies(self.files)
-        self._process_config_searchpath(config_name, parsed, copies)
-        return parsed, copies
-
-
-class Copies(CachingConfigRepository):
-    """Copies of the files that were read, for one config: Hydra merges into them."""
-
-    def __init__(self, files: CachingConfigRepository) -> None:
-        self.delegate, self.cache = files, {}
-
-    def load_config(self, config_path: str) -> Any:
-        if config_path not in self.cache:
-            self.cache[config_path] = deepcopy(self.delegate.load_config(config_path))
-        return self.cache[config_path]
-
-
-class Composer:
-    """A pipeline's config files, and those that the user adds with Hydra's flags.
 
     Args:
         pipeline: its name in the registry.
@@ -149,38 +88,51 @@ class Composer:
         config_path: str | None = None,
         config_dir: str | None = None,
     ) -> None:
-        entry = registry.get(pipeline)
-        self.schema = entry.config()
-        self.pipeline, self.config_name = pipeline, config_name or pipeline
+        self.entry = registry.get(pipeline)
+        self.schema, self.config_name = self.entry.config(), config_name or pipeline
         for flag, folder in (("--config-path", config_path), ("--config-dir", config_dir)):
             if folder and "://" not in folder and not Path(folder).is_dir():
                 raise InputError(f"{flag}={folder} is no folder: give one with config files")
-        self.home = Path(config_path or entry.conf or CONF).absolute()
+        outside = self.entry.conf
+        self.home = Path(config_path or outside or CONF).absolute()
         path = create_config_search_path(config_path or str(self.home))
-        own = [self.home / "pipelines" / name for name in (pipeline, *entry.groups)]
-        own += [CONF / "pipelines" / group for group in entry.groups] if entry.conf else []
+        own = [self.home / "pipelines" / name for name in (pipeline, *self.entry.groups)]
+        own += [CONF / "pipelines" / group for group in self.entry.groups] if outside else []
         for place in filter(Path.is_dir, own):
             path.prepend("pipeline", f"file://{place}", "main")
         schema = SearchPathQuery(provider="schema")
-        if entry.conf and not config_path:
+        if outside and not config_path:
             path.prepend("pipeline", f"file://{CONF}", schema)
         if config_dir:
             path.prepend("command-line", f"file://{Path(config_dir).absolute()}", schema)
         version.setbase("1.3")
         setup_globals()
-        self.loader = Loader(path, entry)
+        super().__init__(path)
 
     def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Return the config with Hydra's own part; raise InputError as the function `compose`."""
+        words = list(overrides)
         try:
-            return self._load(overrides, mode)
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+            config = self.load_configuration(self.config_name, words, mode, from_shell=False)
+        except HYDRA_ERRORS as error:
             raise InputError(self._explain(overrides, error)) from error
-
-    def _load(self, overrides: Sequence[str], mode: RunMode) -> DictConfig:
-        return self.loader.load_configuration(
-            self.config_name, list(overrides), mode, from_shell=False
+        if not self.entry.weights or OmegaConf.is_missing(config, "init_from"):
+            return config
+        if not config.get("init_from"):
+            return config
+        revision, runs = (
+            OmegaConf.select(config, key) for key in ("init_revision", "runtime.runs_dir")
         )
+        weights = self.entry.weights(self.entry.kind, config.init_from, revision, runs or "runs")
+        if weights is not None:
+            groups = self.compute_defaults_list(self.config_name, words, mode).overrides
+            plain: Any = OmegaConf.to_container(config)
+            model = hints_of(self.schema)["model"]
+            adopted = adopt(plain, model, weights, overrides, groups.override_choices)
+            with read_write(config), open_dict(config):
+                for section, content in adopted.items():
+                    OmegaConf.update(config, section, content, merge=False)
+        return config
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
         """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed."""
@@ -188,7 +140,7 @@ class Composer:
         swept = fixed.hydra.sweeper.get("params") or {}
         words = [*(f"{key}={value}" for key, value in swept.items()), *overrides]
         try:
-            parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(words)
+            parsed = OverridesParser.create(config_loader=self).parse_overrides(words)
         except HydraException as error:
             raise InputError(self._explain(words, error)) from error
         if any(one.is_sweep_override() and not one.is_discrete_sweep() for one in parsed):
@@ -198,9 +150,9 @@ class Composer:
 
     def groups(self) -> dict[str, Any]:
         """Return the pipeline's config groups with the options that it chooses by itself."""
-        own = dict(self._load([], RunMode.RUN).hydra.runtime.choices)
+        own = dict(self.load_configuration(self.config_name, [], RunMode.RUN).hydra.runtime.choices)
         # Hydra does not list a group of which several options are chosen.
-        defaults = yaml.safe_load((self.home / f"{self.pipeline}.yaml").read_text())["defaults"]
+        defaults = yaml.safe_load((self.home / f"{self.entry.name}.yaml").read_text())["defaults"]
         for default in defaults:
             if isinstance(default, dict):
                 own |= {group: many for group, many in default.items() if isinstance(many, list)}
@@ -208,7 +160,7 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """Return the options of a config group; none where the name is no group."""
-        return sorted(self.loader.get_group_options(group, ObjectType.CONFIG))
+        return sorted(self.get_group_options(group, ObjectType.CONFIG))
 
     def open_key(self, override: str, *, multirun: bool = False) -> str:
         """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.
@@ -248,6 +200,7 @@ class Composer:
 
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
         """Return what is wrong with the overrides, in words of Hydra where no better ones are known."""
+        name = self.entry.name
         for override in overrides:
             key, equals, value = override.partition("=")
             if not equals and not key.startswith("~"):
@@ -258,17 +211,17 @@ class Composer:
                 continue
             try:
                 own = list(self.groups())
-            except (HydraException, OmegaConfBaseException, yaml.YAMLError):
+            except HYDRA_ERRORS:
                 break  # the user's own config file: Hydra reports its mistake
             if group not in own:
                 listed = ", ".join(near_first(group, own))
-                return f"{override.lstrip('+')}: {self.pipeline} has no config group {group}; it has {listed}"
+                return (
+                    f"{override.lstrip('+')}: {name} has no config group {group}; it has {listed}"
+                )
             for one in map(str.strip, value.strip("[]").split(",")):
                 if one not in (*options, "null"):
                     listed = ", ".join(near_first(one, options))
-                    return (
-                        f"{group}={one}: {self.pipeline} has no such option; choose one of {listed}"
-                    )
+                    return f"{group}={one}: {name} has no such option; choose one of {listed}"
         if isinstance(error, OverrideParseException):
             key, equals, value = str(error.override).partition("=")
             words = f"{key}={_in_quotes(value)}"

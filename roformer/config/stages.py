@@ -5,7 +5,7 @@ A stage is an ordinary pre-training (`PretrainConfig`) that starts from the one 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
@@ -60,46 +60,35 @@ class StagesConfig(MaskedLMConfig):
     stages: Annotated[list[StageConfig], Field(min_length=1)]
 
     def pretraining(self, number: int, init_from: str | None) -> PretrainConfig:
-        """Return stage 1, 2, … as the pre-training that it is, from the run of the stage before.
-
-        Raises:
-            ValidationError: it cannot be, as a length beyond a learned table.
-        """
+        """Return stage 1, 2, … as a pre-training that starts from the run of the stage before."""
         stage, steps = self.stages[number - 1], [stage.steps for stage in self.stages]
-        optimizer = self.optimizer
+        content = {field.name: getattr(self, field.name) for field in fields(MaskedLMConfig)}
         if isinstance(stage.schedule, ScheduleConfig):
-            schedule = stage.schedule
-            optimizer = replace(
-                optimizer, learning_rate=stage.learning_rate or optimizer.learning_rate
-            )
+            content["schedule"] = stage.schedule
+            rate = stage.learning_rate or self.optimizer.learning_rate
+            content["optimizer"] = replace(self.optimizer, learning_rate=rate)
         else:
             done = sum(steps[: number - 1])
-            schedule = replace(self.schedule, total_steps=sum(steps), first_update=done)
+            content["schedule"] = replace(self.schedule, total_steps=sum(steps), first_update=done)
+        if number > 1:
+            content |= {"init_revision": None, "init_digest": None}
         micro = stage.micro_batch_size or self.runtime.micro_batch_size
-        training = TrainingConfig(
-            **vars(self.training),
-            sequence_length=stage.sequence_length,
-            batch_size=stage.batch_size,
-            steps=stage.steps,
-            first_epoch=(number - 1) * EPOCHS,
-        )
         return PretrainConfig(
-            recipe=f"stages_{self.recipe}_{number}",
-            seed=self.seed,
-            model=self.model,
-            data=self.data,
-            masking=self.masking,
-            objective=self.objective,
-            optimizer=optimizer,
-            schedule=schedule,
-            training=training,
-            init_from=init_from,
-            init_revision=self.init_revision if number == 1 else None,
-            init_digest=self.init_digest if number == 1 else None,
-            keep_moments=stage.optimizer == "keep",
-            resume="auto" if self.resume is True else self.resume,
-            runtime=replace(self.runtime, micro_batch_size=micro),
-            tracker=self.tracker,
+            **content
+            | {
+                "recipe": f"stages_{self.recipe}_{number}",
+                "training": TrainingConfig(
+                    **vars(self.training),
+                    sequence_length=stage.sequence_length,
+                    batch_size=stage.batch_size,
+                    steps=stage.steps,
+                    first_epoch=(number - 1) * EPOCHS,
+                ),
+                "init_from": init_from,
+                "keep_moments": stage.optimizer == "keep",
+                "resume": "auto" if self.resume is True else self.resume,
+                "runtime": replace(self.runtime, micro_batch_size=micro),
+            }
         )
 
     def rules(self) -> Rules:

@@ -65,8 +65,8 @@ def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = Fal
 def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Path]:
     """Return the run folders that a command of a pipeline fills."""
     config = build(pipeline.config(), compose(pipeline.name, overrides))
-    if pipeline.folders:
-        return pipeline.folders(config)
+    if folders := pipeline.parts().folders:
+        return folders(config)
     return [Path(config.runtime.runs_dir) / pipeline.name / run_id(resolve(config))]
 
 

@@ -78,7 +78,7 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
 
     `init_from=auto` of a fine-tuning is trained first if it is missing.
     """
-    task = registry.get(pipeline).task(with_pretraining(resolve(config)))
+    task = registry.get(pipeline).parts().task(with_pretraining(resolve(config)))
     folder = RunFolder(Path(task.config.runtime.runs_dir) / pipeline / run_id(task.config))
     summary = find_earlier(task, folder).summary
     if summary is None:
@@ -328,9 +328,9 @@ def baselines_of(task: Task, folder: RunFolder) -> dict[str, Any]:
     They are computed once for all runs on the same data, such as the cells of a grid.
     """
     pipeline = registry.get(folder.path.parent.name)
-    if pipeline.baselines is None:
+    compute, content = pipeline.parts().baselines, plain(task.config)
+    if compute is None:
         return {}
-    compute, content = pipeline.baselines, plain(task.config)
     sections = [content.get(section) for section in registry.DECIDE_BASELINES]
     key = json.dumps([BASELINES_VERSION, pipeline.name, task.fingerprint, sections])
     name = hashlib.sha256(key.encode()).hexdigest()[:16]

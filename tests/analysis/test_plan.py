@@ -131,7 +131,7 @@ def told(capsys):
 
     def plan(pipeline, *overrides, devices=1):
         entry = get(pipeline)
-        entry.plan(build(entry.config(), compose(pipeline, overrides)), devices, 0.4)
+        entry.parts().plan(build(entry.config(), compose(pipeline, overrides)), devices, 0.4)
         lines = capsys.readouterr().out.splitlines()
         return lines, {line[:16].strip(): line[16:].strip() for line in lines}
 

@@ -17,7 +17,7 @@ ENTRY = '''
 
 from pathlib import Path
 
-from roformer.registry import Loss, Metric, Pipeline, blocks_plan, prepare_text, register
+from roformer.registry import Loss, Metric, Pipeline, pretrain_parts, register
 
 
 def config():
@@ -26,24 +26,23 @@ def config():
     return BackwardsConfig
 
 
-def task(config):
+def parts():
     from toy.task import BackwardsTask
 
-    return BackwardsTask(config)
+    return pretrain_parts()._replace(task=BackwardsTask)
 
 
 register(
     Pipeline(
         name="backwards",
         config=config,
-        task=task,
+        parts=parts,
         kind="mlm",
         headline=Metric("valid/backwards_loss", higher_is_better=False),
         loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
-        prepare=prepare_text,
-        plan=blocks_plan,
+        flags=("prepare", "plan"),
         script="toy/train.py",
-        groups=("text",),
+        groups=("text", "masked"),
         conf=Path(__file__).parent / "conf",
     )
 )

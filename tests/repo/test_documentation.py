@@ -195,11 +195,11 @@ def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
             number["value"] for number in experiment["numbers"]
         }
         name = command.removeprefix("make ")
-        assert (hours == "no plan") == (not PIPELINES[name].plan)
+        assert (hours == "no plan") == ("plan" not in PIPELINES[name].flags)
         if hours != "no plan":
             assert hardware == "8 × A100" and "GPUS=8" in more
             plan = composed(f"make plan PIPELINE={name}{more}")
-            PIPELINES[name].plan(plan, 8, 0.4)
+            PIPELINES[name].parts().plan(plan, 8, 0.4)
             assert re.search(r"^  A100 +(.*)$", capsys.readouterr().out, re.MULTILINE)[1] == hours
 
 

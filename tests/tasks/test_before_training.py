@@ -41,7 +41,7 @@ def composed(pipeline, *words):
 
 def begin(pipeline, config):
     """Build the task of a run, which is the last thing before its first step."""
-    registry.get(pipeline).task(config).build_model()
+    registry.get(pipeline).parts().task(config).build_model()
 
 
 def test_a_test_text_shorter_than_a_block(tmp_path):
