@@ -321,7 +321,7 @@ def launch(script: Path, flags: list[str], config: DictConfig) -> None:
     import torch
 
     command = [sys.executable]
-    on_gpus = OmegaConf.select(config, "runtime.device") in ("auto", "cuda")
+    on_gpus = OmegaConf.select(config, "runtime.device", default="auto") in ("auto", "cuda")
     if on_gpus and (gpus := torch.cuda.device_count()) > 1:
         command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
         command += ["--num_processes", str(gpus), "--mixed_precision", "no"]

@@ -160,7 +160,7 @@ class Composer(ConfigLoaderImpl):
 
     def options(self, group: str) -> list[str]:
         """Return the options of a config group; none where the name is no group."""
-        return sorted(self.get_group_options(group, ObjectType.CONFIG))
+        return sorted(self.repository.get_group_options(group, ObjectType.CONFIG))
 
     def open_key(self, override: str, *, multirun: bool = False) -> str:
         """Turn `key=value` into Hydra's `++key=value`, unless the key is a config group.

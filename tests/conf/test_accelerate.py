@@ -10,18 +10,23 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from accelerate.utils.launch import prepare_multi_gpu_env
 from torch.distributed.fsdp import StateDictType
 
-from roformer.cli import CONF
 from roformer.models.encoder import MaskedLM
 from roformer.models.transformer import Block
 from tests.conf.composed import config
+from tests.conftest import REPOSITORY
 
-FILES = sorted((CONF / "accelerate").glob("*.yaml"))
+FILES = sorted((REPOSITORY / "examples" / "accelerate").glob("*.yaml"))
 KINDS = {"multi_gpu": "MULTI_GPU", "multi_node": "MULTI_GPU", "fsdp": "FSDP"}
 
 
 def launched(name: str, *words: str):
     """Return what accelerate makes of a file and the words after it: (arguments, environment)."""
-    command = ["--config_file", str(CONF / "accelerate" / f"{name}.yaml"), *words, "train.py"]
+    command = [
+        "--config_file",
+        str(REPOSITORY / "examples" / "accelerate" / f"{name}.yaml"),
+        *words,
+        "train.py",
+    ]
     arguments = launch_command_parser().parse_args(command)
     arguments, _, _ = _validate_launch_command(arguments)
     return arguments, prepare_multi_gpu_env(arguments)

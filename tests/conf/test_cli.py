@@ -121,7 +121,6 @@ MISTAKES = [
     ("-m seed=1 model/position=none,nope", "model/position=nope: pretrain has no such"),
     ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
     ("--info defaults modle/position=alibi", "it has model/position, "),
-    ("--cfg job task=mrpc", "task=mrpc: pretrain has no config group task; it has"),
     ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
     ("--frobnicate", "unrecognized arguments: --frobnicate;"),
     ("--steps 3 --lr=1e-3", "without dashes, training.steps=3 optimizer.learning_rate=1e-3;"),
@@ -139,9 +138,10 @@ MISTAKES = [
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
     (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
     ("training", "training: what is set is written key=value or group=option"),
-    ("recipe=multi30k", "has no such option; choose one of mini, paper, paper_tuned, paper_w"),
-    ("model.size.layers=0", "model.size: Input should be a valid string, not {'layers': 0}"),
-    ("optimizer=sgd", "optimizer=sgd is no section: set its keys, optimizer."),
+    (
+        "training.step=5 traning.foo=1 training.steps=-5 seed=-1",
+        "training.step: unknown key; valid keys here: steps",
+    ),
 ]
 
 
@@ -159,15 +159,9 @@ def test_a_quiet_command_says_what_was_done_before_it(tmp_path, capsys):
     quiet = config(f"runtime.progress=false runtime.runs_dir={tmp_path}")
     written = (folder / "summary.json").stat().st_mtime
     for began, note in ((written + 1, "already done: "), (written - 1, "")):
-        cli.show_outcome(get("pretrain"), quiet, summary, began)
+        cli.show_outcome(get("pretrain"), quiet, [folder], began)
         assert capsys.readouterr().out == f"{note}valid/mlm_loss 2.500\nrun: {folder}\n"
     assert cli.already_done([folder, tmp_path], written + 1) == "1 of 2 already done: "
-
-
-def test_several_mistakes_are_told_at_once(answer):
-    words = ["training.step=5", "traning.foo=1", "training.steps=-5", "seed=-1"]
-    _, _, error = answer("pretrain", *words)
-    assert "training.step: unknown key" in error and "and 1 more" in error
 
 
 ANSWERED = [["training.step=5"], ["--help"], ["--cfg", "job"], ["-sc", "install=bash"]]
@@ -227,19 +221,16 @@ def test_help_has_the_pipeline_s_own_options_and_every_key(answer):
     assert "accelerate" not in shown and "multi30k" not in shown and "powered by" not in shown
     assert "  training.batch_size  integer > 0 = " in shown and "Examples:" in shown
     assert "\n      Pinned revision of a Hub id.\n" in shown  # the docstring below the field
+    assert "--plan" not in shown
+    shown = answer("wmt", "--help")[1]
+    assert "--prepare (" in shown and "--plan (" in shown and "--multirun model" in shown
 
 
-def test_plans_and_preparations_name_the_pipelines_that_have_them(answer):
+def test_a_flag_that_cannot_be_is_one_line(answer):
     code, _, error = answer("glue", "--prepare")
     assert code == 2 and "glue has no --prepare: it exists for pretrain, stages" in error
     assert "exclude each other" in answer("wmt", "-m", "--plan", "seed=1,2")[2]
     assert "give a share" in answer("wmt", "--plan", "--utilisation=2")[2]
-
-
-def test_the_help_lists_plans_and_preparations_where_they_exist(answer):
-    shown = answer("wmt", "--help")[1]
-    assert "--prepare (" in shown and "--plan (" in shown and "--multirun model" in shown
-    assert "--plan" not in answer("glue", "--help")[1]
 
 
 def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):
@@ -258,35 +249,23 @@ def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):
     ]
 
 
-def test_gpus_that_are_not_there_are_refused(capsys):
-    cli.require_gpus(2, 2)
-    with pytest.raises(SystemExit) as left:
-        cli.require_gpus(8, 0)
-    error = capsys.readouterr().err
-    assert left.value.code == 2 != cli.DIVERGED and error.count("\n") == 1
-    assert "8 GPUs are requested and torch finds 0" in error
-
-
-def test_torchrun_needs_a_gpu_a_process_where_there_are_any(tmp_path, monkeypatch, capsys):
-    """Two processes on one GPU end in an error of NCCL's."""
+def test_more_processes_than_gpus_are_refused(tmp_path, monkeypatch, capsys):
+    """Two processes on one GPU end in an error of NCCL's; torchrun's may all be on the CPU."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     folders = f"runtime.runs_dir={tmp_path} runtime.cache_dir={tmp_path}"
     cli.check_machine(config(folders))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     cli.check_machine(config(f"{folders} runtime.device=cpu"))
+    with pytest.raises(SystemExit) as left:
+        cli.check_machine(config(folders))
+    error = capsys.readouterr().err
+    assert left.value.code == 2 and error.count("\n") == 1
+    assert "2 GPUs are requested and torch finds 1" in error
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # accelerate's are on the CPU in silence
     with pytest.raises(SystemExit):
         cli.check_machine(config(folders))
-    assert "2 GPUs are requested and torch finds 1" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_accelerate_without_gpus_is_refused(tmp_path):
-    launched = {"ACCELERATE_MIXED_PRECISION": "no", "LOCAL_WORLD_SIZE": "64", "LOCAL_RANK": "0"}
-    command = [sys.executable, str(REPOSITORY / "scripts" / "pretrain.py")]
-    settings = {"cwd": tmp_path, "env": os.environ | launched}
-    done = subprocess.run(command, capture_output=True, text=True, **settings)
-    assert done.returncode == 2 and "64 GPUs are requested" in done.stderr
 
 
 def test_make_looks_for_gpus_before_it_launches():
@@ -302,29 +281,20 @@ def test_make_looks_for_gpus_before_it_launches():
     ("words", "message"),
     [
         ("pretrain GPUS=two", "GPUS=two is no number: give one, GPUS=2"),
-        ("plan GPUS=1.5", "GPUS=1.5 is no number"),
-        ("reproduce PROCESSES=two", "PROCESSES=two is no number: give one, PROCESSES=2"),
         (
             "plan PIPELINE=nothing",
             "make plan has no PIPELINE=nothing: choose one of pretrain stages ",
         ),
-        ("plan PIPELINE=convert", "make plan has no PIPELINE=convert: choose one of pretrain "),
         ("prepare PIPELINE=report", "make prepare has no PIPELINE=report: choose one of pretrain "),
         ("sweep", "make sweep needs STUDY: add STUDY=experiments/"),
         ("average", "make average needs RUN: add RUN=runs/wmt/YOUR_RUN"),
-        ("extension", "make extension needs RUN: add RUN=runs/pretrain/YOUR_RUN"),
-        ("convert-layout", "make convert-layout needs RUN: add RUN="),
         ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
-        ("tables", 'make tables needs RUNS: add RUNS="runs/glue/*"'),
-        ("wmt-compare", 'make wmt-compare needs RUNS: add RUNS="runs/wmt/BASELINE '),
         ("pretrain recipe=smoke", "make pretrain does not read recipe: write RECIPE=smoke."),
         ("pretrain ARG=seed=1", "does not read ARG: write ARGS=seed=1."),
         ("pretrain gpu=8", "does not read gpu: write GPUS=8."),
         ("pretrain model/position=none", 'write ARGS="model/position=none".'),
-        ("glue training.epochs=1", 'write ARGS="training.epochs=1".'),
         ("scm MODEL=bert", "does not read MODEL: it reads ARGS GPUS PRESET PROCESSES RECIPE."),
         ("compare RUN=x", "does not read RUN: write RUNS=x."),
-        ("predict RUNS=x", "does not read RUNS: write RUN=x."),
         ("lint ARGS=x", "does not read ARGS: it reads no variables."),
         ("wmt HF_HOME=/x", "a variable of the environment goes before make."),
     ],

@@ -15,7 +15,6 @@ MISTAKES = {
         "model.position.bse=1": "^model.position.bse: unknown key; valid keys here: base, absolute",
         "model/position=rop": "choose one of alibi, deberta, fire",
         "model=gpt": "choose one of bert, roformer",
-        "accelerate=fsdp": "has no config group accelerate; it has",
         "recipe=nano": "choose one of mini, paper, paper_tuned, paper_warmstart, small, smoke, warmstart$",
         "data=files": "^data.path has no value: give data.path=",
         "data=files data.path=": "^data.path: ",

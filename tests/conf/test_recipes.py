@@ -2,7 +2,6 @@
 
 import pytest
 
-from roformer.cli import CONF
 from tests.conf.composed import config, differing
 
 BASE = "model.layers=12 model.hidden_size=768 model.heads=12"
@@ -138,8 +137,3 @@ def test_wobert_is_bert_and_both_corpora_are_one_encyclopedia():
 def test_the_papers_translation_gives_eight_gpus_whole_buckets():
     training = config("recipe=paper", "wmt").training
     assert training.tokens_per_update == 8 * training.bucket_tokens
-
-
-def test_the_big_recipe_says_how_to_be_shaw_s():
-    recipe = CONF / "pipelines" / "wmt" / "recipe" / "paper_big.yaml"
-    assert f"add {SHAW}." in recipe.read_text().replace("\n# ", " ")

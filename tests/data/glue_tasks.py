@@ -1,4 +1,4 @@
-"""Helpers for tests of labelled data: the tasks of `conf/task`, a tokenizer, folders and rows."""
+"""Helpers for tests of labelled data: the GLUE tasks, a tokenizer, folders and rows."""
 
 from omegaconf import OmegaConf
 

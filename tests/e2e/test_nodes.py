@@ -66,10 +66,10 @@ def into(folder: Path, arguments: list[str]) -> list[str]:
 
 
 def test_two_machines_equal_one(arguments, tmp_path):
-    """Through accelerate and conf/accelerate/multi_node.yaml, a machine's only settings."""
+    """Through accelerate and examples/accelerate/multi_node.yaml, a machine's only settings."""
     command = [
         *(sys.executable, "-m", "accelerate.commands.launch"),
-        *("--config_file", str(REPOSITORY / "conf" / "accelerate" / "multi_node.yaml")),
+        *("--config_file", str(REPOSITORY / "examples" / "accelerate" / "multi_node.yaml")),
         *("--num_machines", "2", "--num_processes", "2"),
         *("--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())),
     ]

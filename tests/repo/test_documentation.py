@@ -345,42 +345,6 @@ def test_the_expected_output_of_pretraining_is_the_records():
     assert run.name in PAGES["docs/quick-start.md"]
 
 
-def test_differences_are_those_of_the_records():
-    found = re.findall(
-        r"\| (\w+) \(.*?\) \| test/sacrebleu \| \+(.*?) \| (.*?) to (.*?) \|.*\| 3 \|",
-        report("wmt_multi30k"),
-    )
-    (_, rotary, *ends), (_, shaw, low, high) = found
-    low_rotary, high_rotary = (round(float(end), 1) for end in ends)
-    text = report("wmt_multi30k")
-    assert f"over sinusoidal positions is {rotary} sacreBLEU (" in text
-    assert f"{low_rotary} to {high_rotary} over seeds by t" in text
-    assert f"Shaw's {shaw} is not distinguishable from chance" in text
-    assert float(low) < 0 < float(high)
-
-
-def scores(study, configuration):
-    """Return metric → value of all recorded runs of a configuration."""
-    runs = recorded(study, f"*-{configuration}-*")
-    return {k: v for run in runs for k, v in run.files["summary.json"]["metrics"].items()}
-
-
-def test_solved_tasks_are_counted_once():
-    """Headline metric at least 95, of the recorded runs: the number in the report."""
-    names = ["mrpc/f1", "sst2/accuracy", "qnli/accuracy", "stsb/spearman", "qqp/f1"]
-    names.append("mnli/accuracy_matched")
-    solved = {
-        configuration: tuple(
-            sum((scores("glue_builtin", configuration)[name] or 0) >= least for name in names)
-            for least in (0.95, 0.90)
-        )
-        for configuration in ("roformer-rotary", "bert-learned", "roformer-none")
-    }
-    assert solved == {"roformer-rotary": (6, 6), "bert-learned": (3, 5), "roformer-none": (0, 0)}
-    assert "95 was chosen after the runs. Rotary positions solve all six" in report("glue_builtin")
-    assert "Learned positions solve three: MRPC, SST-2 and MNLI." in report("glue_builtin")
-
-
 def test_memory_is_told_as_recorded():
     speed = report("speed")
     for study, said, page in (
