@@ -116,14 +116,11 @@ class Composer(ConfigLoaderImpl):
             config = self.load_configuration(self.config_name, words, mode, from_shell=False)
         except HYDRA_ERRORS as error:
             raise InputError(self._explain(overrides, error)) from error
-        if not self.entry.weights or OmegaConf.is_missing(config, "init_from"):
+        keys = ("init_from", "init_revision", "runtime.runs_dir")
+        start, revision, runs = (OmegaConf.select(config, key) for key in keys)
+        if not self.entry.weights or not start:
             return config
-        if not config.get("init_from"):
-            return config
-        revision, runs = (
-            OmegaConf.select(config, key) for key in ("init_revision", "runtime.runs_dir")
-        )
-        weights = self.entry.weights(self.entry.kind, config.init_from, revision, runs or "runs")
+        weights = self.entry.weights(self.entry.kind, start, revision, runs or "runs")
         if weights is not None:
             groups = self.compute_defaults_list(self.config_name, words, mode).overrides
             plain: Any = OmegaConf.to_container(config)

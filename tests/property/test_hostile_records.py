@@ -84,13 +84,8 @@ def test_a_command_of_any_bytes_does_not_cost_the_summary(tmp_path):
     assert RunFolder(tmp_path).command() == "python \ufffd scripts/x.py"
 
 
-BOMB = "a: &a [1]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
-    for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)
-)
-"""9^12 ones as YAML."""
 CONFIGS = [
-    *(BOMB, "[" * 100_000, "- " * 100_000, "a: !!python/object/apply:os.system ['true']"),
+    "a: !!python/object/apply:os.system ['true']",
     *("a: !!set {b}", "a: !!timestamp 1", "a: !!binary aGk=", "a: " + "1" * 5000),
     *("- 1", "5", "a: {", "\0", "a: \x1b", "? [1, 2]\n: 3"),
 ]
