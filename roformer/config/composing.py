@@ -31,14 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from roformer import registry
-from roformer.config.build import (
-    hints_at,
-    hints_of,
-    keys_of,
-    near_first,
-    near_keys,
-    parts_of,
-)
+from roformer.config.build import hints_at, hints_of, keys_of, near_first, near_keys, parts_of
 from roformer.config.start import adopt
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError

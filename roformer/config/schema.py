@@ -17,15 +17,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from roformer.config import typed
 from roformer.config.attention import Attention
 from roformer.config.position import PositionConfig, Shape
-from roformer.config.typed import (
-    NOT_IN_RESULT,
-    Config,
-    Fraction,
-    Label,
-    Probability,
-    Rules,
-    later,
-)
+from roformer.config.typed import NOT_IN_RESULT, Config, Fraction, Label, Probability, Rules, later
 
 Paths = typed.PathName | Annotated[list[typed.PathName], Field(min_length=1)]
 """A file, a folder or a glob, or a list of these."""

@@ -25,7 +25,7 @@ ALLOWED = {
         "tasks",
     },
     "analysis": {
-        *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines"),
+        *("config", "nn", "models", "data", "training", "inference", "tasks", "pipelines")
     },
     "report": {"config", "script"},
     "cli": {"config", "training", "pipelines", "report", "script"},
