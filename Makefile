@@ -126,7 +126,7 @@ generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--p
 	@$(BIN)/python scripts/generate.py $(RUN) $(ARGS)
 
 extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
-	$(BIN)/python scripts/extension.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
+	$(BIN)/python experiments/length_extension/measure.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
 	$(BIN)/python scripts/average.py $(call given,RUN,runs/wmt/YOUR_RUN) $(or $(ARGS),--last 5)

@@ -25,7 +25,7 @@ SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)
 
 
 class Decay(NamedTuple):
-    """A record of `scripts/decay.py`."""
+    """A record of `measure.py`."""
 
     bound: pd.DataFrame
     """By distance (rows) and head size (columns)."""

@@ -12,7 +12,7 @@ from roformer.report.tables import Table, figure_markdown, formatted, lines_of
 
 
 def extension_tables(file: Path) -> list[Table]:
-    """Return loss by length, verdicts, all rows, and loss by place, from `scripts/extension.py`."""
+    """Return loss by length, verdicts, all rows, and loss by place, from `measure.py`."""
     record = json.loads(file.read_bytes())
     control = record["control_length"]
     rows = pd.DataFrame(record["rows"]).rename(columns={"kind": "scaling"})
@@ -69,7 +69,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def draw_extension(file: Path, output: Path) -> str:
-    """Draw loss by length, and by place at the longest, of a record of `scripts/extension.py`."""
+    """Draw loss by length, and by place at the longest, of a record of `measure.py`."""
     record = json.loads(file.read_bytes())
     rows = pd.DataFrame(record["rows"]).assign(seed=0)
     rows = rows.assign(name=rows.kind, position=rows.kind)

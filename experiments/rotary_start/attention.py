@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from roformer.analysis.decay import directions, validation_sequences
+from experiments.decay.measure import directions
 from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import run_id
 from roformer.inference.load import load_model
@@ -117,7 +117,7 @@ def main() -> None:
         if not (folder / "summary.json").is_file():
             print(f"{folder.name}: not finished, skipped", flush=True)
             continue
-        text = validation_sequences(open_pretrained(folder), SEQUENCES, 128)
+        text = open_pretrained(folder).validation_sequences(SEQUENCES, 128)
         steps = {}
         for step in STEPS:
             model = load_model(f"{folder}@{step}").model

@@ -1,22 +1,29 @@
-"""A pre-training run with its text, for measurements."""
+"""A pre-training run with its text, and its attention scores, for measurements."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
+from roformer.data.mlm import PackedBlocks
+from roformer.data.random import EpochOrder, Purpose
 from roformer.data.text import PreparedText, prepare_text
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.inference.resolve import choose
 from roformer.models.encoder import MaskedLM
+from roformer.nn.attention import SelfAttention
 from roformer.training import checkpoint
 from roformer.training.records import RunFolder
-
-C = TypeVar("C")
 
 
 class Pretrained(NamedTuple):
@@ -38,16 +45,22 @@ class Pretrained(NamedTuple):
         assert isinstance(model, MaskedLM)
         return model
 
-
-def read_config(run: Path, cls: type[C]) -> C:
-    """Return the config of a run's record."""
-    file = run / "config.yaml"
-    if not file.is_file():
-        raise InputError(f"{run} has no config.yaml: give the folder of a run, runs/…/…")
-    try:
-        return from_yaml(cls, file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, InputError) as error:
-        raise InputError(f"{file} is damaged ({error}): give the folder of another run") from error
+    def validation_sequences(self, count: int, length: int) -> Tensor:
+        """Return validation sequences without masks, (S, T): the first of the frozen sample."""
+        longest = self.config.model.position.longest
+        if longest is not None and length > longest:
+            raise InputError(
+                f"{self.folder} has a learned table of {longest} positions, and {length} "
+                "are asked for: give a shorter --length"
+            )
+        blocks = PackedBlocks(self.text.valid, self.text.tokenizer, length)
+        if not 2 <= count <= len(blocks):
+            raise InputError(
+                f"{count} sequences of {length} tokens are asked for and the validation text of "
+                f"{self.folder} has {len(blocks)}: give from 2 to as many --sequences"
+            )
+        order = EpochOrder(len(blocks), 0, Purpose.VALID_SAMPLE)
+        return torch.from_numpy(np.stack([blocks[order[n][1]] for n in range(count)]))
 
 
 def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
@@ -59,7 +72,10 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
     """
     if not (run / "config.yaml").is_file() or checkpoint.describe(choose(run))["kind"] != "mlm":
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
-    config = read_config(run, PretrainConfig)
+    try:
+        config = from_yaml(PretrainConfig, (run / "config.yaml").read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{run}/config.yaml is damaged ({error}): give another run") from error
     attention, runtime = config.model.attention.kind, config.runtime
     if attention != "softmax":
         raise InputError(
@@ -80,3 +96,31 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
             f"{text.fingerprint[:8]}): restore it, so that what was held out still is"
         )
     return Pretrained(run, config, text)
+
+
+class ObservedAttention(SelfAttention):
+    """A layer's self-attention that also passes its scores and weights to a function.
+
+    The layer's `forward` applies the positions and calls `probabilities`, which has the scores; the fused
+    kernel, which hides them, is not used.
+
+    Args:
+        layer: whose weights are copied.
+        tell: called with scores and weights, each (B, N, T, T), at every forward pass.
+    """
+
+    def __init__(self, layer: SelfAttention, tell: Callable[[Tensor, Tensor], None]):
+        super().__init__(layer.heads * layer.head_dim, layer.heads, dropout=0.0)
+        self.load_state_dict(layer.state_dict())
+        self.tell = tell
+
+    def fused(self, q: Tensor, k: Tensor) -> bool:
+        return False
+
+    def probabilities(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        weights = super().probabilities(q, k, mask, causal=causal)
+        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
+        self.tell(scores if mask is None else scores + mask, weights)
+        return weights

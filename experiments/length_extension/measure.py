@@ -1,5 +1,7 @@
 """Losses of a pre-trained model at lengths beyond its training, which the paper does not measure.
 
+    make extension RUN=runs/pretrain/roformer-…
+
 The paper evaluates RoFormer at lengths of its pre-training. Here one run is evaluated at several lengths,
 with every form of `roformer.nn.rotary_scaling` and without scaling, on the same tokens:
 
@@ -11,11 +13,13 @@ with every form of `roformer.nn.rotary_scaling` and without scaling, on the same
 
 So the masked text is the same at every length, and every masked token is predicted once per length. A
 piece's first (T/l)·(l-2) tokens are predicted. The 2T/l-2 tokens after them, which make its length exactly
-T, belong to the next piece and can only be attended to.
+T, belong to the next piece and can only be attended to. The script writes <output>/<run>.json and
+<output>/plots/<run>.png.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,16 +39,22 @@ from roformer.data.mlm import Ids, Masker, PackedBlocks
 from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.text import PreparedText
 from roformer.errors import InputError
+from roformer.inference.names import find
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
-from roformer.training.records import command_line, environment
+from roformer.report.pages import script_of
+from roformer.report.tables import end_with, markdown_of
+from roformer.script import Arguments, at_least, script
+from roformer.training.process import tune_process
+from roformer.training.records import command_line, environment, write_atomically
 from roformer.training.task import Batch
 
 KINDS = ("none", "linear", "ntk", "dynamic_ntk", "yarn")
 """Scalings in the order of the tables; `none` is the control."""
 SEGMENTS = 8
 """Number of parts of a window whose losses are recorded separately."""
-TOKENS_A_PASS = 8192
+TOKENS_PER_PASS = 8192
+REPORT = script_of("length_extension")
 
 
 class Scores(NamedTuple):
@@ -111,7 +121,7 @@ class Windows:
         Yields:
             input_ids (B, length); predict and labels (B, K), padded with 0 and IGNORED.
         """
-        together = max(1, TOKENS_A_PASS // self.longest)
+        together = max(1, TOKENS_PER_PASS // self.longest)
         for first in range(0, len(self.numbers), together):
             pieces = [
                 piece
@@ -196,9 +206,8 @@ def read_at_lengths(
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
             if scaled.position.kind == "rotary":
-                learned = (
-                    model.encoder.position.state_dict()
-                )  # of absolute positions, if it has both
+                # Of absolute positions, if the model has both.
+                learned = model.encoder.position.state_dict()
                 model.encoder.position = build_position(scaled.position, scaled).to(device)
                 model.encoder.position.load_state_dict(learned)
             scores[kind, length] = score(model, text.batches(length), device, precision)
@@ -292,3 +301,38 @@ def by_segment(loss: NDArray[np.float64], place: Ids, length: int) -> list[float
     segment = place * SEGMENTS // length
     sums = np.bincount(segment, weights=loss, minlength=SEGMENTS)
     return [float(x) for x in sums / np.maximum(np.bincount(segment, minlength=SEGMENTS), 1)]
+
+
+@script()
+def main() -> None:
+    parser = Arguments(__doc__.partition("\n")[0], device=True, threads=True)
+    parser.add_argument("run", help="a pre-training run, or a record's file")
+    parser.add_argument("--lengths", type=at_least(8), nargs="+", default=[128, 256, 512, 1024])
+    parser.add_argument("--windows", type=int, default=128, help="stretches of the longest length")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--cache-dir", help="where the prepared text is; default: the run's own")
+    parser.add_argument("--output", type=Path, default=Path("runs/extension"))
+    parser.add_argument("--table", action="store_true", help="print the tables of a record")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(markdown_of(REPORT["extension_tables"](Path(arguments.run))))
+        return
+    record = read_at_lengths(
+        Path(find(arguments.run)),
+        arguments.lengths,
+        windows=arguments.windows,
+        precision=arguments.precision,
+        cache_dir=arguments.cache_dir,
+        device=arguments.device,
+        process=dict(tune_process(threads=arguments.threads)),
+    )
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    file = arguments.output / f"{record['run']}.json"
+    write_atomically(file, json.dumps(record, indent=1) + "\n")
+    REPORT["draw_extension"](file, arguments.output / "plots" / f"{record['run']}.png")
+    end_with(REPORT["extension_tables"](file), file.with_suffix(".md"))
+    print(f"record: {file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,10 @@
 """Attention by distance: the paper's bound, and the scores of trained models.
 
+    python experiments/decay/measure.py runs/pretrain/roformer-… --output FILE
+
 The paper (section 3.4.3) bounds the product of a rotated query and key by a function of their distance
-(Eq. 37), shows that the bound falls (Fig. 2), and concludes that scores decay. This module computes the
-bound for several head sizes, and three quantities of trained models:
+(Eq. 37), shows that the bound falls (Fig. 2), and concludes that scores decay. This script computes the
+bound for several head sizes, and three quantities of trained models on their own validation text:
 
     score     s = q·k/√H before the softmax, with the encoding's bias if it has one
     centred   s minus the mean of s over the keys of its query, because a softmax ignores a query's offset
@@ -12,15 +14,16 @@ Each is the mean over all pairs of a query and a key at one distance and over th
 both directions together, and averaged over layers also per direction. Distant pairs are few and mostly
 contain [CLS] or the last [SEP], which are not read like words: `inner` excludes these two.
 
-Shapes: S sequences, L layers, N heads, T tokens of a sequence, H head dimension.
+Shapes: S sequences, L layers, N heads, T tokens of a sequence.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -31,17 +34,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from roformer.analysis.pretrained import Pretrained, open_pretrained
+from roformer.analysis.pretrained import ObservedAttention, Pretrained, open_pretrained
 from roformer.config.build import configuration, plain
-from roformer.data.mlm import PackedBlocks
-from roformer.data.random import EpochOrder, Purpose
 from roformer.errors import InputError
+from roformer.inference.names import find
 from roformer.models.encoder import Encoder, MaskedLM
-from roformer.nn.attention import SelfAttention
 from roformer.nn.rotary import decay_bound
+from roformer.report.pages import script_of
+from roformer.report.tables import end_with, markdown_of
+from roformer.script import Arguments, at_least, script
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import checkpoint
-from roformer.training.records import command_line, environment
+from roformer.training.process import tune_process
+from roformer.training.records import command_line, environment, write_atomically
 
 HEAD_SIZES = (32, 64, 128, 256)
 FARTHEST = 250
@@ -50,38 +55,11 @@ QUANTITIES = ("score", "centred", "weight")
 PAIRS = ("both", "before", "after", "inner")
 """Place of the key: on either side of the query, before it, after it; on either side without the first and
 the last token, so that the distances end at T-3."""
-SEQUENCES_A_PASS = 16
+SEQUENCES_PER_PASS = 16
+REPORT = script_of("decay")
 
 Weights = Literal["trained", "initial"]
 Values = NDArray[np.float64]
-
-
-class ObservedAttention(SelfAttention):
-    """A layer's self-attention that also passes its scores and weights to a function.
-
-    The layer's `forward` applies the positions and calls `probabilities`, which has the scores; the fused
-    kernel, which hides them, is not used.
-
-    Args:
-        layer: whose weights are copied.
-        tell: called with scores and weights, each (B, N, T, T), at every forward pass.
-    """
-
-    def __init__(self, layer: SelfAttention, tell: Callable[[Tensor, Tensor], None]):
-        super().__init__(layer.heads * layer.head_dim, layer.heads, dropout=0.0)
-        self.load_state_dict(layer.state_dict())
-        self.tell = tell
-
-    def fused(self, q: Tensor, k: Tensor) -> bool:
-        return False
-
-    def probabilities(
-        self, q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool = False
-    ) -> Tensor:
-        weights = super().probabilities(q, k, mask, causal=causal)
-        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
-        self.tell(scores if mask is None else scores + mask, weights)
-        return weights
 
 
 def measure(
@@ -132,7 +110,7 @@ def measure(
     kinds: list[Weights] = ["trained"] if control is None else ["trained", control]
     entries = []
     for one in opened:
-        input_ids = validation_sequences(one, sequences, length).to(device)
+        input_ids = one.validation_sequences(sequences, length).to(device)
         for weights in kinds:
             print(f"{one.folder.name}, {weights} weights", file=sys.stderr, flush=True)
             model = one.model(device) if weights == "trained" else initial_model(one).to(device)
@@ -170,7 +148,7 @@ def scores_by_distance(model: MaskedLM, input_ids: Tensor) -> Values:
         input_ids: (S, T).
     """
     passes = []
-    for batch in input_ids.split(SEQUENCES_A_PASS):
+    for batch in input_ids.split(SEQUENCES_PER_PASS):
         with observed(model.encoder) as layers:
             model.encoder(batch)
         passes.append(np.stack(layers, axis=1))
@@ -247,24 +225,6 @@ def rounded(values: NDArray[Any], digits: int = 4) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def validation_sequences(run: Pretrained, count: int, length: int) -> Tensor:
-    """Return validation sequences without masks, (S, T): the first of the frozen sample."""
-    longest = run.config.model.position.longest
-    if longest is not None and length > longest:
-        raise InputError(
-            f"{run.folder} has a learned table of {longest} positions, and {length} "
-            "are asked for: give a shorter --length"
-        )
-    blocks = PackedBlocks(run.text.valid, run.text.tokenizer, length)
-    if not 2 <= count <= len(blocks):
-        raise InputError(
-            f"{count} sequences of {length} tokens are asked for and the validation text of "
-            f"{run.folder} has {len(blocks)}: give from 2 to as many --sequences"
-        )
-    order = EpochOrder(len(blocks), 0, Purpose.VALID_SAMPLE)
-    return torch.from_numpy(np.stack([blocks[order[n][1]] for n in range(count)]))
-
-
 def initial_model(run: Pretrained) -> MaskedLM:
     """Return the run's model with the weights that its training began with."""
     config = dataclasses.replace(run.config, keep_moments=False)
@@ -291,3 +251,40 @@ def describe(run: Pretrained, weights: Weights) -> dict[str, Any]:
         **(trained if weights == "trained" else {}),
         "settings": configuration(type(run.config), plain(run.config)),
     }
+
+
+@script()
+def main() -> None:
+    parser = Arguments(__doc__.partition("\n")[0], device=True, threads=True)
+    parser.add_argument("runs", nargs="+", help="pre-training runs, or a record's file")
+    parser.add_argument("--control", choices=("initial",), help="also with the initial weights")
+    parser.add_argument("--sequences", type=int, default=64, help="of the validation text")
+    parser.add_argument(
+        "--length", type=at_least(8), help="tokens of a sequence; default: the trained one"
+    )
+    parser.add_argument("--cache-dir", help="where the prepared text is; default: the runs' own")
+    parser.add_argument("--output", type=Path, default=Path("runs/decay.json"), help="the record")
+    parser.add_argument("--table", action="store_true", help="print the tables of a record")
+    arguments = parser.parse_args()
+    if arguments.table:
+        if not (record := Path(arguments.runs[0])).is_file():
+            raise InputError(f"{record} cannot be read: give a record of this script")
+        print(markdown_of(REPORT["decay_tables"](record)))
+        return
+    found = measure(
+        [Path(find(run)) for run in arguments.runs],
+        control=arguments.control,
+        sequences=arguments.sequences,
+        length=arguments.length,
+        cache_dir=arguments.cache_dir,
+        device=arguments.device,
+        process=dict(tune_process(threads=arguments.threads)),
+    )
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(arguments.output, json.dumps(found, separators=(",", ":")) + "\n")
+    end_with(REPORT["decay_tables"](arguments.output), arguments.output.with_suffix(".md"))
+    print(f"record: {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Attention scores by distance: what is measured is what the model computes, and tables repeat it."""
+"""The measurement of attention by distance: it sees what the model computes, and its tables repeat it."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from roformer.analysis import decay
+from experiments.decay import measure as decay
 from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
@@ -16,7 +16,9 @@ from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.report.pages import script_of
-from tests.e2e.conftest import SMALL, corpus, small_run  # noqa: F401
+from roformer.report.tables import markdown_of
+from tests.analysis.test_pretrained import edited
+from tests.e2e.conftest import SMALL, small_run
 from tests.scripts import run_script
 
 decay_tables = script_of("decay")["decay_tables"]
@@ -130,7 +132,7 @@ BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_e
 
 
 @pytest.fixture(scope="module")
-def runs(corpus, tmp_path_factory):  # noqa: F811
+def runs(corpus, tmp_path_factory):
     """Return the folders of two runs of two steps, whose rate is too small to change a weight."""
     folder = tmp_path_factory.mktemp("decay") / "runs"
     base = [*SMALL, *corpus, f"runtime.runs_dir={folder}", "optimizer.learning_rate=1e-30"]
@@ -161,78 +163,27 @@ def test_initial_weights_are_those_that_the_training_began_with(runs, record):
         assert "sha256" in trained and "sha256" not in initial
 
 
-def test_sequences_are_validation_blocks_without_masks(runs):
-    opened = open_pretrained(runs[0])
-    ids = decay.validation_sequences(opened, 4, 32)
-    tokenizer, stream = opened.text.tokenizer, opened.text.valid
-    assert ids.shape == (4, 32)
-    assert (ids[:, 0] == tokenizer.cls_id).all() and (ids[:, -1] == tokenizer.sep_id).all()
-    blocks = [stream[n * 30 : (n + 1) * 30].tolist() for n in range(len(stream) // 30)]
-    rows = ids[:, 1:-1].tolist()
-    assert all(row in blocks for row in rows) and len({tuple(row) for row in rows}) == 4
-
-
-def test_a_record_is_read_back_into_tables(record, tmp_path):
-    file = tmp_path / "decay.json"
-    file.write_text(json.dumps(record))
-    bound, centred, weight, trends = decay_tables(file)
+@pytest.mark.slow
+def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
+    script, file = decay.__file__, tmp_path / "records" / "decay.json"
+    brief = ("--sequences", 3, "--threads", 1, "--control", "initial", "--output", file)
+    printed = run_script(script, *runs, *brief)
+    assert printed.returncode == 0, printed.stderr
+    record = json.loads(file.read_text())
+    assert not any(str(value).startswith("/") for value in record.values())
+    bound, centred, weight, trends = tables = decay_tables(file)
     assert bound.lines[0] == ["head size", "0", "10", "50", "100", "150", "200", "250"]
-    assert bound.lines[3][:3] == ["128", "32.50", "17.95"]
     names = [line[0] for line in centred.lines[1:3]]
     assert names == ["roformer (rotary)", "roformer (rotary), initial weights"]
     assert centred.lines[0][1:] == ["0", "1", "2", "5", "10", "20"]  # of 32 tokens
     value = record["runs"][0]["mean"]["both"]["weight"]["mean"][1]
-    assert weight.lines[1][2] == f"{100 * value:.2f} (1)"
-    assert len(trends.lines) == 5
+    assert weight.lines[1][2] == f"{100 * value:.2f} (1)" and len(trends.lines) == 5
     assert "3 validation sequences of 32 tokens" in centred.markdown()
-    assert not any(str(value).startswith("/") for value in record.values())
-
-
-def fake(record, changes):
-    """Return the record with only the trained rotary run, once per seed, its curves replaced."""
-    runs = []
-    for seed, curve in enumerate(changes):
-        run = json.loads(json.dumps(record["runs"][0])) | {"seed": seed}
-        run["mean"]["both"]["centred"]["mean"] = curve
-        runs.append(run)
-    return {**record, "runs": runs}
-
-
-def test_seeds_of_a_configuration_are_averaged_and_their_trends_apart(record, tmp_path):
-    steps = [float(-r) for r in range(32)]
-    made = fake(record, [steps, [value + 2 for value in steps], steps[::-1]])
-    (tmp_path / "decay.json").write_text(json.dumps(made))
-    (_, centred, _, trends) = decay_tables(tmp_path / "decay.json")
-    assert centred.lines[1][1] == "-9.667 ± 18.502 (3)"
-    assert trends.lines[1][2] == "-0.333 ± 1.155 (3)"
-
-
-def edited(run, target, name, old, new):
-    """Return a copy of a run with a piece of a file replaced."""
-    file = shutil.copytree(run, target, symlinks=True) / name
-    content = file.read_bytes()
-    assert old in content
-    file.write_bytes(content.replace(old, new))
-    return target
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b"runtime:", b"{[", "config.yaml is damaged"),
-        (b": cross", b": isolate", "documents=isolate"),
-        (b"kind: softmax", b"kind: elu", "has elu attention, which has no scores"),
-    ],
-)
-def test_a_run_that_cannot_be_opened_is_one_line(runs, tmp_path, old, new, message):
-    with pytest.raises(InputError, match=message) as refusal:
-        open_pretrained(edited(runs[0], tmp_path / "run", "config.yaml", old, new))
-    assert "\n" not in str(refusal.value)
-    with pytest.raises(InputError, match="is no pre-training run"):
-        open_pretrained(tmp_path)
-    data = json.loads((runs[0] / "env.json").read_text())["data"].encode()
-    with pytest.raises(InputError, match="was trained on other text"):
-        open_pretrained(edited(runs[0], tmp_path / "o", "env.json", data, b"0" * 64))
+    assert bound.screen() in printed.stdout
+    assert file.with_suffix(".md").read_text() == f"{markdown_of(tables)}\n"
+    assert run_script(script, file, "--table").stdout.strip() == markdown_of(tables)
+    refused = run_script(script, tmp_path / "none.json", "--table")
+    assert refused.returncode == 2 and "cannot be read" in refused.stderr
 
 
 @pytest.mark.filterwarnings("ignore:.* is skipped")
@@ -255,24 +206,3 @@ def test_what_cannot_be_measured_is_one_line(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(opened[1].text, "fingerprint", "0" * 64)
     monkeypatch.setattr(decay, "open_pretrained", lambda run, _: opened[runs.index(run)])
     refused("trained on different texts: measure them apart")
-
-
-@pytest.mark.slow
-def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
-    file = tmp_path / "records" / "decay.json"
-    brief = ("--sequences", 2, "--threads", 1, "--control", "initial", "--output", file)
-    printed = run_script("decay", *runs, *brief)
-    assert printed.returncode == 0, printed.stderr
-    tables = "\n\n".join(table.markdown() for table in decay_tables(file))
-    assert decay_tables(file)[0].screen() in printed.stdout
-    assert file.with_suffix(".md").read_text() == f"{tables}\n"
-    assert run_script("decay", file, "--table").stdout.strip() == tables
-    for words, message in (
-        ([tmp_path], "is no pre-training run"),
-        ([tmp_path / "none.json", "--table"], "cannot be read"),
-        ([runs[0], "--length", 4], "give at least 8"),
-    ):
-        refused = run_script("decay", *words)
-        assert refused.returncode == 2
-        (line,) = refused.stderr.strip().split("\n")
-        assert line.startswith("error: ") and message in line
