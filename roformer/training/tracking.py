@@ -1,17 +1,15 @@
-"""Destinations of metrics in addition to metrics.jsonl: the terminal and one of accelerate's trackers."""
+"""Destinations of metrics in addition to metrics.jsonl: the terminal, wandb, TensorBoard, trackio."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState, tracking
 from tqdm import tqdm
 
 from roformer.config.schema import TrackerConfig
@@ -35,136 +33,98 @@ LONGEST_TAG = 64
 
 
 class NoTracker:
-    """`tracker=none`, and the base class of the trackers: what mirrors metrics.jsonl."""
+    """`tracker=none`, and the base class of the trackers, which mirror metrics.jsonl.
 
+    The first failure of a tracker prints one line and disables it.
+    """
+
+    kind = "none"
     run_id: str | None = None
-    """The id by which a resumed run continues in the same place, kept in its checkpoints."""
+    """The id under which a resumed run continues in the tracker; checkpoints keep it."""
+    failed = False
 
     def log(self, row: dict[str, Any]) -> None:
         """Mirror a row of metrics.jsonl."""
-
-    def finish(self, status: str, summary: dict[str, Any]) -> None:
-        """Mirror the summary and close."""
-
-
-class Mirror(NoTracker, ABC):
-    """One of accelerate's trackers. Its first failure prints one line and disables it.
-
-    Args:
-        config: which tracker, and its project.
-        folder: of the run.
-        name: of the run.
-        content: the resolved config of the run.
-        run_id: the tracker's own id of a resumed run, else None.
-    """
-
-    def __init__(
-        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
-    ):
-        self.config, self.folder, self.name, self.content = config, folder, name, content
-        self.group = name.removesuffix(f"-s{content.get('seed')}")  # without its seed
-        self.run_id: str | None = name
-        self.dropped = False
-        PartialState()  # accelerate's trackers need it; a training has it already
-        self.tracker = self._begin(run_id)
-
-    @abstractmethod
-    def _begin(self, run_id: str | None) -> Any:
-        """Return accelerate's tracker, started."""
-
-    def _log(self, values: dict[str, Any], step: int) -> None:
-        self.tracker.log(values, step=step)
-
-    def _finish(self, status: str, summary: dict[str, Any]) -> None:
-        self.tracker.finish()
-
-    def log(self, row: dict[str, Any]) -> None:
         values = {name: value for name, value in row.items() if name != "step"}
         self._try(lambda: self._log(values, row["step"]))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
+        """Mirror the summary and close."""
         self._try(lambda: self._finish(status, summary))
 
+    def _log(self, values: dict[str, Any], step: int) -> None: ...
+
+    def _finish(self, status: str, summary: dict[str, Any]) -> None: ...
+
     def _try(self, call: Callable[[], object]) -> None:
-        """Make a call of the tracker, unless one failed before."""
-        if self.dropped:
+        if self.failed:
             return
         try:
             call()
-        except Exception as error:  # the training does not depend on any of them
-            self.dropped = True
-            _warn(
-                f"{self.tracker.name} failed ({type(error).__name__}) and is off from here; "
-                "metrics.jsonl has everything"
-            )
+        except Exception as error:  # training does not depend on a tracker
+            self.failed = True
+            reason = f"failed ({type(error).__name__}) and is off from here"
+            _warn(f"{self.kind} {reason}; metrics.jsonl has everything")
 
 
-class WandbTracker(Mirror):
-    """wandb, online when logged in, else offline; the axis of every chart is `global_step`.
+class WandbTracker(NoTracker):
+    """wandb, online when logged in, else offline; the x-axis of every chart is `global_step`.
 
-    A run's group is its configuration, so that seeds are grouped; its job type is the pipeline. Of
-    the environment, WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE (unless the config has them), WANDB_NAME,
-    WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR replace what is chosen here, and WANDB_TAGS are added.
+    A run's group is its configuration without the seed; its job type is the pipeline. The environment
+    variables WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE (unless the config has them), WANDB_NAME,
+    WANDB_RUN_GROUP, WANDB_JOB_TYPE and WANDB_DIR override what is chosen here, and WANDB_TAGS are added.
     """
 
-    def _begin(self, run_id: str | None) -> Any:
-        mode, why = self._mode()
+    kind = "wandb"
+
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        import wandb
+
+        given = os.environ.get
+        self.folder = folder
+
+        def start(mode: str) -> Any:
+            # Offline, a later part of a run would replace the first.
+            resumed = {"id": run_id, "resume": "allow"} if mode == "online" else {}
+            return wandb.init(
+                project=config.project or given("WANDB_PROJECT") or PROJECT,
+                entity=config.entity or given("WANDB_ENTITY") or None,
+                name=given("WANDB_NAME") or name,
+                group=given("WANDB_RUN_GROUP") or group_of(name, content),
+                job_type=given("WANDB_JOB_TYPE") or folder.parent.name,
+                dir=given("WANDB_DIR") or folder,
+                tags=tags_of(content, given("WANDB_TAGS") or ""),
+                config=content,
+                mode=mode,
+                settings=wandb.Settings(silent=True, console="off", init_timeout=30),
+                **resumed,
+            )
+
+        why = ""
+        mode: str = config.mode if config.mode != "auto" else given("WANDB_MODE") or "auto"
         try:
-            tracker = self._start(mode, run_id)
-        except Exception as error:
-            if mode != "online":
+            if mode == "auto" and not wandb.login(prompt=False):
+                mode, why = "offline", " (not logged in)"
+            mode = "online" if mode == "auto" else mode
+            self.run = start(mode)
+        except Exception as error:  # a wrong key and a missing network raise many types
+            if mode not in ("auto", "online"):
                 raise
             mode, why = "offline", f" (it could not go online: {type(error).__name__})"
-            tracker = self._start(mode, run_id)
-        self.run = tracker.tracker
-        if mode == "offline":
+            self.run = start(mode)
+        if mode == "offline" and content.get("runtime", {}).get("progress", True):
             where = os.path.relpath(Path(self.run.dir).parent)
-            if self.content.get("runtime", {}).get("progress", True):
-                print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
+            print(f"wandb is offline{why}: wandb sync {where} sends this run later", flush=True)
         self.run_id = self.run.id
         self.run.define_metric("global_step", hidden=True)
         for metric in (*LINE, "*"):
             self.run.define_metric(metric, step_metric="global_step")
-        return tracker
-
-    def _mode(self) -> tuple[str, str]:
-        """Return the mode and, where nobody asked for offline, why it is, in brackets."""
-        asked = self.config.mode != "auto"
-        mode = self.config.mode if asked else os.environ.get("WANDB_MODE") or "auto"
-        if mode != "auto":
-            return mode, ""
-        import wandb
-
-        try:
-            return ("online", "") if wandb.login(prompt=False) else ("offline", " (not logged in)")
-        except Exception as error:  # a wrong key and a missing network raise many types
-            return "offline", f" (it could not log in: {type(error).__name__})"
-
-    def _start(self, mode: str, run_id: str | None) -> Any:
-        import wandb
-
-        given = os.environ.get
-        # Offline, a later part of a run would replace the first.
-        resumed = {"id": run_id, "resume": "allow"} if mode == "online" else {}
-        tracker = tracking.WandBTracker(
-            self.config.project or given("WANDB_PROJECT") or PROJECT,
-            entity=self.config.entity or given("WANDB_ENTITY") or None,
-            name=given("WANDB_NAME") or self.name,
-            group=given("WANDB_RUN_GROUP") or self.group,
-            job_type=given("WANDB_JOB_TYPE") or self.folder.parent.name,
-            dir=given("WANDB_DIR") or self.folder,
-            tags=tags_of(self.content, given("WANDB_TAGS") or ""),
-            config=self.content,
-            mode=mode,
-            settings=wandb.Settings(silent=True, console="off", init_timeout=30),
-            **resumed,
-        )
-        tracker.start()
-        return tracker
 
     def _log(self, values: dict[str, Any], step: int | None) -> None:
-        # Without `step=`: wandb drops rows whose step went back, as it does after a resume.
-        self.tracker.log({"global_step": step, **values})
+        # Without `step=`: wandb drops rows whose step decreased, which happens after a resume.
+        self.run.log({"global_step": step, **values})
 
     def _finish(self, status: str, summary: dict[str, Any]) -> None:
         import wandb
@@ -176,63 +136,85 @@ class WandbTracker(Mirror):
         self.run.finish(exit_code=0 if status == "done" else 1)
 
 
-class TensorboardTracker(Mirror):
+class TensorboardTracker(NoTracker):
     """TensorBoard's event files in `<run>/tensorboard`: `tensorboard --logdir runs` shows all runs."""
 
-    def _begin(self, run_id: str | None) -> Any:
-        file = self.folder / "metrics.jsonl"  # absent before the first log step
+    kind = "tensorboard"
+
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        from torch.utils.tensorboard import SummaryWriter
+
+        file = folder / "metrics.jsonl"  # absent before the first log step
         done = read_metrics(file) if file.exists() else []
-        # Rows after the checkpoint that is gone on from, or all if there was none, are logged again.
-        again = (self.folder / "tensorboard").is_dir()
+        # Rows after the checkpoint of this start, or all without a checkpoint, are logged again.
+        again = (folder / "tensorboard").is_dir()
         purge = (done[-1]["step"] if done else 0) + 1 if again else None
-        tracker = tracking.TensorBoardTracker("tensorboard", self.folder, purge_step=purge)
-        tracker.start()
+        self.run_id = name
+        self.writer = SummaryWriter(folder / "tensorboard", purge_step=purge)
         if not again:
-            tracker.log({"config": f"<pre>{json.dumps(self.content, indent=1)}</pre>"})
-        return tracker
+            self.writer.add_text("config", f"<pre>{json.dumps(content, indent=1)}</pre>")
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, global_step=step)
+        self.writer.flush()
+
+    def _finish(self, status: str, summary: dict[str, Any]) -> None:
+        self.writer.close()
 
 
-class TrackioTracker(Mirror):
+class TrackioTracker(NoTracker):
     """trackio, a database on this machine: `trackio show` opens its dashboard."""
 
-    def _begin(self, run_id: str | None) -> Any:
-        tracker = tracking.TrackioTracker(
-            self.config.project or PROJECT,
-            name=self.name,
-            group=self.group,
-            config=self.content,
+    kind = "trackio"
+
+    def __init__(
+        self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
+    ):
+        import trackio
+
+        self.run_id = name
+        self.run = trackio.init(
+            project=config.project or PROJECT,
+            name=name,
+            group=group_of(name, content),
+            config=content,
             resume="allow" if run_id else "never",
             embed=False,
             auto_log_gpu=False,
         )
-        tracker.start()
-        return tracker
 
     def _log(self, values: dict[str, Any], step: int) -> None:
-        self.tracker.tracker.log(values, step=step)  # accelerate's own leaves the step out
+        self.run.log(values, step=step)
+
+    def _finish(self, status: str, summary: dict[str, Any]) -> None:
+        self.run.finish()
 
 
-TRACKERS: dict[str, Callable[..., Mirror]] = {
-    "wandb": WandbTracker,
-    "tensorboard": TensorboardTracker,
-    "trackio": TrackioTracker,
-}
+TRACKERS = {cls.kind: cls for cls in (WandbTracker, TensorboardTracker, TrackioTracker)}
 
 
 def open_tracker(
     config: TrackerConfig, folder: Path, name: str, content: dict[str, Any], run_id: str | None
 ) -> NoTracker:
-    """Return the configured tracker, see `Mirror`; if it fails, `NoTracker` and a line that says why."""
+    """Return the configured tracker; if it fails to start, print why and return `NoTracker`."""
     if config.kind == "none":
         return NoTracker()
     try:
         return TRACKERS[config.kind](config, folder, name, content, run_id)
     except ImportError:
         why = f"is not installed: pip install {config.kind}, or leave it out with tracker=none"
-    except Exception as error:  # a mirror that is out of reach is no reason not to train
+    except Exception as error:
         why = f"could not start ({type(error).__name__})"
     _warn(f"{config.kind} {why}; metrics.jsonl has everything")
     return NoTracker()
+
+
+def group_of(name: str, content: dict[str, Any]) -> str:
+    """Return a run's name without its seed."""
+    return name.removesuffix(f"-s{content.get('seed')}")
 
 
 def tags_of(content: dict[str, Any], more: str) -> list[str]:
