@@ -90,7 +90,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
     folder, workers = cache_dir or runtime.cache_dir, runtime.prepare_workers
     tokenizer = WordPiece.load(run / "tokenizer") if config.init_from else None
     text = prepare_text(config.data, folder, tokenizer=tokenizer, workers=workers, progress=False)
-    if text.fingerprint != (begun_on := RunFolder(run).data()):
+    if text.fingerprint != (begun_on := RunFolder(run).environment().get("data")):
         raise InputError(
             f"{run} was trained on other text (fingerprint {str(begun_on)[:8]}, now "
             f"{text.fingerprint[:8]}): restore it, so that what was held out still is"

@@ -205,11 +205,9 @@ def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
 
 def other_inputs(task: Task, folder: RunFolder) -> str | None:
     """Return the input, data or first weights, that has changed since the run was started."""
-    for what, before, now in (
-        ("data", folder.data(), task.fingerprint),
-        ("weights", folder.weights(), task.weights),
-    ):
-        if before not in (None, now):
+    started_on = folder.environment()
+    for what, now in (("data", task.fingerprint), ("weights", task.weights)):
+        if (before := started_on.get(what)) not in (None, now):
             return f"other {what} (fingerprint {str(before)[:8]}, now {str(now)[:8]})"
     return None
 

@@ -23,15 +23,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Any
 
 import torch
-from pydantic import Field
-from pydantic_core import from_json
-from typing_extensions import TypedDict
 
 from roformer.errors import InputError, naming
-from roformer.json_files import check_shape, read_object
+from roformer.json_files import read_object
 from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
@@ -40,41 +37,6 @@ PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets"),
     *("accelerate", "hydra-core", "wandb", "numpy"),
 )
-
-
-# The keys that are read.
-
-
-class Outcome(TypedDict):
-    metrics: dict[str, float | None]
-
-
-class Summary(TypedDict):
-    run_id: str
-    status: str
-    metrics: dict[str, float | None]
-    steps: int
-    tokens: int
-    wall_seconds: float
-    best: NotRequired[Outcome]
-
-
-class TaskSummary(TypedDict):
-    """Fields that only fine-tuning has."""
-
-    task: str
-    headline: str
-    best: Outcome
-
-
-class Environment(TypedDict):
-    data: str
-    weights: NotRequired[str]
-    resumed: list[dict[str, Any]]
-
-
-class Metrics(TypedDict):
-    step: Annotated[int, Field(ge=0)]
 
 
 class RunFolder:
@@ -88,35 +50,20 @@ class RunFolder:
         self.lock = Lock(path.absolute().parent.parent / ".locks" / name, str(path))
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary of a run that ended, else None; InputError if it was changed since."""
-        remedy = "delete it and start the run again"
-        content = self._read("summary.json", Summary, remedy)
-        if content is not None and content.get("pipeline") == "glue":
-            self._read("summary.json", TaskSummary, remedy)
-        return content
+        """Return the summary of a run that ended, else None."""
+        return self._read("summary.json", "delete it and start the run again")
 
-    def data(self) -> str | None:
-        """Return the fingerprint of the data that the run was started on, if it exists."""
-        return self._begun_on("data")
+    def environment(self) -> dict[str, Any]:
+        """Return the content of env.json; empty before the run begins."""
+        return self._read("env.json", "resume=false starts over and keeps it aside") or {}
 
-    def weights(self) -> str | None:
-        """Return the SHA-256 of the weights that the run started from, if there are any."""
-        return self._begun_on("weights")
-
-    def _begun_on(self, key: str) -> str | None:
-        remedy = "resume=false starts over and keeps it aside"
-        content = self._read("env.json", Environment, remedy)
-        return None if content is None else content.get(key)
-
-    def _read(self, name: str, shape: type, remedy: str) -> dict[str, Any] | None:
+    def _read(self, name: str, remedy: str) -> dict[str, Any] | None:
         try:
-            content = read_object(self.path / name)
-            check_shape(shape, content)
+            return read_object(self.path / name)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path / name} is damaged ({error}): {remedy}") from error
-        return content
 
     def set_aside(self) -> Path | None:
         """Rename an existing folder to `<run_id>.before-N`, so that a fresh run loses nothing."""
@@ -135,14 +82,11 @@ class RunFolder:
         for name, text in (("config.yaml", config_yaml), ("command.txt", command_line() + "\n")):
             if not (self.path / name).exists():
                 write_atomically(self.path / name, text)
-        path = self.path / "env.json"
-        resumed: list[Any] = []
-        if path.exists():
+        content = {**environment, "resumed": []}
+        if earlier := self.environment():
             again = {key: environment[key] for key in ("started", "commit", "dirty", "devices")}
-            environment = json.loads(path.read_text(encoding="utf-8"))
-            resumed = [*environment["resumed"], again]
-        content = {**environment, "resumed": resumed}
-        write_atomically(path, json.dumps(content, indent=1) + "\n")
+            content = {**earlier, "resumed": [*earlier["resumed"], again]}
+        write_atomically(self.path / "env.json", json.dumps(content, indent=1) + "\n")
 
     def command(self) -> str:
         """Return the command that started the run."""
@@ -168,8 +112,7 @@ class RunFolder:
         """Drop the lines after a step, which will be computed again."""
         for path in (self.metrics, self.spikes):
             if path.exists():
-                rows = read_metrics(path, torn=True)
-                write_rows(path, [row for row in rows if row["step"] <= step])
+                write_rows(path, [row for row in read_metrics(path) if row["step"] <= step])
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write summary.json."""
@@ -190,23 +133,17 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_metrics(path: Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of a metrics.jsonl, whose last line may be `torn`, as a kill leaves it."""
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a metrics.jsonl, except a last line that a kill left incomplete."""
     rows: list[dict[str, Any]] = []
     *lines, last = path.read_bytes().split(b"\n")
-    lines += [last] if last else []
     for number, line in enumerate(lines, start=1):
         try:
-            row = from_json(line, allow_inf_nan=False)
-            check_shape(Metrics, row)
+            rows.append(json.loads(line))
         except ValueError as error:
-            if torn and number == len(lines):
-                break
-            found = line[:80].decode(errors="replace")
-            raise InputError(
-                f"{path}:{number}: not a metrics row with a step ({error}): {found}"
-            ) from error
-        rows.append(row)
+            raise InputError(f"{path}:{number} is damaged ({error}): delete this line") from error
+    with suppress(ValueError):
+        rows.append(json.loads(last))
     return rows
 
 
