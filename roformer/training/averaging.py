@@ -1,4 +1,4 @@
-"""The mean of several checkpoints' weights, itself a checkpoint that can be started from or used.
+"""Average the weights of several checkpoints into a new one.
 
     checkpoints/averaged/   model.safetensors model.json average.json complete.json
 
@@ -36,7 +36,7 @@ def last_checkpoints(run: Path, count: int, every: int = 1) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights of complete checkpoints, summed in fp32 and in their types.
+    """Return the mean of the weights of complete checkpoints, summed in fp32 and cast back.
 
     Random vectors of linear attention come from the last checkpoint.
     """
@@ -58,7 +58,7 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def save_average(paths: Sequence[Path], folder: Path) -> Path:
-    """Write the `average` of checkpoints as a checkpoint, in place of an existing one."""
+    """Write the `average` of checkpoints as a checkpoint; an existing one is replaced."""
     weights = average(paths)
     account = {"checkpoints": [path.name for path in paths]}
     objects = {checkpoint.DESCRIPTION: checkpoint.describe(paths[0]), ACCOUNT: account}

@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from roformer.errors import InputError, naming
-from roformer.json_files import read_object
 from roformer.training.distributed import cut_like, kept_by_first
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -42,10 +40,9 @@ STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep` of every so many steps, the last and the best.
+    """The checkpoints of one run: the last, the best, and the newest `keep` of those at multiples of `every`.
 
-    A checkpoint in between, of a stopped run or of the best evaluation, is deleted when a later one
-    exists. Checkpoints of the steps `keep_at` only lose their moments.
+    Older checkpoints are deleted, except those of the steps `keep_at`, which only lose their moments.
     """
 
     def __init__(self, folder: Path, *, keep: int, every: int = 1, keep_at: Collection[int] = ()):
@@ -61,11 +58,10 @@ class Checkpoints:
         *,
         best: bool,
     ) -> Path:
-        """Write the checkpoint of a step, move the links, and remove what is too old.
+        """Write the checkpoint of a step, move the links, and remove old checkpoints.
 
-        `weights` and `moments` are of `model_tensors` and `optimizer_tensors`, `state` is the loop's.
-
-        On a full or read-only disk, earlier checkpoints stay as they were.
+        `weights` and `moments` come from `model_tensors` and `optimizer_tensors`, `state` from the loop.
+        If the disk is full or read-only, earlier checkpoints stay as they were.
         """
         target = self.folder / f"step_{step:08d}"
         tensors = {MODEL: weights, OPTIMIZER: moments}
@@ -83,8 +79,8 @@ class Checkpoints:
     def last(self, *, verify: bool = True) -> tuple[Path | None, list[str]]:
         """Return the newest complete checkpoint, and a line about each newer, damaged one.
 
-        A damaged one is replaced by the newest with moments, which checkpoints of `keep_at` lack. If no
-        checkpoint has moments, as in a finished run, the newest replaces it. For `verify` see `damage`.
+        After a damaged one, a checkpoint with moments is preferred, because a run can resume from it;
+        checkpoints of `keep_at` and of finished runs have none. For `verify` see `damage`.
         """
         problems: list[str] = []
         without: Path | None = None
@@ -101,17 +97,20 @@ class Checkpoints:
     def _publish(self, target: Path, *, best: bool) -> None:
         for name in ("last", "best") if best else ("last",):
             _link(self.folder / name, target)
-        regular = [path for path in steps_in(self.folder) if step_of(path) % self.every == 0]
-        chosen = [path for path in steps_in(self.folder) if step_of(path) in self.keep_at]
-        whole = _kept(self.folder, regular[-self.keep :])
-        for path in chosen:
-            if path.resolve() not in whole:
+        found = steps_in(self.folder)
+        regular = [path for path in found if step_of(path) % self.every == 0][-self.keep :]
+        linked = [(self.folder / name).resolve() for name in ("last", "best")]
+        for path in found:
+            if path in regular or path.resolve() in linked:
+                continue
+            if step_of(path) in self.keep_at:
                 (path / OPTIMIZER).unlink(missing_ok=True)
-        _keep(self.folder, [*regular[-self.keep :], *chosen])
+            else:
+                _remove(path)
 
 
 def steps_in(folder: Path) -> list[Path]:
-    """Return the checkpoints `step_…` of a run, the oldest first; links to elsewhere are none."""
+    """Return the checkpoints `step_…` of a run, the oldest first, without links to other folders."""
     found = sorted(folder.glob("step_[0-9]*"))
     return [path for path in found if path.name[5:].isdecimal() and not path.is_symlink()]
 
@@ -129,7 +128,9 @@ def keep_only_best(folder: Path) -> None:
             kept = (folder / name).resolve()
             _link(folder / "last", kept)
             _link(folder / "best", kept)
-            _keep(folder, [])
+            for path in steps_in(folder):
+                if path.resolve() != kept:
+                    _remove(path)
             return
 
 
@@ -162,19 +163,6 @@ def _link(link: Path, target: Path) -> None:
     fresh.replace(link)
 
 
-def _kept(folder: Path, paths: list[Path]) -> set[Path]:
-    """Return these checkpoints and those that `last` and `best` are, resolved."""
-    return {path.resolve() for path in (folder / "last", folder / "best", *paths)}
-
-
-def _keep(folder: Path, paths: list[Path]) -> None:
-    """Remove all checkpoints but these and those that `last` and `best` are."""
-    kept = _kept(folder, paths)
-    for path in steps_in(folder):
-        if path.resolve() not in kept:
-            _remove(path)
-
-
 def _remove(path: Path) -> None:
     """Remove a checkpoint; hidden first, so that a kill leaves no half of one."""
     hidden = path.with_name(f".{path.name}.removed")
@@ -195,9 +183,9 @@ def _sweep(folder: Path) -> None:
 def write(
     target: Path, tensors: dict[str, dict[str, Tensor]], objects: dict[str, dict[str, Any]]
 ) -> None:
-    """Write a complete checkpoint, contents by file name, in place of an existing one.
+    """Write a complete checkpoint, contents by file name; an existing one is replaced.
 
-    On a full or read-only disk, the existing one stays as it was.
+    If the disk is full or read-only, the existing one stays as it was.
     """
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -218,8 +206,8 @@ def write(
 
 
 def complete(folder: Path) -> None:
-    """Write `complete.json` on the files of a folder, and flush all of them to the disk."""
-    files: dict[str, dict[str, Any]] = {
+    """Write `complete.json` for the files of a folder, and flush all of them to the disk."""
+    files: dict[str, Any] = {
         path.name: {"bytes": path.stat().st_size} for path in sorted(folder.iterdir())
     }
     files[MODEL]["sha256"] = _sha256(folder / MODEL)
@@ -234,9 +222,7 @@ def damage(path: Path, *, verify: bool = True) -> str | None:
     All files must have their sizes and, with `verify`, the weights their checksum.
     """
     try:
-        files = read_object(path / COMPLETE)
-        if lost := {MODEL, DESCRIPTION} - files.keys():
-            return f"{COMPLETE} does not name {min(lost)}"
+        files = _read(path / COMPLETE)
         for name, expected in files.items():
             if name == OPTIMIZER and not (path / name).exists():
                 continue
@@ -260,7 +246,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 def weights_digest(path: Path) -> str:
     """Return the SHA-256 of a checkpoint's weights, as they were when it was written."""
-    return str(read_object(path / COMPLETE)[MODEL]["sha256"])
+    return str(_read(path / COMPLETE)[MODEL]["sha256"])
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -360,7 +346,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return a JSON object; numbers may be NaN, as a metric is that is not defined."""
+    """Return a JSON object; its numbers may be NaN, because an undefined metric is."""
     try:
         content = json.loads(file.read_bytes())
         if not isinstance(content, dict):
@@ -379,7 +365,9 @@ def _flush(path: Path) -> None:
     """Make what was written survive a power cut; not every file system can for folders."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with suppress(*([OSError] if path.is_dir() else [])):
-            os.fsync(descriptor)
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
