@@ -21,7 +21,6 @@ from roformer.evaluation.bleu import (
     translation_scores,
 )
 from roformer.report.resampling import COUNTS, bleu, draw_lines, resampled_bleu
-from roformer.report.statistics import two_sided_p
 
 REFERENCES = [
     "Der schnelle braune Fuchs springt über den faulen Hund.",
@@ -64,14 +63,6 @@ def test_each_score_has_its_signature():
     )
 
 
-def test_case_matters():
-    lower = [text.lower() for text in REFERENCES]
-    assert all(
-        score.value == pytest.approx(100) for score in translation_scores(*[lower] * 2, "de")
-    )
-    assert all(score.value < 90 for score in translation_scores(lower, REFERENCES, "de"))
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
@@ -96,12 +87,6 @@ def test_split_compounds_by_hand():
     assert split.bleu_compound.value == pytest.approx(by_hand)
     unsplit = 100 * math.prod((3 / 4, 2 / 3, 1 / 2, 0.5 / 1)) ** 0.25
     assert split.sacrebleu.value == pytest.approx(unsplit)
-
-
-def test_without_hyphens_nothing_is_split():
-    text, other = ["ein Satz ohne alles hier"], ["ein Satz ohne vieles hier"]
-    scores = translation_scores(other, text, "de")
-    assert scores.bleu_compound.value == pytest.approx(scores.sacrebleu.value)
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
@@ -176,19 +161,3 @@ def test_the_bootstrap_of_the_statistics_is_sacrebleus():
     assert (differences < 0).all()  # else its absolute values are of both sides
     above = np.sum(np.abs(differences) - np.abs(differences).mean() > abs(difference))
     assert found[1][2] == pytest.approx((above + 1) / 401)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_two_sided_p_is_twice_sacrebleus(seed):
-    """Within the error of a thousand samples, where the difference is clear of 0."""
-    references, first, _ = garbled(0.15, seed, sentences=120)
-    draw = random.Random(seed)
-    second = [
-        " ".join("z" if draw.random() < 0.012 else word for word in text.split()) for text in first
-    ]
-    _, (_, _, one_sided) = sacrebleus_bootstrap({"first": first, "second": second}, references)
-    counts = [np.array(bleu_statistics(texts, references)) for texts in (first, second)]
-    draws = draw_lines(120, 1000, 7)
-    one, two = (resampled_bleu(each, draws) for each in counts)
-    p = two_sided_p(two - one, bleu(counts[1].sum(0)) - bleu(counts[0].sum(0)))
-    assert p == pytest.approx(2 * one_sided, abs=0.02)

@@ -32,10 +32,14 @@ def test_a_prepared_model_returns_what_it_computed(precision):
 
 def test_a_process_may_train_in_another_precision_than_before():
     """As a fine-tuning in fp16 does after the pre-training that it has made."""
-    runtime, model = build(RuntimeConfig, {"device": "cpu"}), nn.Linear(2, 2)
-    for precision in ("fp32", "fp16", "fp32"):
-        half = "fp16" if precision == "fp16" else "no"
-        assert open_accelerator(runtime, precision, model).mixed_precision == half
+    for tf32, precision, half in (
+        (True, "fp32", "no"),
+        (False, "fp16", "fp16"),
+        (False, "fp32", "no"),
+    ):
+        runtime = build(RuntimeConfig, {"device": "cpu", "tf32": tf32})
+        assert open_accelerator(runtime, precision, nn.Linear(2, 2)).mixed_precision == half
+        assert torch.backends.cuda.matmul.allow_tf32 is tf32
 
 
 def test_a_launcher_shards_too_and_fp16_is_refused(monkeypatch):
@@ -49,14 +53,6 @@ def test_a_launcher_shards_too_and_fp16_is_refused(monkeypatch):
     model.scale = nn.Parameter(torch.ones(()))  # as FIRE's c and multiplier
     with pytest.raises(InputError, match="cannot shard single numbers, as scale: leave"):
         open_accelerator(build(RuntimeConfig, here), "fp32", model)
-
-
-def test_tf32_is_as_the_last_config_says():
-    """As a fine-tuning in the process of its pre-training."""
-    for tf32 in (True, False):
-        runtime = build(RuntimeConfig, {"device": "cpu", "tf32": tf32})
-        open_accelerator(runtime, "fp32", nn.Linear(2, 2))
-        assert torch.backends.cuda.matmul.allow_tf32 is tf32
 
 
 def test_the_model_of_a_training_before_is_freed():
