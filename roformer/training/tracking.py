@@ -85,9 +85,9 @@ class WandbTracker(NoTracker):
         given = os.environ.get
         self.folder = folder
 
-        def start(mode: str) -> Any:
+        def start(mode: Any) -> Any:
             # Offline, a later part of a run would replace the first.
-            resumed = {"id": run_id, "resume": "allow"} if mode == "online" else {}
+            resumed: Any = {"id": run_id, "resume": "allow"} if mode == "online" else {}
             return wandb.init(
                 project=config.project or given("WANDB_PROJECT") or PROJECT,
                 entity=config.entity or given("WANDB_ENTITY") or None,
@@ -173,7 +173,7 @@ class TrackioTracker(NoTracker):
     def __init__(
         self, config: TrackerConfig, folder: Path, name: str, content: Any, run_id: str | None
     ):
-        import trackio
+        import trackio  # type: ignore[import-not-found,unused-ignore]
 
         self.run_id = name
         self.run = trackio.init(
