@@ -19,10 +19,7 @@ from datetime import timedelta
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import (
-    DistributedType,
-    FullyShardedDataParallelPlugin,
-)
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -33,7 +30,7 @@ from roformer.errors import InputError
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision → the type that autocast computes in."""
 UNIT = "Block"
-"""Class of the modules that are gathered one at a time."""
+"""Class of the modules that FSDP gathers one at a time."""
 PATIENCE = timedelta(hours=2)
 """Timeout of the wait for the first process while only it scores the test set.
 
@@ -54,14 +51,13 @@ def process_count() -> int:
 
 
 def say(line: str, shown: bool = True) -> None:
-    """Print a line once, whatever the number of processes; what only accompanies a run is `shown` with
-    its progress."""
+    """Print a line if `shown`, on the first process only."""
     if shown and first_process():
         print(line, flush=True)
 
 
 def check_share(count: int, what: str, key: str = "training.batch_size") -> None:
-    """Raise InputError where a step has fewer samples, named by `what`, than there are processes."""
+    """Raise InputError if a step has fewer samples, named by `what`, than there are processes."""
     if count < (processes := process_count()):
         raise InputError(f"{what} less than the {processes} processes: raise {key} or start fewer")
 
@@ -99,9 +95,9 @@ def lost_process(error: RuntimeError) -> bool:
 
 
 def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -> Accelerator:
-    """Return the accelerator of a run of `model`, sharded if config or `accelerate launch` ask for it."""
-    # A process that trained before, as the pre-training of a fine-tuning, may have had another precision,
-    # and its model, whose forward pass refers to it, stays on the device until it is collected.
+    """Return the accelerator for a model, sharded if config or `accelerate launch` ask for it."""
+    # This process may have trained before, as the pre-training of a fine-tuning: in another precision, and
+    # with a model in a reference cycle, which stays on the device until it is collected.
     AcceleratorState._reset_state()
     gc.collect()
     torch.backends.cuda.matmul.allow_tf32 = runtime.tf32
@@ -120,7 +116,7 @@ def open_accelerator(runtime: RuntimeConfig, precision: str, model: nn.Module) -
             f"runtime.fsdp cannot shard single numbers, as {numbers[0]}: leave runtime.fsdp out, or "
             "choose another model/position"
         )
-    # It warns of losses changed in place, which ours are not.
+    # The warning is about losses changed in place, which ours are not.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     has_units = any(type(module).__name__ == UNIT for module in model.modules())
     plugin = FullyShardedDataParallelPlugin(
@@ -154,21 +150,20 @@ def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -
 
 
 def autocast_of(device: torch.device, precision: str) -> torch.autocast:
-    """Return the autocast of a training's forward passes, for another copy of its model."""
+    """Return the autocast of a training's forward passes."""
     half = AUTOCAST.get(precision)
     return torch.autocast(device.type, half, enabled=half is not None)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor with the shards of all processes; all of them must call it."""
+    """Return a tensor gathered from all processes; all of them must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def kept_by_first(tensor: Tensor) -> Tensor:
-    """Return a tensor; of a sharded one the whole on the first process and nothing on the others.
+    """Return a tensor; a sharded one is gathered on the CPU of the first process, and empty elsewhere.
 
-    The whole is on the CPU, since all of a sharded model may not fit on one device. All processes must
-    call it.
+    All processes must call it.
     """
     if not isinstance(tensor, DTensor):
         return tensor
@@ -177,18 +172,18 @@ def kept_by_first(tensor: Tensor) -> Tensor:
 
 
 def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Return a whole moment on the device of its parameter, sharded as that is."""
+    """Return a whole moment on the device of its parameter, sharded like it."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
         return tensor
-    # Every process has read it: each cuts its own part, none sends.
+    # Every process has read the whole tensor, so each cuts its own part and none sends.
     mesh, placements = parameter.device_mesh, parameter.placements
     return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 
 
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
-    """Keep the weights of a sharded model whole meanwhile, so that ranks may differ in passes."""
+    """Keep the weights of a sharded model whole, so that ranks may make different numbers of passes."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -198,5 +193,5 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
-            # accelerate leaves what is no block whole between the forward and the backward pass.
+            # accelerate reshards only blocks between the forward and the backward pass.
             unit.set_reshard_after_forward(UNIT in type(unit).__name__, recurse=False)

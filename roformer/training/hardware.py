@@ -19,7 +19,7 @@ class Gpu(NamedTuple):
     flops: float
     memory: float
     half: Literal["bf16", "fp16"] = "bf16"
-    """The type that the peak is of; without bf16 it is fp16."""
+    """The type of the peak: fp16 on GPUs without bf16."""
 
 
 GPUS = {
@@ -33,7 +33,7 @@ GPUS = {
     "H100": Gpu(989e12, 80e9),
     "H200": Gpu(989e12, 141e9),
 }
-"""By the name that the driver gives."""
+"""Keyed by a part of the driver's name."""
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -49,7 +49,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def widest_float(device: torch.device) -> torch.dtype:
-    """Return the type in which sums over many batches are kept: fp64, of Apple's GPUs fp32."""
+    """Return the type for sums over many batches: fp64, but fp32 on Apple's GPUs."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -60,10 +60,10 @@ def processor_capabilities() -> Mapping[str, Any]:
 
 
 def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
-    """Return bf16 where its products are done in hardware, and faster than fp32's.
+    """Return bf16 where the hardware multiplies it faster than fp32.
 
-    A processor of Intel's whose tiles are hidden, as in some virtual machines, has bf16 instructions that
-    take twice the time of fp32's (one core: 83 against 149 GFLOP/s); AMD's take less.
+    On an Intel processor whose AMX tiles are hidden, as in some virtual machines, bf16 products take twice
+    the time of fp32 (one core: 83 against 149 GFLOP/s); on AMD they take less.
     """
     fast = False
     if device_type == "cuda":
@@ -76,9 +76,9 @@ def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
 
 
 def computes_slowly(precision: str, device_type: str) -> bool:
-    """Return whether fp32 is known to be faster: than bf16 on an x86 processor without fast bf16.
+    """Return whether fp32 is known to be faster than this precision here.
 
-    Only an x86 processor's capabilities have `avx512_bf16`; others were not measured.
+    That is bf16 on an x86 processor without fast bf16; other processors were not measured.
     """
     known = device_type == "cpu" and "avx512_bf16" in processor_capabilities()
     return known and precision == "bf16" and auto_precision(device_type) == "fp32"

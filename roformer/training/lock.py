@@ -1,4 +1,4 @@
-"""Exclusive lock on a run folder. It ends with its process, however that ends."""
+"""Exclusive lock on a run folder, released whenever its process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Lock:
-    """A lock file that names its holder; messages call the run `what`."""
+    """A lock file that names its holder; messages name the run `what`."""
 
     def __init__(self, path: Path, what: str):
         self.path, self.what = path, what

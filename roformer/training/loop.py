@@ -40,7 +40,7 @@ from roformer.training.distributed import cast_like_autocast, gathered, is_shard
 from roformer.training.hardware import peak_flops, peak_memory_bytes, widest_float
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
 from roformer.training.process import KeptMemory
-from roformer.training.records import RunFolder
+from roformer.training.records import RunFolder, append
 from roformer.training.spikes import Spike, SpikeWatch
 from roformer.training.state import State
 from roformer.training.steps import begin_step, micro_batches
@@ -50,7 +50,7 @@ from roformer.training.tracking import NoTracker, Progress
 MOST_SKIPPED = 40
 """Give up after this many consecutive fp16 overflows: after so many halvings the scale is not at fault."""
 LOOK_EVERY = 10
-"""Steps between two readings of what the device has counted, where reading it makes the host wait."""
+"""Steps between two readings of the device's counters, if reading them makes the host wait."""
 
 
 class Stopped(SystemExit):
@@ -73,9 +73,9 @@ class UnreadStep(NamedTuple):
 
 
 class Loop:
-    """One run of a task, whose weights `restore` has loaded, from `state.step` to the last step.
+    """Train a task, whose weights are loaded, from `state.step` to the last step.
 
-    `checkpoint` is where the optimizer's moments are, the run's own or another's; None: they are new.
+    The optimizer's moments come from `checkpoint`, which may be another run's; None: they are new.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Loop:
             self.scaler.load_state_dict(state.scaler)
 
         # Counters live on the device, so that no step waits for the host to read them. The stored loss
-        # is the sum over ranks: the first one carries it on.
+        # is the sum over ranks, so only the first rank adds it.
         wide = widest_float(self.device)
         parts = [len(task.losses)] if task.losses else []
         self.window_loss = torch.zeros(parts, dtype=wide, device=self.device)
@@ -180,8 +180,8 @@ class Loop:
             if not self.metrics:  # resumed after the last step: everything is logged already
                 self._evaluate({})
             state.wall_seconds += time.perf_counter() - self.began
-            told = torch.tensor(int(self.signal is not None), device=self.device)
-            if self._over_ranks(told):  # some rank was, after the last look; the last step is saved
+            signalled = torch.tensor(int(self.signal is not None), device=self.device)
+            if self._over_ranks(signalled):  # after the last look; the last step is saved
                 raise Stopped(128 + (self.signal or signal.SIGTERM))
             return state, self.metrics
         finally:
@@ -253,7 +253,7 @@ class Loop:
         """Return the sum over all ranks."""
         return self.accelerator.reduce(values, "sum") if self.world_size > 1 else values
 
-    # --- what the host reads, now and then ---------------------------------------------------------
+    # --- what the host reads -----------------------------------------------------------------------
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self.state.step == self.task.training.steps
@@ -264,10 +264,9 @@ class Loop:
         return free or self.state.step % LOOK_EVERY == 0
 
     def _look(self) -> bool:
-        """Copy the counters to the host; return whether some rank was asked to stop.
+        """Copy the counters to the host; return whether a rank was asked to stop.
 
-        Raises:
-            Diverged: the loss or its gradient is not finite since the last look.
+        Raise Diverged if the loss or its gradient was not finite since the last look.
         """
         state = self.state
         targets, tokens, samples, stop = self.counts.tolist()
@@ -305,16 +304,12 @@ class Loop:
                     yield Spike(step, rank, loss, usual)
 
     def _report(self, spike: Spike) -> None:
-        """Record a spike with the samples of its batch.
-
-        Raises:
-            Diverged: the step was not finite.
-        """
+        """Record a spike with the samples of its batch; raise Diverged if the step was not finite."""
         step = spike.step
         if self.first:
             keys = self.task.keys(step, spike.rank, self.world_size)
             rows = [self.task.samples(key) for key in keys]
-            self.folder.note_spike({**spike._asdict(), "samples": rows})
+            append(self.folder.spikes, {**spike._asdict(), "samples": rows})
         samples = f"its samples: {self.folder.spikes}"
         if math.isnan(spike.loss):
             raise Diverged(

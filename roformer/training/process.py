@@ -1,17 +1,17 @@
 """Settings of the process that make training faster without changing any result.
 
-Applied by the entry points; `runtime.tune_process=false` leaves the process unchanged.
+`runtime.tune_process=false` leaves the process unchanged.
 
-* Threads: as many as the cores that this process may use, shared among the processes of a machine.
-* Allocator: glibc returns every block above 32 MB to the system when it is freed, and each new one
-  costs a page fault every 4 KiB. Kept in the process, large tensors come back warm (experiments/speed).
-* Memory: where lengths vary, kept blocks leave holes that no later tensor fits. They go back to the
-  system when the process holds well more than a step needs (`KeptMemory`).
-* Primitives: for every shape of a bf16 product ideep, torch's way to oneDNN, keeps a quarter of a
-  megabyte, and oneDNN the code, by default for 1,024 shapes. If lengths vary, shapes rarely repeat, and
-  each entry keeps the freed blocks around it apart. The caches hold a few more than a step of one shape has.
-* Attention: cuDNN's kernel, which torch prefers on an H100, makes a plan for every new shape in up to half
-  a second (reported for FunASR, not measured here). Flash and memory-efficient attention need no plan.
+* Threads: one per core, shared among the processes of a machine.
+* Allocator: glibc returns freed blocks above 32 MB to the system, and each new one costs a page fault
+  every 4 KiB. Here they stay in the process (experiments/speed).
+* Memory: if lengths vary, kept blocks leave holes that no later tensor fits. They go back to the system
+  when the process holds well more than a step needs (`KeptMemory`).
+* Primitives: ideep, torch's way to oneDNN, keeps a quarter of a megabyte per shape of a bf16 product, and
+  oneDNN the code, by default for 1,024 shapes. Varying lengths rarely repeat a shape, so both caches are
+  capped.
+* Attention: cuDNN's kernel, which torch prefers on an H100, plans every new shape in up to half a second
+  (reported for FunASR, not measured here). Flash and memory-efficient attention need no plan.
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ import torch
 MALLOPT = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 << 20)}
 """Number and value of the parameters of mallopt(3)."""
 PRIMITIVES = 64
-"""Shapes that each keeps; a step of a translation model has products of 45."""
+"""Capacity of each cache in shapes; a step of a translation model has 45."""
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Variables that say how many oneDNN and ideep keep."""
+"""Environment variables of the caches of oneDNN and ideep, which are read at the first bf16 product."""
 SLACK = 1.5
-"""Memory held over what a step needs, above which it is given back."""
+"""Ratio of held memory to a step's need above which memory is given back."""
 
 
 def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
-    """Set threads, allocator, caches and kernels; return what was done, for the run's record.
-
-    ideep and oneDNN read their variable at their first product, in bf16; it is too late after one.
-    """
+    """Set threads, allocator, caches and kernels; return what was done, for the run's record."""
     for cache in CACHES:
         os.environ.setdefault(cache, str(PRIMITIVES))
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -63,10 +60,10 @@ def _of_glibc(name: str) -> Any:
 
 
 class KeptMemory:
-    """Memory of freed blocks, given back to the system when it is well above what a step needs.
+    """Give the memory of freed blocks back to the system when it is well above what a step needs.
 
-    A step's need is what the process holds after the first step since memory was last given back,
-    the largest seen so far: before that step nothing was kept. Without glibc nothing is given back.
+    The need is the most that the process held after a first step since memory was given back. Without
+    glibc nothing is given back.
     """
 
     def __init__(self, *, limited: bool) -> None:
@@ -81,7 +78,6 @@ class KeptMemory:
             self._given_back = True
 
     def after_step(self) -> None:
-        """Give back if more than `SLACK` times what a step needs is held."""
         if self._trim is None:
             return
         held = anonymous_memory()
@@ -92,7 +88,7 @@ class KeptMemory:
 
 
 def anonymous_memory() -> int:
-    """Return the bytes of this process in RAM that are no file's (Linux)."""
+    """Return this process's bytes in RAM that belong to no file (Linux)."""
     with open("/proc/self/statm") as file:
         _, resident, files = file.read().split()[:3]
     return (int(resident) - int(files)) * resource.getpagesize()

@@ -5,7 +5,7 @@ runs/<pipeline>/<run_id>/
   env.json       commit, versions, hardware, seed, data fingerprint; later starts
   command.txt
   spikes.jsonl   steps with a loss spike, and their samples; absent without spikes
-  metrics.jsonl  the source of truth: one line a log step
+  metrics.jsonl  the source of truth: one line per log step
   summary.json   written at the end
   checkpoints/
 """
@@ -76,7 +76,7 @@ class RunFolder:
         return old
 
     def begin(self, config_yaml: str, environment: dict[str, Any]) -> None:
-        """Write config, command and environment; a resumed run keeps its own and notes the new start."""
+        """Write config, command and environment; a resumed run keeps them and records the new start."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "summary.json").unlink(missing_ok=True)  # of an attempt that failed
         for name, text in (("config.yaml", config_yaml), ("command.txt", command_line() + "\n")):
@@ -98,12 +98,8 @@ class RunFolder:
         """Append a line to metrics.jsonl."""
         append(self.metrics, row)
 
-    def note_spike(self, row: dict[str, Any]) -> None:
-        """Append a line to spikes.jsonl: a step with a loss spike, and its samples."""
-        append(self.spikes, row)
-
     def amend(self, row: dict[str, Any]) -> None:
-        """Add to the last line of metrics.jsonl what is found out after the last step."""
+        """Add metrics that are computed after the last step to the last line of metrics.jsonl."""
         rows = read_metrics(self.metrics)
         rows[-1] |= finite(row)
         write_rows(self.metrics, rows)
@@ -121,13 +117,13 @@ class RunFolder:
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Append a row to a file of JSON lines; a number that is not finite becomes null."""
+    """Append a row to a file of JSON lines; numbers that are not finite become null."""
     with naming(path), path.open("a") as file:
         file.write(json.dumps(finite(row), allow_nan=False) + "\n")
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with null for every number that JSON does not have."""
+    """Return plain data with None for every number that is not finite."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -181,8 +177,8 @@ def environment(
 ) -> dict[str, Any]:
     """Return the content of env.json: what a result depends on in addition to the config.
 
-    `data` is the fingerprint of the data, and `weights` of the weights to start from, if there are any.
-    Each of the `devices` has a separate process, and `process` is what `tune_process` did.
+    `data` and `weights` are fingerprints of the data and of the weights to start from, `devices` is the
+    number of processes, and `process` the result of `tune_process`.
     """
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None

@@ -16,7 +16,7 @@ MEAN_WEIGHT, NOISE_WEIGHT = 0.1, 0.02
 STEPS_TO_KNOW = 25
 DEVIATIONS = 6.0
 SHARE, LEAST = 0.2, 0.1
-"""Least distance above the mean, as a share of the mean and in nats."""
+"""Smallest distance above the mean, as a share of the mean and in nats."""
 
 
 class Spike(NamedTuple):
@@ -31,17 +31,14 @@ class Spike(NamedTuple):
 
 
 class SpikeWatch:
-    """The running loss of one process, resumed from what an earlier start has `known`."""
+    """The running loss of one process; `known` is the state of an earlier start."""
 
     def __init__(self, known: list[float] | None):
         self.known = known or [0.0] * 4
         """(steps seen, mean, variance of the noise, last loss)."""
 
     def see(self, loss: float) -> bool:
-        """Take the mean loss of the next step; return whether it is a spike.
-
-        A loss that is not finite is no spike.
-        """
+        """Take the mean loss of the next step; return whether it is a (finite) spike."""
         count, mean, variance, last = self.known
         threshold = mean + max(DEVIATIONS * math.sqrt(variance), SHARE * mean, LEAST)
         spike = count >= STEPS_TO_KNOW and loss > threshold

@@ -23,14 +23,13 @@ class State:
     wall_seconds: float = 0.0
     """Seconds over all starts of the run."""
     window_loss: float | list[float] = 0.0
-    """Loss summed since the last log step, over all ranks, or each of its parts; the targets and steps
-    it covers."""
+    """Loss summed over all ranks since the last log step, or each of its parts."""
     window_targets: int = 0
     window_steps: int = 0
     best: float | None = None
     best_step: int = 0
     best_metrics: dict[str, float] = field(default_factory=dict)
-    """All metrics of the evaluation whose monitored one is the best; none while that is NaN."""
+    """All metrics of the best evaluation; empty while the monitored metric is NaN."""
     scaler: dict[str, Any] | None = None
     """State of fp16's loss scaler."""
     skipped: int = 0
@@ -41,7 +40,7 @@ class State:
 
 
 def restore(task: Task, checkpoint: Path | None) -> State:
-    """Load a checkpoint's weights into the task's model and return the state to go on from."""
+    """Load a checkpoint's weights into the task's model; return the state to resume from."""
     if checkpoint is None:
         return State()
     checkpoints.load_model(checkpoint, task.model, task.description)

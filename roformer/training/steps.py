@@ -1,4 +1,4 @@
-"""The beginning of a step: the micro-batches of a rank, and its random numbers."""
+"""The micro-batches and the random numbers of a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roformer.training.task import Batch, Task
 def micro_batches(
     task: Task, keys: Iterable[Any], *, workers: int, pin_memory: bool
 ) -> Iterator[Batch]:
-    """Return the micro-batches of these keys, made by `workers` processes; 0: by this one."""
+    """Return the micro-batches of these keys, loaded by `workers` processes; 0: by this process."""
     loader: DataLoader[Batch] = DataLoader(
         task.batches,
         sampler=keys,
@@ -30,18 +30,16 @@ def micro_batches(
 
 
 def ignore_signals(worker: int) -> None:
-    """Keep a worker alive while the loop ends in order; it ends with the loop."""
+    """Keep a data loader's worker alive until the loop ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @runtime_checkable
 class Redrawn(Protocol):
-    """A part of a model that draws random numbers at some steps and keeps them in between."""
+    """A part of a model that draws random numbers at some steps, as a function of the arguments only."""
 
-    def begin_step(self, seed: int, layer: int, step: int) -> None:
-        """Draw the numbers of a step that needs new ones, as a function of these three only."""
-        ...
+    def begin_step(self, seed: int, layer: int, step: int) -> None: ...
 
 
 def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
