@@ -1,7 +1,7 @@
-"""Model-free baselines of a run: counting, measured by the run's own metrics.
+"""Model-free baselines of a run, scored with the run's own metrics.
 
-Each function takes the config of a run and returns name → metric of a summary → value. It reads data and no
-weights, so that `scripts/record.py` can add what an older record lacks.
+Each function takes the config of a run and returns name → metric → value. It reads only data, so that
+`scripts/record.py` can add baselines to an older record.
 """
 
 from __future__ import annotations
@@ -32,18 +32,14 @@ from roformer.tasks.mlm import prepare
 Baselines = dict[str, dict[str, float]]
 ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
 MOST_COUNTED = 10_000_000
-"""Tokens of which n-grams are counted at most; more would take minutes and gigabytes."""
+"""Most tokens whose n-grams are counted; more would take minutes and gigabytes."""
 
 
 # --- classification ------------------------------------------------------------------------------
 
 
 def of_task(config: FinetuneConfig) -> Baselines:
-    """Return the metrics of the majority class, or the mean score, and of a bag of words on a task.
-
-    Raises:
-        InputError: the source cannot be read.
-    """
+    """Return the metrics of the majority class, or the mean score, and of a bag of words on a task."""
     name, task = config.task_name, config.task[config.task_name]
     rows = task_rows(name, task, config.data)
     splits = {split: rows.read(split) for split in rows.source.splits}
@@ -71,9 +67,9 @@ def labels_of(rows: list[Example]) -> Labels:
 
 
 def constant_prediction(task: TaskConfig, labels: Labels) -> float:
-    """Return what a model that ignores the input would say: the commonest class, or the mean score.
+    """Return the best prediction without input: the most frequent class, or the mean score.
 
-    A tie gives the last class, which F1 is computed for; the other class would have an F1 of 0.
+    A tie gives the last class, because F1 is computed for it.
     """
     if task.labels is None:
         return float(labels.mean())
@@ -82,11 +78,7 @@ def constant_prediction(task: TaskConfig, labels: Labels) -> float:
 
 
 def of_triplets(config: ScmConfig) -> Baselines:
-    """Return the accuracy of the overlap of documents, and of knowing the training documents.
-
-    Raises:
-        InputError: the source cannot be read.
-    """
+    """Return the accuracy of the overlap of documents, and of knowing the training documents."""
     rows = triplet_rows(config.data)
     splits = {split: rows.read(split) for split in rows.source.splits}
     train = splits.pop("train")
@@ -107,7 +99,7 @@ def of_triplets(config: ScmConfig) -> Baselines:
 
 
 def of_tokens(config: CausalLMConfig) -> Baselines:
-    """Return the losses of n-grams on the validation sample, in nats a token; see `gram_losses`."""
+    """Return the losses of n-grams on the validation sample, in nats per token; see `gram_losses`."""
     text = prepare(config)
     metrics: Baselines = {}
     for name, order in ORDERS.items():
@@ -117,7 +109,7 @@ def of_tokens(config: CausalLMConfig) -> Baselines:
 
 
 def of_bytes(config: CharLMConfig) -> Baselines:
-    """Return the losses of n-grams on the texts that a run reports, in bits per byte; see `gram_losses`."""
+    """Return the losses of n-grams on the validation and test texts, in bits per byte; see `gram_losses`."""
     text = prepare_text_of_bytes(config)
     metrics: Baselines = {}
     for name, order in ORDERS.items():
@@ -136,10 +128,9 @@ def of_bytes(config: CharLMConfig) -> Baselines:
 def gram_losses(
     config: LanguageModelConfig, train: TokenStream, held_out: TokenStream, size: int, order: int
 ) -> Floats:
-    """Return the losses in nats of all ids of a stream but the first, (N - 1,), by n-grams.
+    """Return the losses in nats of all ids of a stream except the first, (N - 1,), by n-grams.
 
-    They are counted in as much of the training text as the run reads, from its beginning, and in
-    `MOST_COUNTED` ids at most.
+    The n-grams are counted in as much of the training text as the run reads, at most `MOST_COUNTED` ids.
     """
     training = config.training
     read = training.steps * training.batch_size * training.sequence_length

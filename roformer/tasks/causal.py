@@ -36,8 +36,8 @@ from roformer.training.records import write_atomically
 from roformer.training.task import Batch, share_of
 
 POSITIONS = "positions.json"
-"""File of a run: the loss by the number of tokens that are seen, at every length that was read."""
-TOKENS_A_PASS = 8192
+"""File of a run: the loss by the number of tokens seen, for every block length."""
+TOKENS_PER_PASS = 8192
 """Tokens of a scoring pass on one device."""
 
 
@@ -48,7 +48,7 @@ class CausalTask(BlockTask):
     text: Any
     tokenizer: Any
     reads: str
-    """Kind of the ids, `bytes` or `tokens`; a checkpoint says it of its model."""
+    """`bytes` or `tokens`; kept in the checkpoints' description."""
     final_metrics: tuple[str, ...]
     """Metrics that are printed at the end."""
 
@@ -79,7 +79,7 @@ class CausalTask(BlockTask):
 
     @abstractmethod
     def measured(self, split: str, nats: float) -> dict[str, float]:
-        """Return the metrics that a mean loss is reported as."""
+        """Return a mean loss in nats as the metrics that are reported."""
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         logits, labels = model(batch["input_ids"]).flatten(0, 1), batch["labels"].flatten()
@@ -134,10 +134,10 @@ class TokenTask(CausalTask):
         return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
 
     def conclude(self, run: Path) -> dict[str, Any]:
-        """Read the validation sample at the training's length and at multiples. Beyond the paper.
+        """Score the validation sample at the training's length and at multiples (beyond the paper).
 
-        The same tokens are predicted at every length; a longer block's lie further from its start.
-        Writes positions.json; the metrics are `valid/loss_at_<length>`.
+        The same tokens are predicted at every length, further from the start of a longer block. Writes
+        positions.json and returns `valid/loss_at_<length>`.
         """
         shown = self.config.runtime.progress
         say("reading the validation sample by position, and longer (beyond the paper)", shown)
@@ -182,8 +182,8 @@ class ByteTask(CausalTask):
     def conclude(self, run: Path) -> dict[str, Any]:
         """Score the whole validation text (`valid/bits_per_byte_whole`) and the test text.
 
-        Every byte but the first is predicted once, in blocks of `training.sequence_length` one after
-        the other: the first prediction of a block sees one byte, the last one `sequence_length`.
+        Every byte except the first is predicted once, in consecutive blocks: the first prediction of a
+        block sees one byte, the last one `training.sequence_length`.
         """
         shown = self.config.runtime.progress
         say(f"scoring {len(self.valid):,} validation and {len(self.test):,} test bytes", shown)
@@ -198,11 +198,11 @@ class ByteTask(CausalTask):
 
 
 class Losses(NamedTuple):
-    """Losses of one stretch of text, read in blocks of one length."""
+    """Losses of a text in blocks of one length."""
 
     length: int
     by_position: Tensor
-    """(2, T) on the host: sums of the losses in nats, and how many."""
+    """(2, T) on the host: sums of the losses in nats, and their number."""
 
     @property
     def mean(self) -> float:
@@ -226,13 +226,9 @@ class Losses(NamedTuple):
 def losses_by_position(
     model: nn.Module, blocks: CausalBlocks, batches: Iterable[Sequence[int]], device: torch.device
 ) -> Tensor:
-    """Return the sums of the losses in nats at each place of a block, and how many: (2, T).
+    """Return the sums of the losses in nats at each position of a block, and their number: (2, T).
 
-    Args:
-        model: in evaluation mode.
-        blocks: of the text.
-        batches: numbers of blocks that are read together.
-        device: of the model.
+    `batches` are the numbers of the blocks of each forward pass; the model is in evaluation mode.
     """
     wide = widest_float(device)
     sums = torch.zeros(2, blocks.length, dtype=wide, device=device)
@@ -248,13 +244,13 @@ def losses_by_position(
 
 
 class Scorer:
-    """The last checkpoint of a run, read as the training's evaluation reads it, on one device."""
+    """The last checkpoint of a run, to be scored on one device in the precision of its training."""
 
     def __init__(self, task: CausalTask, run: Path):
         self.device = next(task.model.parameters()).device
         self.precision = task.config.training.precision
         self.shown = task.config.runtime.progress
-        # Another copy: what was trained may be compiled, or cut over several processes.
+        # Another copy: the trained model may be compiled or sharded.
         self.model = CausalLM(task.config.model, task.description["vocab_size"])
         checkpoint.load_model(checkpoint.resolve(run), self.model, task.description)
         self.model.to(self.device).eval()
@@ -266,7 +262,7 @@ class Scorer:
 
     def read(self, blocks: CausalBlocks, numbers: Sequence[int]) -> Losses:
         """Read some blocks."""
-        together = max(1, TOKENS_A_PASS // blocks.length)
+        together = max(1, TOKENS_PER_PASS // blocks.length)
         batches = [numbers[i : i + together] for i in range(0, len(numbers), together)]
         half = autocast_of(self.device, self.precision)
         what = f"reading in blocks of {blocks.length}"
@@ -284,14 +280,9 @@ class Scorer:
 def write_positions(
     run: Path, text: str, losses: Sequence[Losses], trained: int, left_out: Sequence[Any] = ()
 ) -> None:
-    """Write positions.json, see `Losses.record`.
+    """Write positions.json: the `Losses.record` of every length, and the lengths left out, with reasons.
 
-    Args:
-        run: the run's folder.
-        text: what was read.
-        losses: at every length.
-        trained: the length of the training.
-        left_out: of lengths that could not be read, which and why.
+    `text` names what was read, and `trained` is the length of the training's blocks.
     """
     rows = [{**row.record(), "beyond_the_paper": row.length > trained} for row in losses]
     content = {"text": text, "trained_length": trained, "lengths": rows, "left_out": list(left_out)}
@@ -299,7 +290,7 @@ def write_positions(
 
 
 def perplexity(nats: float) -> float:
-    """Return e to the mean loss; ∞ where that is no number that a float holds."""
+    """Return e to the mean loss; infinity if that overflows."""
     try:
         return math.exp(nats)
     except OverflowError:
@@ -310,7 +301,7 @@ def perplexity(nats: float) -> float:
 
 
 def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
-    """Read the text into files of bytes, unless that is done; return it."""
+    """Return the text as files of bytes, from the cache if they are there."""
     return prepare_bytes(
         config.data,
         config.runtime.cache_dir,

@@ -1,9 +1,9 @@
-"""Classification: of a text or a pair (section 4.3), or of triplets ranked by a score (section 4.5).
+"""Fine-tuning on texts or pairs (RoFormer, section 4.3) and on triplets ranked by a score (section 4.5).
 
-weights   ← init_from, a trained model or `scratch`
-examples  tokenized once, as the weights read them
+weights   ← init_from: a trained model or `scratch`
+examples  tokenized once with the tokenizer of the weights
 train     epochs of batches of similar lengths; evaluation at the end of every epoch
-conclude  with the weights of the best evaluation: predictions of all that is held out
+conclude  predictions for all held-out splits with the weights of the best evaluation
 """
 
 from __future__ import annotations
@@ -55,13 +55,9 @@ Scores = NDArray[np.float32]
 
 
 class Epochs:
-    """Rows per step: a function of the seed and the step.
+    """The rows of each step, a function of the seed and the step.
 
-    Args:
-        lengths: of the rows, (N,).
-        batch_size: rows of a step.
-        seed: of the order.
-        order: `short_first`: the first epoch begins with the batches of short rows.
+    With the order `short_first`, the first epoch begins with the batches of short rows.
     """
 
     def __init__(
@@ -85,7 +81,7 @@ class Epochs:
 
 
 class HeldOut:
-    """A split that is read and not learnt from; `name` prefixes its metrics and predictions."""
+    """A held-out split; `name` prefixes its metrics and predictions."""
 
     def __init__(self, name: str, split: ExampleSplit, inputs: Any, batch_size: int):
         self.name, self.split, self.inputs = name, split, inputs
@@ -93,22 +89,22 @@ class HeldOut:
 
 
 class ExamplesTask(Task):
-    """Learn labelled examples in epochs, from given weights."""
+    """Learn labelled examples in epochs, starting from trained weights or `scratch`."""
 
     higher_is_better = True
     rows: str
-    """Name of an example in messages."""
+    """Noun for the examples in messages."""
     evaluation_batch: int
-    """Examples of a forward pass that is only read."""
-    logs_an_epoch: int
+    """Examples per forward pass of an evaluation."""
+    logs_per_epoch: int
     most_unsaved: int
-    """Steps between two checkpoints, or an epoch where that is shorter."""
+    """Most steps between two checkpoints; there is at least one per epoch."""
     sequences: int = 1
-    """Sequences of an example, which is never divided."""
+    """Sequences per example; an example is never divided."""
     columns: tuple[str, ...]
-    """Names of the outputs in the files of predictions."""
+    """Column names of the model's outputs in predictions/*.tsv."""
     record_columns: tuple[str, ...]
-    """Names of `prediction_columns`."""
+    """Column names of `prediction_columns`."""
 
     def __init__(self, config: Any):
         self.origin = start_of(config)
@@ -119,7 +115,7 @@ class ExamplesTask(Task):
         self.fingerprint = hashlib.sha256(inputs.encode()).hexdigest()
 
     def adopt_start(self, config: Any) -> Any:
-        """Return the config with what the weights to start from change."""
+        """Return the config with the changes that the weights to start from make."""
         return config
 
     def build_model(self) -> None:
@@ -140,7 +136,7 @@ class ExamplesTask(Task):
         self.training = LoopConfig(
             steps=self.epoch_count() * steps,
             precision=training.precision,
-            log_every=-(-steps // self.logs_an_epoch),
+            log_every=-(-steps // self.logs_per_epoch),
             evaluate_every=steps,
             checkpoint_every=min(steps, self.most_unsaved),
         )
@@ -160,32 +156,32 @@ class ExamplesTask(Task):
 
     @property
     def max_length(self) -> int:
-        """Tokens that an example may have."""
+        """Most tokens of an example."""
         return int(self.config.training.max_length)
 
     def epoch_count(self) -> int:
-        """Return how many epochs the training has."""
+        """Return the number of epochs."""
         return int(self.config.training.epochs)
 
     @abstractmethod
     def inputs(self, split: ExampleSplit) -> Any:
-        """Return the examples of a split as the model reads them."""
+        """Return the examples of a split as inputs of the model."""
 
     @abstractmethod
     def new_model(self, vocab_size: int) -> nn.Module:
-        """Return the model with weights drawn from the generator of torch."""
+        """Return the model with random weights from torch's generator."""
 
     @abstractmethod
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return what the loss is of, (n, C) fp32; the batch may have labels."""
+        """Return the outputs that the loss takes, (n, C) fp32; the batch may have labels."""
 
     @abstractmethod
     def summed_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of outputs, (n, C), summed over its targets."""
+        """Return the loss of outputs (n, C), summed over the targets."""
 
     @abstractmethod
     def prediction_columns(self, part: HeldOut, outputs: Scores) -> list[list[str]]:
-        """Return what a file of predictions says of each example between its index and outputs."""
+        """Return the columns between index and outputs in predictions/*.tsv, for each example."""
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         sequences = self.config.runtime.micro_batch_size
@@ -204,7 +200,7 @@ class ExamplesTask(Task):
     def held_out_outputs(
         self, model: nn.Module, part: HeldOut, accelerator: Accelerator | None = None
     ) -> Scores:
-        """Return the outputs (N, C) of all rows of a part, made once each by some rank."""
+        """Return the outputs (N, C) of all rows of a part; the ranks share the work."""
         rank, world_size = 0, 1
         if accelerator is not None:
             rank, world_size = accelerator.process_index, accelerator.num_processes
@@ -222,16 +218,16 @@ class ExamplesTask(Task):
     def write_predictions(self, run: Path) -> dict[str, Scores]:
         """Write `predictions/<split>.tsv` with the best weights; return the outputs of each split."""
         checkpoints, folder = run / "checkpoints", run / "predictions"
-        # There is no best where no evaluation had a defined metric.
+        # Without a defined metric in any evaluation, there is no best.
         chosen = "best" if (checkpoints / "best").exists() else "last"
-        # Another copy: what was trained may be cut over several processes.
+        # Another copy: the trained model may be sharded.
         model = self.new_model(self.description["vocab_size"])
         checkpoint.load_model((checkpoints / chosen).resolve(), model, self.description)
         model.to(next(self.model.parameters()).device)
         folder.mkdir(parents=True, exist_ok=True)
         model.eval()
         outputs_of = {}
-        # As in the validations, or the scores of a split would not be those that chose the weights.
+        # In the precision of the validations, which chose the weights.
         half = autocast_of(next(model.parameters()).device, self.config.training.precision)
         for part in self.held_out:
             with half:
@@ -248,9 +244,9 @@ class ExamplesTask(Task):
 
 
 class ClassificationTask(ExamplesTask):
-    """Predict the class of a text or pair, or its score; the loss is summed over the examples."""
+    """Predict the class or the score of a text or pair; the loss is summed over the examples."""
 
-    rows, evaluation_batch, logs_an_epoch, most_unsaved = "examples", 128, 10, 2000
+    rows, evaluation_batch, logs_per_epoch, most_unsaved = "examples", 128, 10, 2000
     record_columns = ("label", "prediction")
     config: FinetuneConfig
     keep_only_best = True
@@ -271,7 +267,6 @@ class ClassificationTask(ExamplesTask):
 
     @property
     def max_length(self) -> int:
-        """The requested length, or the longest that the model reads."""
         wanted = self.config.training.max_length
         return min(wanted, self.config.model.position.longest or wanted)
 
@@ -299,8 +294,8 @@ class ClassificationTask(ExamplesTask):
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the loss, the task's metrics of each validation part, and `<task>/constant`.
 
-        `constant` is 1 where a part's predictions are all the same, scores to a thousandth: what a
-        model that ignores its input predicts, and metrics may still look well (F1 0.81 on MRPC).
+        `constant` is 1 if all predictions of a part are equal (scores to a thousandth): a model that ignores
+        its input may still have good metrics (F1 0.81 on MRPC).
         """
         loss, examples, constant = 0.0, 0, False
         metrics: dict[str, float] = {}
@@ -352,7 +347,7 @@ class ClassificationTask(ExamplesTask):
 def task_scores(
     name: str, task: TaskConfig, split: str, predictions: Labels, labels: Labels
 ) -> dict[str, float]:
-    """Return the metrics of a task for the predictions of a split; a part's metrics end in its name."""
+    """Return a task's metrics for the predictions of a split; those of MNLI's second part end in its name."""
     from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
 
     return {
@@ -371,7 +366,7 @@ def predicted(task: TaskConfig, scores: Scores) -> Labels:
 def accuracies(
     split: str, scores: NDArray[Any], labels: Labels, places: Labels
 ) -> dict[str, float]:
-    """Return the accuracy of a split's scores, (N, 2), in total and per place of the evidence."""
+    """Return the accuracy of a split's scores (N, 2), in total and per place of the evidence."""
     name = split.replace("validation", "valid")
     metrics = {f"{name}/accuracy": ranking_accuracy(scores, labels)}
     for number, place in enumerate(PLACES):
@@ -383,17 +378,14 @@ def accuracies(
 class TripletTask(ExamplesTask):
     """Is A closer to B or to C? Both pairs are scored; the loss is summed over triplets, or pairs (`bce`)."""
 
-    rows, evaluation_batch, logs_an_epoch, most_unsaved = "triplets", 4, 20, 500
+    rows, evaluation_batch, logs_per_epoch, most_unsaved = "triplets", 4, 20, 500
     sequences = 2
     monitor = "valid/accuracy"
     record_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
 
     def adopt_start(self, config: ScmConfig) -> ScmConfig:
-        """Return a config that names the weights that were found, and has their model.
-
-        Here the length is checked against the position table of the weights, in place of the config's.
-        """
+        """Return the config with the name and the model of the weights; this checks the length again."""
         start = self.origin
         names = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
         return build(ScmConfig, plain(config) | names | {"model": plain(start.model)})
@@ -417,7 +409,7 @@ class TripletTask(ExamplesTask):
         return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the scores of n triplets, (n, 2) fp32: of the pair with B, of the pair with C."""
+        """Return the scores of n triplets, (n, 2) fp32: of the pairs with B and with C."""
         flat = {name: tensor.flatten(0, 1) for name, tensor in batch.items() if name != "labels"}
         scores: Tensor = model(**flat).float()
         return scores.unflatten(0, (-1, 2))
@@ -429,12 +421,10 @@ class TripletTask(ExamplesTask):
         return functional.binary_cross_entropy_with_logits(outputs, closer, reduction="sum")
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return loss and accuracy on the validation triplets; of builtin ones early and late too."""
-        scores = self.held_out_outputs(model, self.valid, accelerator)
-        return self.metrics(self.valid, scores)
+        return self.metrics(self.valid, self.held_out_outputs(model, self.valid, accelerator))
 
     def metrics(self, part: HeldOut, scores: Scores) -> dict[str, float]:
-        """Return loss and accuracies of a split's scores, (N, 2)."""
+        """Return loss and accuracies of a split's scores (N, 2)."""
         labels = part.split.labels.astype(np.int64)
         loss = float(self.summed_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
         targets = len(labels) * (2 if self.config.training.loss == "bce" else 1)
@@ -443,7 +433,7 @@ class TripletTask(ExamplesTask):
         return {f"{name}/loss": loss / targets} | metrics
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
-        """Return whether the validation accuracy is not above a coin's by two standard errors."""
+        """Return whether the validation accuracy is within two standard errors of chance."""
         return is_chance(metrics[self.monitor], len(self.valid.split))
 
     def introduction(self) -> list[str]:
@@ -476,7 +466,6 @@ class TripletTask(ExamplesTask):
         }
 
     def conclude(self, run: Path) -> dict[str, Any]:
-        """Return the metrics of the test triplets, where there are some."""
         scores = self.write_predictions(run)
         if self.test is None:
             return {}
@@ -502,16 +491,13 @@ class TripletTask(ExamplesTask):
 
 
 def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
-    """Load the weights that a run begins with.
-
-    Raises:
-        InputError: see `find_start`; or the weights of triplets read words where characters are
-            wanted, or the other way round.
-    """
+    """Load the weights that a run begins with."""
     wanted = tokenizer = config.tokenizer
     triplets = isinstance(config, ScmConfig)
     if triplets and config.init_from != SCRATCH and wanted and wanted.source == "train":
-        tokenizer = None  # it says the level of the tokens; which ones they are is the weights'
+        tokenizer = (
+            None  # the config only decides words or characters; the weights have the vocabulary
+        )
     start = find_start(
         config.init_from,
         config.init_revision,
@@ -536,7 +522,7 @@ def rows_of(config: FinetuneConfig | ScmConfig) -> LabelledRows:
 
 
 def prepare(config: FinetuneConfig | ScmConfig, tokenizer: WordPiece) -> PreparedExamples:
-    """Open the tokenized rows of a run, making them first if need be."""
+    """Return the tokenized rows of a run, from the cache if they are there."""
     runtime = config.runtime
     progress = runtime.progress and first_process()
     return rows_of(config).prepare(tokenizer, runtime.cache_dir, progress=progress)

@@ -3,11 +3,11 @@
     error of a layer = Σ over tokens of ‖student - teacher‖² / variance of the teacher's output
     loss             = mean of the layers' errors
 
-So an error is the share of a layer's variance that the student lacks: 0 for an equal model, 1 for a
-constant. Nothing is masked and no labels are needed.
+The error is the share of a layer's variance that the student does not reproduce: 0 for an equal model, 1
+for a constant. Nothing is masked and no labels are needed.
 
-Only attention and positions are trained. What the other weights do to a token does not depend on its
-position, and trained on one kind of text they would read other kinds less well.
+Only attention and positions are trained: the other weights do not depend on positions, and would
+specialise in one kind of text.
 
 Beyond the paper, whose authors trained WoBERT with rotary positions further as a masked language model.
 """
@@ -37,7 +37,7 @@ from roformer.training.task import Batch, cost, not_learnt, share_of
 class MatchTask(BlockTask):
     """Reproduce the output of every block of the original, with other positions.
 
-    The head of the original is kept, or drawn and not trained if there is none.
+    The original's head is kept; if it has no head, a random one stays untrained.
     """
 
     config: PretrainConfig
@@ -78,7 +78,7 @@ class MatchTask(BlockTask):
 
     @torch.no_grad()
     def _measure(self) -> tuple[Tensor, list[float]]:
-        """Return the variance of each of the teacher's layers, and the student's errors as it is now."""
+        """Return the variance of each layer of the teacher, and the student's errors before training."""
         layers, width = self.teacher.config.layers, self.teacher.config.hidden_size
         count, sums = 0, torch.zeros(layers, width, dtype=torch.double)
         squares, errors = torch.zeros(2, layers, dtype=torch.double)
@@ -101,7 +101,7 @@ class MatchTask(BlockTask):
         return [k for turn in turns for k in self._cut(self.validation, turn, rank, world_size)]
 
     def _cut(self, batches: Turns, turn: int, rank: int, world_size: int) -> list[range]:
-        """Return a rank's micro-batches of a turn, each with as many tokens as in other turns."""
+        """Return a rank's micro-batches of a turn; they have equally many tokens in all turns."""
         micro = self.config.runtime.micro_batch_size
         micro = None if micro is None else micro * batches.part(turn)
         return share_of(batches.turn(turn), rank, world_size, micro)
@@ -135,7 +135,7 @@ class MatchTask(BlockTask):
         return {"valid/error": fmean(layers.values()), **layers}
 
     def degenerate(self, metrics: dict[str, float]) -> bool:
-        """Return whether the student is no better than it was before the first step, to a hundredth."""
+        """Return whether the student gained less than 1 % over its error before training."""
         return not metrics["valid/error"] < 0.99 * fmean(self.swapped)
 
     def introduction(self) -> list[str]:

@@ -36,8 +36,8 @@ from roformer.training.task import Batch, Task, cost, not_learnt, share_of, toke
 class BlockTask(Task):
     """A language model that reads blocks of one length, a fixed number in each step.
 
-    Its block datasets map a number of the whole training to a block (`block_of`). It reads the text of
-    pre-training, prepared here unless given.
+    Its block datasets map a number of the whole training to a block (`block_of`). The text is prepared
+    unless given.
     """
 
     config: PretrainConfig | LanguageModelConfig
@@ -45,7 +45,7 @@ class BlockTask(Task):
     """Weights that the training starts from; None: random ones."""
     batches: Any
     loaded: list[str]
-    """Lines on what was taken of the weights that the training starts from."""
+    """Lines on the weights that were loaded, dropped and drawn at the start."""
     moments: Path | None
     """Checkpoint whose moments of AdamW a new run begins with; None: they are new."""
     entropy: float
@@ -77,7 +77,7 @@ class BlockTask(Task):
         return int((batch["labels"] != IGNORED).sum())
 
     def check_batch(self, blocks: int) -> None:
-        """Raise InputError where a step reads more than all training blocks."""
+        """Raise InputError if a step reads more blocks than the training text has."""
         if (size := self.config.training.batch_size) > blocks:
             raise InputError(
                 f"training.batch_size={size} is more than the {blocks:,} training blocks of "
@@ -103,7 +103,7 @@ class BlockTask(Task):
         return self.moments
 
     def introduce(self, read: str, validation_blocks: int) -> list[str]:
-        """Return the line on the sizes of the model and of its data, and those on its first weights."""
+        """Return a line on the sizes of model and data, and the lines on the weights at the start."""
         return [
             f"{sum(p.numel() for p in self.model.parameters()):,} parameters, "
             f"{len(self.batches.blocks):,} training blocks of "
@@ -127,8 +127,8 @@ class BlockTask(Task):
 class MaskedLMTask(BlockTask):
     """Predict the masked tokens of packed blocks; the loss is summed over the masked tokens.
 
-    The relation of a pair of segments weighs as much as K = round(p·T) masked tokens. So over the masked
-    tokens of a step, K of each pair, the loss is BERT's: the mean over masked tokens and that over pairs.
+    The relation of a pair of segments weighs as much as K = round(p·T) masked tokens, the number per pair.
+    Divided by the masked tokens of a step, the loss is BERT's: a mean over tokens plus a mean over pairs.
     """
 
     config: PretrainConfig
@@ -140,7 +140,7 @@ class MaskedLMTask(BlockTask):
         size = text.tokenizer.size if self.origin is None else self.origin.vocab_size
         length = config.training.sequence_length
         self.relation = config.objective.partition("_")[2]
-        """`nsp`, `sop` or nothing: name of the metrics of a pair's relation."""
+        """`nsp`, `sop` or empty: prefix of the metrics of a pair's relation."""
         if self.relation:
             self.losses = ("mlm_loss", f"{self.relation}_loss")
         torch.manual_seed(config.seed)
@@ -179,7 +179,7 @@ class MaskedLMTask(BlockTask):
         return torch.stack([tokens, self.batches.masker.count * pairs[0]]) if pairs else tokens
 
     def _answers(self, model: nn.Module, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """Return logits and labels of the masked tokens, and then of the pairs, where there are any."""
+        """Return logits and labels of the masked tokens, and of the pairs if they are predicted."""
         inputs = {k: v for k, v in batch.items() if k not in ("labels", "relation")}
         if not self.relation:
             return [(model(**inputs), batch["labels"])]
@@ -244,16 +244,14 @@ class MaskedLMTask(BlockTask):
 
 
 def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of logits (…, C) and labels (…) that are not IGNORED, summed."""
+    """Return the summed cross-entropy of logits (…, C) and the labels (…) that are not IGNORED."""
     return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), ignored=IGNORED)
 
 
 def prepare(config: Any, start: StoredModel | None = None) -> PreparedText:
-    """Tokenize the corpus of a config with `data` and `runtime`, unless that is done; return it.
+    """Return the tokenized corpus of a language model's config, from the cache if it is there.
 
-    Args:
-        config: of a language model.
-        start: weights that it starts from, if they are open already.
+    `start` are the weights that it starts from, if they are already open.
     """
     start = start or weights_of(config)
     given = start is not None and config.data.tokenizer.comes_with_weights

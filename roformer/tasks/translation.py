@@ -44,7 +44,7 @@ from roformer.training.task import Batch, Task, share_of
 
 GREEDY = SearchConfig(beam=1)
 STATISTICS_FILE = "bleu_statistics.json"
-"""File of a run: with its counts, BLEU is compared and resampled without the texts."""
+"""File of a run: counts from which BLEU can be compared and resampled without the texts."""
 
 
 class TranslationTask(Task):
@@ -64,10 +64,8 @@ class TranslationTask(Task):
         tokenizer = text.tokenizer
         for split, read in (("valid", text.valid.lengths), ("test", [text.test.source.lengths])):
             longest = max(int(lengths.max()) for lengths in read)
-            longest_sentence = (
-                f"the longest sentence of data.{split}, {longest} tokens with its end,"
-            )
-            refuse(config.model.position.length_rules(longest, longest_sentence))
+            what = f"the longest sentence of data.{split}, {longest} tokens with its end,"
+            refuse(config.model.position.length_rules(longest, what))
         torch.manual_seed(config.seed)
         self.model = Seq2Seq(config.model, tokenizer.size)
         ids = (tokenizer.pad_id, tokenizer.end_id)
@@ -106,7 +104,7 @@ class TranslationTask(Task):
         return self._loss(model, batch, self.config.training.label_smoothing)[0]
 
     def _loss(self, model: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, int]:
-        """Return the summed loss over the real target tokens, and how many they are."""
+        """Return the loss summed over the target tokens without padding, and their number."""
         predict = batch["predict"]
         logits = model(
             batch["input_ids"],
@@ -118,7 +116,7 @@ class TranslationTask(Task):
         return smoothed_cross_entropy(logits, labels, smoothing), len(predict)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Return loss without smoothing, its entropy bound, and greedy BLEU of the first sentences."""
+        """Return the loss without smoothing, the unigram entropy, and greedy BLEU of the first sentences."""
         device = accelerator.device
         rank, ranks = accelerator.process_index, accelerator.num_processes
         wide = widest_float(device)
@@ -158,14 +156,11 @@ class TranslationTask(Task):
         ]
 
     def conclude(self, run: Path) -> dict[str, Any]:
-        """Translate the test set with the last checkpoint and with the mean of the last; score both.
+        """Translate the test set with the last checkpoint and with the mean of the last ones; score both.
 
         `test/sacrebleu` belongs to the averaged weights. Writes `checkpoints/averaged`,
         bleu_statistics.json and `translations/test.{source,reference,single,averaged}.txt`, one sentence
         per line.
-
-        Returns:
-            Metrics, their signatures, the test set, what was averaged.
         """
         config, text, training = self.config, self.text, self.config.training
         tokenizer = text.tokenizer
@@ -220,7 +215,7 @@ class TranslationTask(Task):
 
 
 def prepare(config: WmtConfig) -> PreparedPairs:
-    """Read, cut and encode the parallel text, unless that is done; return it."""
+    """Return the encoded parallel text, from the cache if it is there."""
     return prepare_parallel(
         config.data,
         config.runtime.cache_dir,
@@ -230,7 +225,7 @@ def prepare(config: WmtConfig) -> PreparedPairs:
 
 
 def test_set_name(data: Parallel) -> str:
-    """Return what the test set is called in tables."""
+    """Return the name of the test set in tables."""
     if isinstance(data, FilesParallel):
         return data.test if data.test_fraction is None else f"{data.train} (held out)"
     return "builtin" if isinstance(data, BuiltinParallel) else f"{data.path} {data.name} test"
@@ -248,14 +243,10 @@ def write_bleu_statistics(
     test_set: dict[str, Any],
     signature: str,
 ) -> None:
-    """Write bleu_statistics.json: of each system the `STATISTICS` of every test line.
+    """Write bleu_statistics.json: the `STATISTICS` of every test line, for each system.
 
-    Args:
-        run: folder of the run.
-        systems: `averaged` and `single` → translations of the references.
-        references: one for each translation.
-        test_set: what the summary says of it.
-        signature: of the sacreBLEU that they are the statistics of.
+    `systems` are the translations by `averaged` and `single` weights; `test_set` is the summary's entry, and
+    `signature` sacreBLEU's.
     """
     content = {
         "test_set": test_set,
@@ -269,7 +260,7 @@ def write_bleu_statistics(
 
 
 def write_lines(folder: Path, texts: dict[str, list[str]]) -> None:
-    """Write `<folder>/test.<name>.txt`, a sentence a line."""
+    """Write `<folder>/test.<name>.txt`, one sentence per line."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in texts.items():
         file = folder / f"test.{name}.txt"
