@@ -159,10 +159,10 @@ def pretrain_config() -> Any:
 
 
 def pretrain_parts() -> Parts:
-    from roformer.analysis.plan import plan_sequences
+    from roformer.analysis.plan import print_plan
     from roformer.tasks.mlm import prepare
 
-    return Parts(pretrain_task, prepare=prepare, plan=plan_sequences)
+    return Parts(pretrain_task, prepare=prepare, plan=print_plan)
 
 
 def pretrain_task(config: Any) -> Any:
@@ -201,10 +201,10 @@ def stages_config() -> Any:
 
 
 def stages_parts() -> Parts:
-    from roformer.analysis.plan import plan_stages
+    from roformer.analysis.plan import print_plan
     from roformer.pipelines.stages import folders_of, train_stages
 
-    return pretrain_parts()._replace(plan=plan_stages, train=train_stages, folders=folders_of)
+    return pretrain_parts()._replace(plan=print_plan, train=train_stages, folders=folders_of)
 
 
 register(
@@ -283,10 +283,10 @@ def wmt_config() -> Any:
 
 
 def wmt_parts() -> Parts:
-    from roformer.analysis.plan import plan_translation
+    from roformer.analysis.plan import print_plan
     from roformer.tasks.translation import TranslationTask, prepare
 
-    return Parts(TranslationTask, prepare=prepare, plan=plan_translation)
+    return Parts(TranslationTask, prepare=prepare, plan=print_plan)
 
 
 register(
@@ -312,11 +312,11 @@ def charlm_config() -> Any:
 
 
 def charlm_parts() -> Parts:
-    from roformer.analysis.plan import plan_sequences
+    from roformer.analysis.plan import print_plan
     from roformer.tasks.baselines import of_bytes
     from roformer.tasks.causal import ByteTask, prepare_text_of_bytes
 
-    return Parts(ByteTask, of_bytes, prepare_text_of_bytes, plan_sequences)
+    return Parts(ByteTask, of_bytes, prepare_text_of_bytes, print_plan)
 
 
 register(

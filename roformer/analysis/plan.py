@@ -30,110 +30,55 @@ HUB_BYTES = {
     "rojagtap/bookcorpus": 4.9e9,
     "wmt/wmt14 de-en": 1.36e9,
 }
-"""Text of the Hub's sets, by their cards (BookCorpus by the card of the one that this mirrors)."""
+"""Size of the text, from the data sets' cards (BookCorpus from the card of the original)."""
 TEXT_RATE, PAIR_RATE = 1.5e6, 0.45e6
-"""Bytes a second and core that are read, cut into WordPieces and written, and of both languages of pairs
-through Moses and byte-pair encoding: experiments/speed."""
+"""Bytes per second and core: of text into WordPieces, and of both languages of pairs through Moses and
+byte-pair encoding (experiments/speed)."""
 
 Blocks = PretrainConfig | CharLMConfig | CausalLMConfig
 Planned = Blocks | StagesConfig | WmtConfig
 
 
 class Work(NamedTuple):
-    """A training, as far as its cost goes."""
+    """The quantities of one training that decide its cost."""
 
     tokens: int
-    """Read in all; of translation, of the target."""
-    told: str
-    """The operations counted."""
+    """Tokens read in all; of translation, target tokens."""
+    formula: str
+    """The tokens as a product."""
     operations: float
-    """FLOP a token, forward and backward."""
+    """FLOP per token, forward and backward."""
     held: int
     """Tokens whose activations a device keeps at once."""
-    held_as: str
+    held_in_words: str
     predicted: float = 1.0
     """Share of the tokens that the head runs on."""
     related: bool = False
     """See `MaskedLM`."""
 
 
-def plan_sequences(config: Blocks, devices: int, utilisation: float) -> None:
-    """Print the cost of a training on sequences of one length."""
-    _show(config, [_sequences(config, devices)], devices, utilisation)
+def print_plan(config: Planned, devices: int, utilisation: float) -> None:
+    """Print the parameters, tokens, operations, memory per device, and time on GPUs and a CPU.
 
-
-def plan_stages(config: StagesConfig, devices: int, utilisation: float) -> None:
-    """Print the cost of all stages together."""
-    stages, before = [], config.init_from
-    for number in range(1, len(config.stages) + 1):
-        stages.append(_sequences(config.pretraining(number, before), devices))
-        before = f"stage {number}"
-    _show(config, stages, devices, utilisation)
-
-
-def plan_translation(config: WmtConfig, devices: int, utilisation: float) -> None:
-    """Print the cost of a translation model without its final search."""
-    training, budget = config.training, config.training.tokens_per_update
-    buckets = max(devices, -(-budget // training.bucket_tokens))
-    held = -(-budget // buckets)
-    if micro := config.runtime.micro_batch_size:
-        held = min(held, micro * (config.data.filter.max_length + 1))
-    work = Work(
-        tokens=training.steps * budget,
-        told=f"{training.steps:,} steps x {budget:,} of the target, padding included",
-        operations=flops_per_token(config.model, _vocabulary(config), SENTENCE),
-        held=held,
-        held_as=f"{held:,} tokens of source and target each",
-    )
-    _show(config, [work], devices, utilisation)
-
-
-def _sequences(config: Blocks, devices: int) -> Work:
-    training, vocabulary = config.training, _vocabulary(config)
-    length, share, related = training.sequence_length, 1.0, False
-    if isinstance(config, PretrainConfig):
-        share, related = config.masking.probability, config.objective != "mlm"
-    a_device = -(-training.batch_size // devices)
-    sequences = min(config.runtime.micro_batch_size or a_device, a_device)
-    return Work(
-        tokens=training.steps * training.batch_size * length,
-        told=f"{training.steps:,} steps x {training.batch_size} sequences x {length}",
-        operations=flops_per_token(config.model, vocabulary, length, share, related=related),
-        held=sequences * length,
-        held_as=f"{sequences} sequences",
-        predicted=share,
-        related=related,
-    )
-
-
-def _vocabulary(config: Planned) -> int:
-    if isinstance(config, CharLMConfig):
-        return BYTES
-    if isinstance(config, WmtConfig):
-        return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
-    tokenizer = config.data.tokenizer
-    return tokenizer.vocab_size if tokenizer.comes_with_weights else BERT_VOCABULARY
-
-
-def _show(config: Planned, parts: Sequence[Work], devices: int, utilisation: float) -> None:
-    """Print parameters, tokens, operations, memory per device, and the time on GPUs and a CPU."""
+    The stages of a training are added up; a translation's final search is not included.
+    """
     model, vocabulary = config.model, _vocabulary(config)
     half = config.training.precision != "fp32"
-    checkpointing = config.runtime.gradient_checkpointing
-    estimates = [
+    parts = _parts(config, devices)
+    memory = [
         memory_bytes(
             model,
             vocabulary,
             tokens=part.held,
             predicted=part.predicted,
             half=half,
-            checkpointing=checkpointing,
+            checkpointing=config.runtime.gradient_checkpointing,
             related=part.related,
         )
         for part in parts
     ]
-    fixed, activations = max(estimates)
-    largest = parts[estimates.index((fixed, activations))]
+    fixed, activations = max(memory)
+    largest = parts[memory.index((fixed, activations))]
     if config.runtime.fsdp:
         fixed //= devices
     total = sum(part.tokens * part.operations for part in parts)
@@ -151,24 +96,24 @@ def _show(config: Planned, parts: Sequence[Work], devices: int, utilisation: flo
             f"its download (at {rate / 1e6:.2g} MB/s, measured on slow cores: experiments/speed)"
         )
     for part in parts:
-        print(f"tokens          {part.tokens:,} = {part.told}")
+        print(f"tokens          {part.tokens:,} = {part.formula}")
     tokens = sum(part.tokens for part in parts)
     print(f"operations      {total:.3g} FLOP = {total / tokens:.4g} a token, forward and backward")
     print(
         f"memory a device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
-        f"and moments + {activations / 1e9:.1f} activations of {largest.held_as} (estimate)"
+        f"and moments + {activations / 1e9:.1f} activations of {largest.held_in_words} (estimate)"
     )
-    asked = "fp16" if config.training.precision == "fp16" else "bf16"
+    precision = "fp16" if config.training.precision == "fp16" else "bf16"
     slower = "" if half else "; training.precision=fp32 takes several times as long"
     print(
-        f"time on {devices} device(s), in {asked} at {utilisation:.0%} of the peak (assumed"
+        f"time on {devices} device(s), in {precision} at {utilisation:.0%} of the peak (assumed"
         f"{slower}):"
     )
     for name, gpu in GPUS.items():
         seconds = total / (devices * gpu.flops * utilisation)
         fits = fixed + activations < gpu.memory
         advice = "" if fits else "  does not fit: lower runtime.micro_batch_size"
-        if half and (asked, gpu.half) == ("bf16", "fp16"):
+        if half and (precision, gpu.half) == ("bf16", "fp16"):
             advice = f"  in fp16: it has no bf16, set training.precision=fp16{advice}"
         print(f"  {name:<9} {duration(seconds):>10}{advice}")
     print(
@@ -177,8 +122,62 @@ def _show(config: Planned, parts: Sequence[Work], devices: int, utilisation: flo
     )
 
 
+def _parts(config: Planned, devices: int) -> list[Work]:
+    """Return the training, or the trainings of all stages."""
+    if isinstance(config, WmtConfig):
+        return [_translation(config, devices)]
+    if not isinstance(config, StagesConfig):
+        return [_sequences(config, devices)]
+    before = [config.init_from, *(f"stage {number + 1}" for number in range(len(config.stages)))]
+    return [
+        _sequences(config.pretraining(number, before[number - 1]), devices)
+        for number in range(1, len(config.stages) + 1)
+    ]
+
+
+def _translation(config: WmtConfig, devices: int) -> Work:
+    training, budget = config.training, config.training.tokens_per_update
+    held = -(-budget // max(devices, -(-budget // training.bucket_tokens)))
+    if micro := config.runtime.micro_batch_size:
+        held = min(held, micro * (config.data.filter.max_length + 1))
+    return Work(
+        tokens=training.steps * budget,
+        formula=f"{training.steps:,} steps x {budget:,} of the target, padding included",
+        operations=flops_per_token(config.model, _vocabulary(config), SENTENCE),
+        held=held,
+        held_in_words=f"{held:,} tokens of source and target each",
+    )
+
+
+def _sequences(config: Blocks, devices: int) -> Work:
+    training, vocabulary = config.training, _vocabulary(config)
+    length, share, related = training.sequence_length, 1.0, False
+    if isinstance(config, PretrainConfig):
+        share, related = config.masking.probability, config.objective != "mlm"
+    per_device = -(-training.batch_size // devices)
+    sequences = min(config.runtime.micro_batch_size or per_device, per_device)
+    return Work(
+        tokens=training.steps * training.batch_size * length,
+        formula=f"{training.steps:,} steps x {training.batch_size} sequences x {length}",
+        operations=flops_per_token(config.model, vocabulary, length, share, related=related),
+        held=sequences * length,
+        held_in_words=f"{sequences} sequences",
+        predicted=share,
+        related=related,
+    )
+
+
+def _vocabulary(config: Planned) -> int:
+    if isinstance(config, CharLMConfig):
+        return BYTES
+    if isinstance(config, WmtConfig):
+        return len(SPECIAL_TOKENS) + BYTES + config.data.tokenizer.merges
+    tokenizer = config.data.tokenizer
+    return tokenizer.vocab_size if tokenizer.comes_with_weights else BERT_VOCABULARY
+
+
 def hub_bytes(config: Planned) -> float | None:
-    """Return the size of a text of the Hub; None where it is not known, or words are cut by others."""
+    """Return the size of a text of the Hub; None if it is unknown, or words are cut by another tool."""
     data = config.data
     if isinstance(data, HubParallel):
         sources: Sequence[Any] = [data]

@@ -1,7 +1,7 @@
 """Scores of translations, each with the signature that says how it was computed.
 
-Compare scores only where their signatures are equal: for one output the three scores below can differ
-by two points, and so can two versions of a tokeniser.
+Only scores with equal signatures are comparable: for the same output, the three scores below, or two versions
+of a tokeniser, can differ by two points.
 """
 
 from __future__ import annotations
@@ -47,13 +47,7 @@ class Scores(NamedTuple):
 def translation_scores(
     hypotheses: Sequence[str], references: Sequence[str], target_language: str
 ) -> Scores:
-    """Return all scores of the translations of a test set.
-
-    Args:
-        hypotheses: detokenised text, one sentence each.
-        references: one for each hypothesis.
-        target_language: of the Moses tokeniser, such as `de`.
-    """
+    """Return all scores of detokenised translations; the language, such as `de`, is for Moses."""
     bleu = sacrebleu(hypotheses, references)
     chrf, tokens = CHRF(), BLEU(tokenize="none", force=True)  # force: tokenised text is meant
     chrf_value = chrf.corpus_score(hypotheses, [references]).score
@@ -79,7 +73,7 @@ def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
-    """Return the `STATISTICS` of each line; sacreBLEU is a function of their sums over any lines."""
+    """Return the `STATISTICS` of each line; sacreBLEU is a function of their sums over lines."""
     _check(hypotheses, references)
     bleu = BLEU(tokenize="13a", effective_order=True)  # the counts do not depend on it
     statistics = []

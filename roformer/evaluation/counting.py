@@ -1,6 +1,6 @@
 """Model-free baselines: bag of words for texts, overlap for triplets, n-grams for language models.
 
-All are learnt from the training set in seconds; nothing is selected on the data that they are scored on.
+All are learnt from the training set in seconds; nothing is selected on the scored data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ def words_of(text: str) -> list[str]:
 
 
 def overlaps(pairs: Texts) -> Floats:
-    """Return the words that two texts share, as a share of all (Jaccard), of the first's and of the second's.
-
-    Shape (N, 3). The second is, for a question and a passage, the share of the question's words.
-    """
+    """Return the words that two texts share, over all words (Jaccard), the first's, the second's: (N, 3)."""
     rows = []
     for first, second in pairs:
         one, other = set(words_of(first)), set(words_of(second))
@@ -50,21 +47,18 @@ def bag_of_words(
     metric: str,
     constant: float,
 ) -> list[NDArray[Any]]:
-    """Predict labels from the words of texts, whatever their order.
+    """Predict labels from the words of texts, ignoring their order.
 
     One text is classified by naive Bayes on its word counts. Two texts are compared by their overlaps: a
     linear model predicts a score, logistic regression classes, and two classes use the threshold that is
     best for the metric on the training set.
 
     Args:
-        train: texts, N of them.
-        labels: class numbers, or scores where they are floats; (N,).
+        train: N texts.
+        labels: class numbers, or scores if they are floats; (N,).
         held_out: texts of each split to predict.
         metric: the task's first.
         constant: the prediction if words say nothing.
-
-    Returns:
-        The predictions of each split: class numbers or scores.
     """
     # scikit-learn takes a second to import; a wrong override must be reported before.
     from sklearn.feature_extraction.text import CountVectorizer
@@ -82,7 +76,7 @@ def bag_of_words(
     features, others = overlaps(train), [overlaps(part) for part in held_out]
     if labels.dtype.kind == "f":
         line = LinearRegression().fit(features, labels)
-        # Scores that are equal but for the rounding of the last digits would have ranks.
+        # Rounding errors would rank equal scores.
         return [line.predict(rows).round(6) for rows in others]
     model: Any = LogisticRegression(C=1e4).fit(features, labels)  # as good as unregularised
     if np.ptp(model.predict_proba(features), axis=0).max() < 1e-3:
@@ -98,9 +92,9 @@ def bag_of_words(
 
 
 def document_overlap(triplets: Texts) -> Floats:
-    """Return how many pairs of characters A shares with B and with C, as shares of all (Jaccard): (N, 2).
+    """Return the Jaccard overlap of character pairs of A with B and with C: (N, 2).
 
-    Pairs of characters serve text without spaces as well; nothing is learnt.
+    Character pairs also work for text without spaces; nothing is learnt.
     """
     return np.array(
         [
@@ -111,10 +105,7 @@ def document_overlap(triplets: Texts) -> Floats:
 
 
 def known_documents(train: Texts, labels: Sequence[int | float], held_out: Texts) -> Floats:
-    """Return in how many more training triplets B and C were the closer document than not, (N, 2).
-
-    0 for documents that no training triplet has.
-    """
+    """Return how often B and C were the closer document in training minus how often they were not, (N, 2)."""
     known: Counter[str] = Counter()
     for (_, *others), label in zip(train, labels, strict=True):
         for number, text in enumerate(others):
@@ -132,12 +123,12 @@ def _character_pairs(text: str) -> set[str]:
 def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
     """Return the losses in nats of the last id of each n-gram given those before it: (M,).
 
-    Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount per order, by how many n-grams
-    were seen once and twice; below the lowest order all ids are equally likely.
+    Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount per order, from the numbers of
+    n-grams seen once and twice; below the lowest order all ids are equally likely.
 
     Args:
         train: ids that are counted, (N,), N ≥ n.
-        grams: n-grams that are predicted, (M, n).
+        grams: n-grams whose last ids are predicted, (M, n).
         size: of the vocabulary; size^n is below 2^63.
     """
     order = grams.shape[1]
@@ -147,7 +138,7 @@ def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
     levels = []
     for length in range(order, 0, -1):
         levels.append((size**length, seen, counts))
-        # Of a shorter n-gram it counts how many different ids it was seen after.
+        # A shorter n-gram counts the different ids that precede it.
         seen, counts = np.unique(seen % size ** (length - 1), return_counts=True)
     keys, chance = grams @ powers, np.full(len(grams), 1 / size)
     for span, seen, counts in reversed(levels):
@@ -165,6 +156,6 @@ def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
 
 
 def _find(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the places of numbers among sorted ones, and whether each occurs there."""
+    """Return the places of numbers among sorted known ones, and whether each is known."""
     place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
     return place, known[place] == wanted

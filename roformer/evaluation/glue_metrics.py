@@ -3,7 +3,7 @@
     evaluate.load("roformer/evaluation/glue_metrics.py", "f1")
 
 Its configurations are `accuracy`, `f1` (of class 1), `matthews`, `pearson` and `spearman`, computed by
-scikit-learn and scipy, as fractions (0.9, not 90). The correlation with a constant is NaN.
+scikit-learn and scipy, as fractions (0.9, not 90). A correlation with a constant is NaN.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import datasets
@@ -27,17 +28,15 @@ def _correlation(of: Callable[[Values, Values], Any]) -> Callable[[Values, Value
             return math.nan
         with warnings.catch_warnings():  # about constants, where the result is NaN
             warnings.simplefilter("ignore")
-            return float(of(references, predictions)[0])
+            return of(references, predictions)[0]
 
     return correlation
 
 
 METRICS: dict[str, Callable[[Values, Values], float]] = {
-    "accuracy": lambda references, predictions: float(accuracy_score(references, predictions)),
-    "f1": lambda references, predictions: float(
-        f1_score(references, predictions, zero_division=0.0)
-    ),
-    "matthews": lambda references, predictions: float(matthews_corrcoef(references, predictions)),
+    "accuracy": accuracy_score,
+    "f1": partial(f1_score, zero_division=0.0),
+    "matthews": matthews_corrcoef,
     "pearson": _correlation(pearsonr),
     "spearman": _correlation(spearmanr),
 }
@@ -61,15 +60,11 @@ class GlueMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate is not type
         )
 
     def _compute(self, predictions: Values, references: Values) -> dict[str, float]:
-        return {self.config_name: METRICS[self.config_name](references, predictions)}
+        return {self.config_name: float(METRICS[self.config_name](references, predictions))}
 
 
 def glue_metric(name: str, predictions: Any, references: Any) -> float:
-    """Return a metric of `METRICS` for predictions and references, class numbers or scores (N,).
-
-    Raises:
-        ValueError: an unknown metric, or different lengths.
-    """
+    """Return a metric of `METRICS` for predictions and references, class numbers or scores (N,)."""
     metric = GlueMetric(config_name=name, keep_in_memory=True)
     value: float = metric.compute(predictions=predictions, references=references)[name]
     return value

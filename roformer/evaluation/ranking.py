@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 def ranking_accuracy(scores: NDArray[np.floating], labels: NDArray[Any]) -> float:
     """Return the share of triplets in which the closer document has the higher score, 0 to 1.
 
-    A tie counts one half, so that a model that gives all pairs one score is at chance. NaN for no
-    triplets. Scores (N, 2) are of the pairs with B and with C; labels (N,) are 0 where B is closer.
+    Scores (N, 2) are of the pairs with B and with C; labels (N,) are 0 where B is closer. A tie counts one
+    half, so that a model with equal scores for all pairs is at chance. NaN without triplets.
     """
     if not len(labels):
         return math.nan

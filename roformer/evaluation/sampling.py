@@ -20,8 +20,8 @@ class Sampling:
     top_k: int | None = None
     """Draw from this many most probable tokens; None: from all."""
     top_p: float | None = None
-    """Draw from the fewest most probable tokens that have this probability together (Holtzman et al.
-    2020); None: from all."""
+    """Draw from the fewest most probable tokens with at least this total probability (Holtzman et al. 2020);
+    None: from all."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -33,18 +33,16 @@ class Sampling:
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return the distribution that the next token is drawn from, (V,) fp64 on the host.
+    """Return the distribution of the next token from logits (V,): (V,) fp64 on the host.
 
-    Args:
-        logits: (V,).
-        sampling: of equally probable tokens the first counts as the more probable.
+    Of equally probable tokens the first counts as the more probable.
     """
     logits = logits.detach().cpu().double()
     chosen = torch.zeros_like(logits)
     if sampling.temperature == 0:
         chosen[logits.argmax()] = 1.0
         return chosen
-    # The highest becomes 0, so that no temperature makes any of them infinite but downwards.
+    # The highest becomes 0, so that no temperature overflows.
     probabilities = ((logits - logits.max()) / sampling.temperature).softmax(-1)
     ordered, order = probabilities.sort(descending=True, stable=True)
     if sampling.top_k is not None:
