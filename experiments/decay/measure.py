@@ -37,7 +37,7 @@ from torch.nn import functional
 from roformer.analysis.pretrained import ObservedAttention, Pretrained, open_pretrained
 from roformer.config.build import configuration, plain
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.nn.rotary import decay_bound
 from roformer.report.pages import script_of

@@ -39,7 +39,7 @@ from roformer.data.mlm import Ids, Masker, PackedBlocks
 from roformer.data.random import IGNORED, Purpose, random_stream
 from roformer.data.text import PreparedText
 from roformer.errors import InputError
-from roformer.inference.names import find
+from roformer.inference.resolve import find
 from roformer.models.encoder import MaskedLM
 from roformer.nn.position import build_position
 from roformer.report.pages import script_of
