@@ -201,10 +201,9 @@ def stages_config() -> Any:
 
 
 def stages_parts() -> Parts:
-    from roformer.analysis.plan import print_plan
     from roformer.pipelines.stages import folders_of, train_stages
 
-    return pretrain_parts()._replace(plan=print_plan, train=train_stages, folders=folders_of)
+    return pretrain_parts()._replace(train=train_stages, folders=folders_of)
 
 
 register(
