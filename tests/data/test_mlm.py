@@ -125,13 +125,6 @@ def test_every_epoch_holds_every_block_once_in_another_order_with_other_masks():
     assert not equal(data[[first]], data[[second]])
 
 
-def test_workers_make_the_same_batches():
-    data = batches()
-    keys = [range(i, i + 4) for i in range(0, 24, 4)]
-    made = torch.utils.data.DataLoader(data, sampler=keys, batch_size=None, num_workers=2)
-    assert all(equal(data[key], batch) for key, batch in zip(keys, made, strict=True))
-
-
 def test_isolated_documents():
     block = np.array([2, 10, 11, 3, 12, 13, 14, 3, 15, 3])
     positions, document = document_positions(block, sep_id=3)

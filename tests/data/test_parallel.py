@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from roformer.config.wmt import BpeConfig, FilesParallel, FilterConfig
+from roformer.config.wmt import BpeConfig, FilterConfig
 from roformer.data import parallel, work
 from roformer.data.bpe import Bpe
 from roformer.data.work import in_order
@@ -160,24 +160,3 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path, tokenizer, message):
     config = files(tmp_path, tokenizer=BpeConfig(source=str(folder), words="bytes"))
     with pytest.raises(InputError, match=f"^data.tokenizer.source={folder} was made {message}"):
         prepare(config, tmp_path / "cache")
-
-
-def test_multi30k(real_data, tmp_path):
-    folder = real_data / "multi30k"
-    if not folder.is_dir():
-        pytest.skip(f"needs {folder}")
-    config = FilesParallel(
-        path=str(folder),
-        valid="val",
-        test="test_2016_flickr",
-        tokenizer=BpeConfig(words="moses", merges=1000),
-        max_train_pairs=3000,
-    )
-    text = prepare(config, tmp_path)
-    assert text.manifest["filter"]["read"] == 3000 and text.tokenizer.merges == 1000
-    assert (len(text.valid), len(text.test)) == (1014, 1000)
-    for language, lists, texts in zip(
-        ("en", "de"), (text.test.source, text.test.target), text.texts("test"), strict=True
-    ):
-        back = text.tokenizer.decode_batch(list(lists), language)
-        assert sum(ours != theirs for ours, theirs in zip(back, texts, strict=True)) <= 3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roformer.config.schema import MaskingConfig
 from roformer.data.mlm import MaskedBatches
-from roformer.data.random import IGNORED, random_stream
+from roformer.data.random import random_stream
 from roformer.data.segments import SegmentPairs
 from roformer.data.store import RaggedTokens, TokenStream
 from roformer.errors import InputError
@@ -88,28 +88,6 @@ def test_the_laws_of_pairs(objective, lengths, seed):
     check_laws(pairs_of(stream, objective, seed), stream, objective)
 
 
-def swapped_types(pair):
-    return pair._replace(token_type_ids=1 - pair.token_type_ids)
-
-
-def inverted(pair):
-    return pair._replace(relation=1 - pair.relation)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("mutation", [swapped_types, inverted])
-def test_planted_mutations_break_the_laws(objective, mutation):
-    found = list(map(mutation, pairs_of(objective=objective)))
-    with pytest.raises(AssertionError):
-        check_laws(found, MANY, objective)
-
-
-def test_a_negative_of_its_own_document_breaks_the_laws(monkeypatch):
-    monkeypatch.setattr(SegmentPairs, "_elsewhere", lambda self, index, random: index)
-    with pytest.raises(AssertionError):
-        check_laws(pairs_of(), MANY, "mlm_nsp")
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_half_are_negative_and_lengths_do_not_tell_which(objective):
     """Within four standard errors; catches a B that is cut shorter where it does not follow."""
@@ -176,15 +154,3 @@ def test_batches_are_a_function_of_seed_epoch_and_index(seed):
     orders = [[data.block_of(epoch * count + i) for i in range(count)] for epoch in range(2)]
     again = [orders[0].index(0), count + orders[1].index(0)]
     assert equal(data[again[:1]], data[again[1:]]) == (seed is None)
-
-
-def test_whole_words_of_pairs_are_masked_whole():
-    data = batches(probability=0.3, whole_word=True)
-    for number in range(40):
-        pair, masked = data._masked(number)
-        chosen = set(masked.predict[masked.labels != IGNORED].tolist())
-        assert chosen and not np.isin(pair.input_ids[list(chosen)], VOCABULARY.special_ids).any()
-        for i in range(2, LENGTH - 1):
-            inside = VOCABULARY.continuation[pair.input_ids[i]]
-            if inside and pair.input_ids[i - 1] >= SPECIAL:
-                assert (i in chosen) == (i - 1 in chosen)

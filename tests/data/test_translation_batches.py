@@ -122,14 +122,6 @@ def test_steps_are_the_epochs_one_after_the_other(lengths, per_step, bucket):
             assert sum(tokens(bucket, source, target) for bucket in steps[step]) <= per_step
 
 
-def test_a_late_step_is_the_same_without_the_ones_before_it():
-    pairs = with_lengths(*many(500))
-    one, other = (Steps(pairs, 900, 300, seed=0) for _ in range(2))
-    in_turn = [lists(one[step]) for step in range(1, 200)]
-    assert [lists(other[step]) for step in (199, 7, 120)] == [in_turn[i] for i in (198, 6, 119)]
-    assert other.locate(199)[0] > 10
-
-
 def test_two_readers_around_the_end_of_an_epoch_cut_each_once(monkeypatch):
     """Of millions of pairs a cut takes seconds."""
     cut = []
