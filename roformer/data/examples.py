@@ -87,7 +87,7 @@ class PreparedExamples(Prepared):
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of a source: of a split all, or so many, drawn once and for all in the source's order."""
+    """All rows of a source, or a fixed random subset of each split in the source's order."""
 
     name: str
     source: Source[Example]
@@ -124,7 +124,7 @@ class LabelledRows:
     def prepare(
         self, tokenizer: WordPiece, cache_dir: str | Path, *, progress: bool = True
     ) -> PreparedExamples:
-        """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if need be."""
+        """Open the tokenized splits in `<cache_dir>/<kind>/<key>`, making them first if missing."""
         keys = {"source": self.source.key, "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
@@ -148,33 +148,25 @@ class LabelledRows:
             print(f"{self.name}: {file} {line}", file=sys.stderr)
         total = sum(map(len, splits.values()))
         with stage("tokenizing", "rows", total, progress, self.name) as bar:
-            unknown = sum(
-                _write(builder, split, rows, tokenizer, bar) for split, rows in splits.items()
-            )
-        tokens = sum(writer.tokens for writer in builder.writers.values())
-        check_unknown(unknown / max(1, tokens), "init_from", self.name)
+            unknown = 0
+            for split, rows in splits.items():
+                columns = IDS[: len(rows[0].texts)]
+                writer = builder.split(split, **dict.fromkeys(columns, np.int32))
+                for some in batches(rows, 1000):
+                    index, texts, label, place = zip(*some, strict=True)
+                    ids = [tokenizer.encode_batch(column) for column in zip(*texts, strict=True)]
+                    unknown += sum(text.count(tokenizer.unk_id) for side in ids for text in side)
+                    tokens = dict(zip(columns, ids, strict=True))
+                    writer.append(index=index, place=place, label=label, **tokens)
+                    bar.update(len(some))
+        count = sum(writer.tokens for writer in builder.writers.values())
+        check_unknown(unknown / max(1, count), "init_from", self.name)
         return {
             "source": account,
             "texts": len(splits["train"][0].texts),
             **self.facts(splits),
             "tokenizer": tokenizer_facts(tokenizer),
         }
-
-
-def _write(
-    builder: Builder, split: str, rows: list[Example], tokenizer: WordPiece, bar: Any
-) -> int:
-    """Write the tokens of a split; return how many of them are [UNK]."""
-    unknown = 0
-    columns = IDS[: len(rows[0].texts)]
-    writer = builder.split(split, **dict.fromkeys(columns, np.int32))
-    for some in batches(rows, 1000):
-        index, texts, label, place = zip(*some, strict=True)
-        ids = [tokenizer.encode_batch(column) for column in zip(*texts, strict=True)]
-        unknown += sum(text.count(tokenizer.unk_id) for column in ids for text in column)
-        writer.append(index=index, place=place, label=label, **dict(zip(columns, ids, strict=True)))
-        bar.update(len(some))
-    return unknown
 
 
 def content_settings(data: Any) -> dict[str, Any]:

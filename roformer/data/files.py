@@ -19,7 +19,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby, pairwise, takewhile
@@ -90,7 +90,7 @@ class Columns:
         return [*self.texts, *(name for name in (self.label, self.index) if name is not None)]
 
     def find(self, where: str, available: Sequence[Column]) -> None:
-        """Raise InputError where a column is not one of those available, once."""
+        """Raise InputError unless each column is available exactly once."""
         for column in self.names:
             if (count := available.count(column)) != 1:
                 raise InputError(
@@ -99,7 +99,7 @@ class Columns:
                 )
 
     def check(self, number: int, row: Mapping[Column, Any]) -> Example:
-        """Return what a row holds; raise BadRow where that cannot be used."""
+        """Return the example in a row; raise BadRow where it cannot be used."""
         for column in self.names:
             if column not in row:
                 by = f" ({self.set_by})" if self.set_by else ""
@@ -117,13 +117,10 @@ class Columns:
                 raise BadRow(f"label {label!r} is none of {', '.join(self.labels)}")
             return number
         lowest, highest = self.scores
-        try:
-            score = float(label)
-        except (TypeError, ValueError):
-            score = float("nan")
-        if not lowest <= score <= highest:
-            raise BadRow(f"score {label!r} is no number from {lowest:g} to {highest:g}")
-        return score
+        with suppress(TypeError, ValueError):
+            if lowest <= (score := float(label)) <= highest:
+                return score
+        raise BadRow(f"score {label!r} is no number from {lowest:g} to {highest:g}")
 
 
 def _text(column: Column, value: object) -> str:
@@ -205,7 +202,7 @@ class Source(Generic[T]):
     def checked(
         self, rows: Rows, split: str, columns: Columns, remedy: str = ""
     ) -> Iterator[Example]:
-        """Yield the rows that have these columns; skip up to `max_bad_rows` others, none with a remedy."""
+        """Yield the rows that have these columns; skip up to `max_bad_rows` others, or 0 with a remedy."""
         most = 0 if remedy else self.max_bad_rows
         remedy = remedy or f"fix it, or allow more bad rows with data.max_bad_rows (now {most})"
         first = None
@@ -252,13 +249,10 @@ def find_files(
     excluded: tuple[str, ...] = (),
     bare: bool = False,
 ) -> tuple[dict[Path, str], list[str]]:
-    """Find the files of a file, a folder or a glob, or of a list of these, each real file once.
+    """Find the files that `data.path` gives: a file, a folder or a glob, or a list of these.
 
-    Args:
-        paths: as given in `data.path`.
-        suffixes: of the files that are wanted, in any case.
-        excluded: suffixes that these do not have.
-        bare: a file that is named itself needs no suffix.
+    A file has one of the suffixes, in any case, and none that is excluded; `bare`: a file that is named
+    itself needs none. Each real file is found once.
 
     Returns:
         The files in the order of their names, each with its name relative to the folder that was given,
@@ -292,7 +286,7 @@ def find_files(
 
 
 def _find(given: str) -> tuple[Path, list[Path]]:
-    """Return the folder that names are relative to, and all files that a path or a glob matches."""
+    """Return the folder that names are relative to, and the files of a path or a glob."""
     path = Path(given)
     if path.is_file():
         return path.parent, [path]
@@ -397,7 +391,7 @@ def paragraphs(lines: Lines) -> Lines:
 
 
 def articles(lines: Lines) -> Lines:
-    """Yield the articles of WikiText without blank lines; a heading between blank lines begins each."""
+    """Yield the articles of WikiText without blank lines; each begins with a heading between blank lines."""
     article, first, before = list[str](), 1, ""
     for (number, line), (_, after) in pairwise(chain(lines, [(0, "")])):
         line = line.strip()
@@ -491,7 +485,7 @@ def text_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
-    """Yield what `text_lines` does of an open stream; `name` is what an error calls it."""
+    """Yield the `text_lines` of an open stream, which errors call `name`."""
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -506,7 +500,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def opened(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, a .gz unpacked; what goes wrong is an InputError that names it."""
+    """Open a file for reading and unpack a .gz; failures are InputErrors that name the file."""
     opener = cast(Callable[..., IO[bytes]], gzip.open if has_suffix(file, ".gz") else open)
     with readable(file), opener(file, "rb") as stream:
         yield stream
@@ -514,7 +508,7 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def readable(file: Path) -> Iterator[None]:
-    """Turn what goes wrong in reading a file into an InputError that names it."""
+    """Turn failures to read a file into InputErrors that name it."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -24,7 +24,7 @@ from roformer.data.store import TokenStream
 from roformer.data.tokenizers import WordPiece
 
 SHAPES = (("block", 1), ("pair", 4), ("pair", 16), ("block", 16))
-"""What the rows of each turn are, and by how much they are shorter than T."""
+"""Kind of the rows of each turn, and the factor by which they are shorter than T."""
 SHORTEST = 8
 """Tokens of a row at least."""
 

@@ -6,12 +6,11 @@
 Only training pairs are filtered (`data.filter`); every pair of valid and test is scored.
 
 The text streams: memory holds some thousands of pairs, the word counts of the tokenizer and 16 bytes
-for each pair that is kept. Moses takes longer than everything else together, so it runs once, in
-several processes; the words that it finds wait on disk while merges are learnt on them.
+per pair that is kept. Moses takes longer than all other steps, so it runs once, in several processes;
+its words wait on disk while merges are learnt on them.
 
-Pairs are built in, from local files or from the Hub, each in one line. A training pair with an empty side is
-skipped and counted, and beyond `max_train_pairs` nothing is read. In valid and test an empty side would
-falsify the score and is an error.
+Pairs are built in, from local files or from the Hub. A training pair with an empty side is skipped and
+counted. In valid and test an empty side would falsify the score and is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from itertools import chain, compress, islice, zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,10 +108,9 @@ class PreparedPairs(Prepared):
 def prepare_parallel(
     config: Parallel, cache_dir: str | Path, *, workers: int | None = None, progress: bool = True
 ) -> PreparedPairs:
-    """Open a parallel text's tokens in `<cache_dir>/wmt/<key>`, making them first if need be.
+    """Open a parallel text's tokens in `<cache_dir>/wmt/<key>`, making them first if they are missing.
 
-    `workers` are processes for Moses and threads that encode (null: one per core); the result is the
-    same.
+    `workers` are processes for Moses and threads that encode (null: one per core).
     """
     source = open_parallel(config)
     given = _given_tokenizer(config)
@@ -134,15 +133,12 @@ def _given_tokenizer(config: Parallel) -> Bpe | None:
     if config.tokenizer.source == "train":
         return None
     bpe = Bpe.load(Path(config.tokenizer.source))
-    for name, found, wanted in (
-        ("source_language", bpe.source_language, config.source_language),
-        ("target_language", bpe.target_language, config.target_language),
-        ("tokenizer.words", bpe.words, config.tokenizer.words),
-    ):
+    for key in ("source_language", "target_language", "tokenizer.words"):
+        found, wanted = getattr(bpe, key.removeprefix("tokenizer.")), attrgetter(key)(config)
         if found != wanted:
             raise InputError(
-                f"data.tokenizer.source={config.tokenizer.source} was made with {name}={found}, not "
-                f"{wanted}: set data.{name}={found}, or data.tokenizer.source=train"
+                f"data.tokenizer.source={config.tokenizer.source} was made with {key}={found}, not "
+                f"{wanted}: set data.{key}={found}, or data.tokenizer.source=train"
             )
     return bpe
 
@@ -173,11 +169,22 @@ def _build(
     account, bad = source.describe(), source.bad["train"]
     tell_skipped(name, account)
     left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
-    used = {}
+    used = np.zeros(bpe.size, bool)  # by the training text
     with stage("encoding", "pairs", sum(s.rows for s in spools.values()), progress, name) as bar:
         for split, spool in spools.items():
-            limits = config.filter if split == "train" else None
-            used[split] = _encode(split, spool, bpe, builder, limits, left_out, bar)
+            writer = builder.split(split, source=np.int32, target=np.int32)
+            for rows in batches(spool, CHUNK):
+                source_words, target_words, *texts = zip(*rows, strict=True)
+                ids = [bpe.encode_words(side) for side in (source_words, target_words)]
+                if split == "train":
+                    kept_pairs = _kept(ids, config.filter, left_out)
+                    ids = [list(compress(side, kept_pairs)) for side in ids]
+                for sentence in chain.from_iterable(ids):
+                    sentence.append(bpe.end_id)
+                    used[sentence] |= split == "train"
+                columns = zip((*IDS, *TEXTS), (*ids, *texts), strict=False)
+                writer.append(**dict(columns))
+                bar.update(len(rows))
     read, kept = source.rows_read["train"], builder.writers["train"].rows
     counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
@@ -193,14 +200,14 @@ def _build(
             "words": bpe.words,
             "merges": bpe.merges,
             "size": bpe.size,
-            "size_used": int(used["train"].sum()),
+            "size_used": int(used.sum()),
             "fingerprint": bpe.fingerprint,
         },
     }
 
 
 def _kept_pairs(counts: Mapping[str, Any]) -> str:
-    """Return in words how many training pairs are kept, and why others are not."""
+    """Return how many training pairs are kept and why others are not, for a message."""
     reasons = {"empty": "empty", "too_long": f"longer than {counts['max_length']} tokens"}
     if counts["max_ratio"] is not None:
         reasons["ratio"] = f"length ratio over {counts['max_ratio']}"
@@ -209,41 +216,15 @@ def _kept_pairs(counts: Mapping[str, Any]) -> str:
 
 
 def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iterator[Any]:
-    """Yield what `work` makes of each chunk, in their order, few of them held at once."""
+    """Map `work` over chunks, in their order, few of them held at once."""
     workers, chunks = workers or os.cpu_count() or 1, iter(chunks)
     yield from map(work, islice(chunks, ALONE if workers > 1 else None))
     with worker_pool(workers) as pool:
         yield from in_order(pool, work, chunks, ahead=2 * workers)
 
 
-def _encode(
-    split: str,
-    spool: Spool,
-    bpe: Bpe,
-    builder: Builder,
-    limits: FilterConfig | None,
-    left_out: Counter[str],
-    bar: Any,
-) -> NDArray[np.bool_]:
-    """Write the pairs of a split within the limits; return which ids occur, (vocabulary,)."""
-    writer = builder.split(split, source=np.int32, target=np.int32)
-    used = np.zeros(bpe.size, bool)
-    for rows in batches(spool, CHUNK):
-        source, target, *texts = zip(*rows, strict=True)
-        ids = [bpe.encode_words(side) for side in (source, target)]
-        if limits is not None:
-            kept = _kept(ids, limits, left_out)
-            ids = [list(compress(side, kept)) for side in ids]
-        for sentence in chain.from_iterable(ids):
-            sentence.append(bpe.end_id)
-            used[sentence] = True
-        writer.append(**dict(zip(IDS, ids, strict=True)), **dict(zip(TEXTS, texts, strict=False)))
-        bar.update(len(rows))
-    return used
-
-
 def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
-    """Tell which training pairs are kept; count the others by their first reason."""
+    """Return which training pairs are kept; count the others by their first reason."""
     lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
     shorter, longer = lengths.min(0), lengths.max(0)
     empty = shorter == 0  # only control characters, which Moses drops
@@ -390,7 +371,7 @@ def _pair_rows(files: list[Path], columns: Columns) -> Rows:
             if isinstance(row, dict):
                 nested = row.get("translation")
                 row = nested if isinstance(nested, dict) else row
-                row = {k: _one_line(v) if isinstance(v, str) else v for k, v in row.items()}
+                row = {name: _one_line(text) for name, text in row.items()}
             yield where, number, row
         return
     place, number = f"{files[0]} and {files[1].name}", 0
@@ -442,5 +423,5 @@ def _hub_pairs(config: HubParallel) -> Source[Example]:
     return Source(read, SPLITS, max_bad_rows=None, kind="hub", **facts)
 
 
-def _one_line(text: str) -> str:
-    return text.rstrip("\r\n").replace("\n", " ")
+def _one_line(text: Any) -> Any:
+    return text.rstrip("\r\n").replace("\n", " ") if isinstance(text, str) else text

@@ -57,21 +57,13 @@ CHINESE = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef]"
 """A Chinese character, as a regular expression."""
 CLASSES: dict[Words, str] = {"none": "BertTokenizer", "jieba": "RoFormerTokenizer"}
 """The class in `transformers` of a tokenizer with BERT's rules, by how it cuts words."""
-FAMILY = tuple(
+ROFORMER = ("RoFormerTokenizer", "RoFormerTokenizerFast")
+FAMILY = ROFORMER + tuple(
     f"{name}Tokenizer{end}"
-    for name in (
-        "Bert",
-        "ConvBert",
-        "DistilBert",
-        "Electra",
-        "MobileBert",
-        "RoFormer",
-        "SqueezeBert",
-    )
+    for name in ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
     for end in ("", "Fast")
 )
 """Classes of `transformers` with BERT's rules."""
-ROFORMER = ("RoFormerTokenizer", "RoFormerTokenizerFast")
 RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 """Settings of these classes."""
 AS_FILED = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -144,9 +136,8 @@ class WordPiece:
         """SHA-256 of case rule, ordered vocabulary, words, and rules that are not BERT's."""
         rules: list[Any] = [self.lowercase, self.vocabulary]
         rules += [self.words] if self.words != "none" else []
-        if bert_rules(self.library) != dict(
-            zip(RULES, (self.lowercase,) * 2 + (True,), strict=True)
-        ):
+        usual = self.lowercase, self.lowercase, True
+        if bert_rules(self.library) != dict(zip(RULES, usual, strict=True)):
             parts = (self.library.normalizer, self.library.pre_tokenizer)
             rules += [part and json.loads(part.__getstate__()) for part in parts]
             rules.append(self._model.max_input_chars_per_word)
@@ -163,7 +154,7 @@ class WordPiece:
             cut = cut_words(texts, normalizer.lowercase, normalizer.strip_accents)
             return [[index for word in words for index in self._word_ids(word)] for words in cut]
         with all_threads():
-            # "fast": without character offsets, which nobody reads and take half of the time.
+            # "fast": without character offsets, which are not needed and take half of the time.
             encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -178,8 +169,8 @@ class WordPiece:
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, tokenizer_config.json and, if its rules are BERT's, vocab.txt.
 
-        `transformers.AutoTokenizer.from_pretrained(folder)` reads them as a BERT tokenizer, as
-        RoFormer's if Chinese is cut into words, and by tokenizer.json if the rules are others.
+        `AutoTokenizer` reads them as a BERT tokenizer, as RoFormer's if Chinese is cut into words, and by
+        tokenizer.json if the rules are others.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -197,11 +188,7 @@ class WordPiece:
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
     def to_transformers(self) -> Any:
-        """Return the tokenizer of `transformers` that gives the same ids.
-
-        What spells a special token is that token to it, unless it is called with
-        `split_special_tokens=True`.
-        """
+        """Return the tokenizer of `transformers` that gives the same ids with `split_special_tokens=True`."""
         from transformers import AutoTokenizer
 
         with tempfile.TemporaryDirectory() as folder:
@@ -242,10 +229,9 @@ def train_wordpiece(
 ) -> WordPiece:
     """Learn a vocabulary of at most `vocab_size` entries, a function of the words and their counts.
 
-    The library's trainer is not: it numbers the continuation pieces (`##a`) and cuts the alphabet in the
-    random order of a hash table, and ties between merges are broken by those numbers. So the
-    alphabet is counted and cut here, and its continuations are given in order, as if they were
-    special tokens.
+    The library's trainer numbers the continuation pieces (`##a`) and cuts the alphabet in the random order
+    of a hash table, and these numbers break ties between merges. So the alphabet is counted and cut here,
+    and its continuations are given in order, as if they were special tokens.
     """
     tokenizer = _bert(Tokenizer(_model({})), lowercase)
     if without_chinese:
@@ -384,7 +370,7 @@ def read_wordpiece(
 ) -> WordPiece:
     """Read a tokenizer with the rules that its files state.
 
-    A class with BERT's rules has those of tokenizer_config.json, as in `transformers`; any other
+    A class with BERT's rules has the rules of tokenizer_config.json, as in `transformers`; any other
     tokenizer.json is kept as it is.
 
     Args:
@@ -573,22 +559,21 @@ def all_threads() -> Iterator[None]:
 
 def check_unknown(share: float, source: str, name: str = "text") -> None:
     """Warn where more than `MANY_UNKNOWN` of the tokens are [UNK]; raise InputError beyond `MOST_UNKNOWN`."""
-    if share <= MANY_UNKNOWN:
-        return
     remedy = {
         "train": "raise data.tokenizer.vocab_size, or give more text",
         "init_from": "start from weights that were trained on such text",
     }.get(source, "give another data.tokenizer.source, or train, which learns one from the text")
     problem = (
-        f"{share:.1%} of the tokens are [UNK], because the vocabulary does not have them: {remedy}"
+        f"{name}: {share:.1%} of the tokens are [UNK], because the vocabulary does not have them"
     )
     if share > MOST_UNKNOWN:
-        raise InputError(f"{name}: {problem}")
-    print(f"warning: {name}: {problem}", file=sys.stderr)
+        raise InputError(f"{problem}: {remedy}")
+    if share > MANY_UNKNOWN:
+        print(f"warning: {problem}: {remedy}", file=sys.stderr)
 
 
 def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
-    """Return what a manifest says of a tokenizer."""
+    """Return the entries of a manifest about a tokenizer."""
     return {name: getattr(tokenizer, name) for name in ("lowercase", "size", "fingerprint")}
 
 

@@ -167,12 +167,11 @@ def _find(path: Path, shipped: bool) -> dict[str, Path]:
             f"data.path={path} is one file: give a folder of splits, or one of {kinds} with "
             "data.split=paper622"
         )
-    files = {}
-    for split, names in NAMES.items():
-        if file := named_file(path, names, JSON_LINES):
-            files[split] = file
-        elif shipped and split != "test":
-            wanted = f"{split} file ({' or '.join(names)} with {kinds})"
+    found = {split: named_file(path, names, JSON_LINES) for split, names in NAMES.items()}
+    files = {split: file for split, file in found.items() if file is not None}
+    for split in ("train", "validation") if shipped else ():
+        if split not in files:
+            wanted = f"{split} file ({' or '.join(NAMES[split])} with {kinds})"
             raise absent(path, wanted, "put it there, or set data.split=paper622")
     if not files:
         raise absent(path, f"file of {kinds}", "put train, validation or test there")

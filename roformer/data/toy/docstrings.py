@@ -60,7 +60,7 @@ def docstring_packages(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str
             continue
     if not versions:
         raise InputError(
-            f"data=builtin reads the docstrings of installed packages, and none of "
+            f"data=builtin reads the docstrings of packages, but no package of "
             f"{', '.join(distributions)} is installed: run `make setup`, or use data=files"
         )
     return versions

@@ -1,8 +1,8 @@
 """English sentences and their German translations from templates, in which word order decides.
 
-English tells by order who does what to whom, German by case, and the verbs stand elsewhere: the
-finite one second in a main clause, first in a question, last in a subordinate clause; infinitives,
-participles and separable prefixes at the end.
+English shows by order who does what to whom, German by case, and German verbs have other places: the
+finite verb is second in a main clause, first in a question, last in a subordinate clause; infinitives,
+participles and separable prefixes are at the end.
 
 Sentences are drawn in *groups*: the same words, with two noun phrases of a clause exchanged or not
 ("The old man sees a dog." and "A dog sees the old man."), so a bag of English words has as many
@@ -28,7 +28,7 @@ TRANSLATION_GRAMMAR = 2
 """Version of the templates, the words and the draw: another number, other pairs."""
 
 SPLITS = {"train": range(6), "valid": range(6, 7), "test": range(7, 8)}
-"""Which of the eight values of the hash belong to a split."""
+"""The values of the hash, 0 to 7, that belong to each split."""
 
 FORMS = [tuple(form) for share, *form in words.FORMS for _ in range(int(share))]
 """Tenses, verbs of the first clause, and sentences of clauses; see `Clause.__format__`."""
@@ -73,7 +73,7 @@ PRONOUNS = [
     Phrase(NONE, (), Noun(word, word, german, german, "m"), word in ("we", "they"))
     for word, german in entries("he; er | she; sie | we; wir | they; sie")
 ]
-"""Subjects alone."""
+"""Only subjects."""
 
 
 class Clause(NamedTuple):
@@ -139,7 +139,7 @@ class Clause(NamedTuple):
         direct = not verb.preposition
         objects = [phrase.german(case, self.negated and direct) for phrase, case in told]
         governed = "" if direct else f"{verb.preposition} {objects.pop()}"
-        # Adverbs of frequency stand behind a definite object and before any other.
+        # Adverbs of frequency follow a definite object and precede any other.
         objects.insert(bool(objects) and told[0][0].determiner.definite, self.frequency[1])
         if self.negated and not (
             direct and any(phrase.determiner is words.A for phrase, _ in told)
@@ -249,7 +249,7 @@ def bag(english: str) -> str:
 
 
 def split_of(english: str) -> str:
-    """Return the split of an English sentence: that of all sentences of the same words."""
+    """Return the split of all English sentences with the words of this one."""
     value = hashlib.sha256(bag(english).encode()).digest()[0] % 8
     return next(split for split, values in SPLITS.items() if value in values)
 
@@ -268,8 +268,8 @@ def groups() -> Iterator[list[tuple[str, str]]]:
 def builtin_pairs(split: str, count: int) -> Iterator[tuple[str, str]]:
     """Yield `count` distinct (English, German) pairs of a split: train, valid or test.
 
-    They are always the same ones, and the first of any larger count; within and between splits no
-    sentence is there twice, in either language.
+    They are always the same pairs, and the first of any larger count; no sentence of either language
+    occurs twice, within or between splits.
     """
     if split not in SPLITS:
         raise InputError(f"no split {split!r}: the splits are {', '.join(SPLITS)}")
