@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY
 
 TASKS = {
     file.stem: build(TaskConfig, OmegaConf.load(file))
-    for file in sorted((REPOSITORY / "conf" / "task").glob("*.yaml"))
+    for file in sorted((REPOSITORY / "conf" / "pipelines" / "glue" / "task").glob("*.yaml"))
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKENIZER = WordPiece.bert(

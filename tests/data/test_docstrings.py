@@ -1,8 +1,5 @@
 """The built-in corpus: what counts as a document, and that nothing but versions decides it."""
 
-import subprocess
-import sys
-
 import pytest
 
 from roformer.config.schema import BuiltinText, TokenizerConfig
@@ -115,26 +112,6 @@ def test_documents_are_modules_by_name_with_each_docstring_once(installed):
 def test_nothing_installed_says_what_to_do():
     with pytest.raises(InputError, match=r"not-installed-at-all is installed.*data=files"):
         list(docstring_documents(["not-installed-at-all"], workers=1))
-
-
-@pytest.mark.slow
-def test_processes_locale_and_hash_seed_do_not_matter():
-    here = list(docstring_documents(["accelerate"], workers=1))
-    code = (
-        "import hashlib\n"
-        "from roformer.data.toy.docstrings import docstring_documents\n"
-        "if __name__ == '__main__':\n"
-        "    found = docstring_documents(['accelerate'], workers=2)\n"
-        "    import sys; sys.stdout.buffer.write('\\0'.join(found).encode())\n"
-    )
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONHASHSEED": "7", "LC_ALL": "C", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        check=True,
-    ).stdout.decode()
-    assert there.split("\0") == here
-    assert len(here) > 40 and sum(map(len, here)) > 200_000
 
 
 def test_the_source_reads_no_more_than_it_is_told(monkeypatch, tmp_path):

@@ -42,18 +42,28 @@ def test_a_txt_is_cut_at_blank_lines_or_at_each_line(tmp_path):
     assert read(file, document_separator="line_break") == ["one", " two", "three"]
 
 
-WIKITEXT = [
-    *(
-        "",
-        " = Homarus gammarus = \n",
-        "",
-        " The lobster is large . \n",
-        " = = Description = = \n",
-        "",
-    ),
-    *(" It has claws : \n", " = 1 m = \n", "", " = = = Size = = = \n", "", " It grows . \n", ""),
-    *("", " = E = mc2 = \n", "", " A formula . \n", "", " = M = \n", "", " The end . \n", ""),
-]
+WIKITEXT = """
+ = Homarus gammarus =
+
+ The lobster is large .
+ = = Description = =
+
+ It has claws :
+ = 1 m =
+
+ = = = Size = = =
+
+ It grows .
+
+
+ = E = mc2 =
+
+ A formula .
+
+ = M =
+
+ The end .
+""".removeprefix("\n").splitlines()
 """Rows in the shape of Salesforce/wikitext; a line that follows a text directly is no heading."""
 ARTICLES = [
     "= Homarus gammarus =\nThe lobster is large .\n= = Description = =\nIt has claws :\n= 1 m =\n"
@@ -64,14 +74,8 @@ ARTICLES = [
 
 
 def test_a_heading_of_the_first_level_begins_a_document(tmp_path):
-    (file := tmp_path / "wiki.txt").write_text("".join(row or " \n" for row in WIKITEXT))
+    (file := tmp_path / "wiki.txt").write_text("".join(f"{row}\n" for row in ["", *WIKITEXT]))
     assert read(file, document_separator="heading") == ARTICLES
-
-
-def test_wikitext_2_has_sixty_articles_per_file(real_data):
-    for split in ("valid", "test"):
-        path = real_data / "wikitext2" / f"{split}.txt.gz"
-        assert len(read(path, document_separator="heading")) == 60
 
 
 def test_jsonl_rows_end_at_newlines_only_and_blank_lines_are_nothing(tmp_path):
@@ -184,13 +188,10 @@ FLIPPED = PACKED[:-6] + bytes([PACKED[-6] ^ 0xFF]) + PACKED[-5:]
         ("*.txt", None, "data.path={file} gives no file of .txt"),
         ("a.pdf", b"x", "data.path={file} gives no file of .txt"),
         ("a.txt", b"", "{file} is empty: remove it"),
-        ("a.json", b'[{"text": "a"}]', "{file} holds a JSON list: write one JSON object per line"),
         ("a.JSON", b'\n[\n  {"text": "a"}\n]', "{file} holds a JSON list: write one JSON object"),
         ("a.json", b'{\n  "text": "a"\n}', "{file}:1: not JSON, Expecting property name"),
-        ("a.jsonl", b"\n\n", "{file} is empty: remove it"),
         ("a.txt.gz", PACKED[:-10], "{file} is not a complete gzip file: "),
         ("a.txt.gz", FLIPPED, "{file} is not a complete gzip file: "),
-        ("a.jsonl.gz", b"{}", "{file} is not a complete gzip file: "),
         ("a.txt", b"good\nbad \xe9t\xe9\n", "{file}:2: not UTF-8 (byte 5 of the line is 0xe9)"),
         ("a.parquet", truncated_parquet, "{file} cannot be read as Parquet: "),
         (
@@ -222,7 +223,7 @@ WIKITEXT_ROWS = "Salesforce/wikitext"
 TABLES = {
     WIKIPEDIA: {"title": [*"abcd"], "text": ["one", "", "two", ""]},
     BOOKS: {"text": ["x"]},
-    WIKITEXT_ROWS: {"text": [*WIKITEXT[:6], None, *WIKITEXT[6:]]},
+    WIKITEXT_ROWS: {"text": ["", *WIKITEXT[:2], None, *WIKITEXT[2:]]},
 }
 
 

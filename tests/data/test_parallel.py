@@ -1,12 +1,10 @@
 """Prepared parallel text: what is kept, what is counted, and that workers and chunks do not show."""
 
-import re
-
 import numpy as np
 import pytest
 
 from roformer.config.wmt import BpeConfig, FilterConfig
-from roformer.data import parallel, work
+from roformer.data import parallel
 from roformer.data.bpe import Bpe
 from roformer.data.work import in_order
 from roformer.errors import InputError
@@ -65,36 +63,24 @@ def test_training_pairs_are_filtered_by_their_tokens_and_the_others_never(tmp_pa
     assert counted[None]["left_out"] == {"empty": 2, "too_long": 1 + too_long, "ratio": 0}
 
 
-def test_a_filter_that_leaves_nothing_is_refused(tmp_path):
-    write(tmp_path)
-    counts = r"\(empty: 0, longer than 2 tokens: 40\)"
-    with pytest.raises(
-        InputError, match=rf"0 of 40 training pairs kept {counts}: raise data\.filter"
-    ):
-        limits = FilterConfig(max_length=2, max_ratio=None)
-        prepare(files(tmp_path, filter=limits), tmp_path / "cache")
-    assert not list((tmp_path / "cache" / "wmt").glob("*/"))
-
-
-def test_progress_is_shown_and_the_summary_counts_what_is_kept(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(work, "EVERY", 1e-9)
+def test_the_summary_counts_what_is_kept_and_nothing_kept_is_refused(tmp_path):
     write(tmp_path, train=[("a", ""), *TEXT["train"]])
-    config = files(tmp_path, filter=FilterConfig(max_ratio=1.5))
-    text = prepare(config, tmp_path / "cache", progress=True)
-    shown = capsys.readouterr().err
-    assert re.search(r"en-de: reading: 45.*BPE: learning: 200.*en-de: encoding: .*45", shown, re.S)
-    kept = text.manifest["filter"]
-    summary = (
-        f"en-de: {kept['kept']} of 41 training pairs kept (empty: 1, longer than 250 tokens: 0, "
-        f"length ratio over 1.5: {40 - kept['kept']}), 3 validation and 2 test pairs; 200 merges, "
+    text = prepare(files(tmp_path, filter=FilterConfig(max_ratio=1.5)), tmp_path / "cache")
+    kept = text.manifest["filter"]["kept"]
+    assert text.summary == (
+        f"en-de: {kept} of 41 training pairs kept (empty: 1, longer than 250 tokens: 0, "
+        f"length ratio over 1.5: {40 - kept}), 3 validation and 2 test pairs; 200 merges, "
         f"vocabulary of 459, {text.manifest['tokenizer']['size_used']} of it in the training text: "
         f"{text.folder}"
     )
-    assert text.summary == prepare(config, tmp_path / "cache", progress=True).summary == summary
-    assert not capsys.readouterr().err
     used = {*text.train.source.tokens.tolist(), *text.train.target.tokens.tolist()}
     assert text.manifest["tokenizer"]["size_used"] == len(used)
-    assert text.manifest["source"]["rows"] == {"train": 41, "valid": 3, "test": 2}
+    config = files(tmp_path, filter=FilterConfig(max_length=2, max_ratio=None))
+    message = (
+        r"0 of 41 training pairs kept \(empty: 1, longer than 2 tokens: 40\): raise data\.filter"
+    )
+    with pytest.raises(InputError, match=message):
+        prepare(config, tmp_path / "cache")
 
 
 # --- how it is prepared --------------------------------------------------------------------------

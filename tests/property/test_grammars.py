@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from roformer.data.toy.glue import GROUP, TASKS, Example, bags, builtin_examples
 from roformer.errors import InputError
 
-CONF = Path(__file__).parents[2] / "conf" / "task"
+CONF = Path(__file__).parents[2] / "conf" / "pipelines" / "glue" / "task"
 MNLI = ("train", "validation_matched", "validation_mismatched")
 SPLITS = [
     (task, split)

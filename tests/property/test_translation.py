@@ -1,4 +1,4 @@
-"""Laws of the toy English and German: order decides, the splits share nothing, the German is right."""
+"""Laws of the toy English and German: order decides, the splits share nothing, both are as pinned."""
 
 import hashlib
 import re
@@ -87,18 +87,6 @@ def test_a_bag_of_words_has_several_translations(corpus):
         assert len(bags) < 0.6 * len(pairs)
 
 
-def test_every_english_word_has_one_translation():
-    """Mutations: a noun entered twice; know as wissen and as kennen."""
-    for keys in (
-        [noun.singular for noun in NOUNS],
-        [noun.german for noun in NOUNS],
-        [(verb.base, verb.particle) for verb in VERBS],
-        [(verb.prefix, verb.infinitive) for verb in VERBS],
-    ):
-        assert len(set(keys)) == len(keys)
-    assert all(ADJECTIVES[entry[0]] == entry for entry in (*words.LIVELY, *words.LIFELESS))
-
-
 # --- sentences written by hand -------------------------------------------------------------------
 
 MORE = {
@@ -176,15 +164,6 @@ our son; work; can; ; ; not garden | Unser Sohn kann nicht im Garten arbeiten
 the monkey; call; past; my friend; ; often | Der Affe rief meinen Freund oft an
 the monkey; steal; present; a green hat; ; often | Der Affe stiehlt oft einen grünen Hut
 """)
-ORDERED = table("""
-{0:first}? | the wolf; look at; present; the bird | Sieht der Wolf den Vogel an?
-{0:first}? | she; arrive; perfect | Ist sie angekommen?
-warum {0:first}? | the cat; lose; past; the ball | Warum verlor die Katze den Ball?
-{1:second}, dass {0:last}. | we; invite; perfect; a king | Sie sagt, dass wir einen König eingeladen haben.
-{1:second}, weil {0:last}. | he; invite; past; a poor king | Sie sagt, weil er einen armen König einlud.
-weil {0:last}, {1:first}. | he; invite; present; a poor king | Weil er einen armen König einlädt, sagt sie.
-{1:second}, ob {0:last}. | we; get up; future; ; ; not | Sie sagt, ob wir nicht aufstehen werden.
-""")
 ENGLISH = table("""
 a old dog; pick up; present; two aunts | an old dog picks up two aunts | does an old dog pick up two aunts
 they; give; perfect; the cups; a boy | they have given the cups to a boy | have they given the cups to a boy
@@ -201,89 +180,10 @@ def test_a_german_clause_is_what_was_written_by_hand(told, german):
     assert toy._capital(f"{clause(told):second}") == german
 
 
-@pytest.mark.parametrize(("form", "told", "german"), ORDERED)
-def test_verbs_stand_where_the_kind_of_clause_puts_them(form, told, german):
-    assert toy._capital(form.format(clause(told), clause("she; say; present"))) == german
-
-
 @pytest.mark.parametrize(("told", "says", "asks"), ENGLISH)
 def test_english_is_what_was_written_by_hand(told, says, asks):
     assert f"{clause(told):says}" == says
     assert not asks or f"{clause(told):asks}" == asks
-
-
-# --- German by checks that know nothing of the templates -----------------------------------------
-
-# Endings of determiners and of the adjective after them, in all cases but the genitive.
-THE = {"m": "er e, en en, em en", "f": "e e, er en", "n": "es e, em en", "plural": "e en, en en"}
-EIN = {"m": " er, en en, em en", "f": "e e, er en", "n": " es, em en", "plural": "e en, en en"}
-SOME = {"plural": "e e, en en"}
-STEMS = {"dies": THE, "jed": THE, "ein": EIN, "mein": EIN, "unser": EIN, "kein": EIN, "einig": SOME}
-FORMS = {
-    (gender, stem + ending.split(" ")[0], ending.split(" ")[1])
-    for stem, endings in STEMS.items()
-    for gender, listed in endings.items()
-    for ending in listed.split(", ")
-    if (stem, gender) not in (("jed", "plural"), ("ein", "plural"))
-} | {
-    *(("m", "der", "e"), ("m", "den", "en"), ("m", "dem", "en"), ("f", "die", "e")),
-    *(("f", "der", "en"), ("n", "das", "e"), ("n", "dem", "en"), ("plural", "die", "en")),
-    *(("plural", "den", "en"), ("plural", "zwei", "e"), ("plural", "zwei", "en")),
-}
-CONJUNCTIONS = "weil|obwohl|dass|ob|warum|wenn|als|falls|bevor|während"
-FRONT = "er|sie|wir|heute|jetzt|gestern|morgen|bald|[a-zß-ü]+ (?:[a-zß-ü]+ )?[A-ZÄÖÜ][a-zß-ü]+"
-
-
-def test_determiners_and_adjectives_agree_with_the_noun(pairs):
-    """Mutations: any ending in the tables; the gender of a noun; a plural without its umlaut."""
-    genders, seen = {}, Counter()
-    for noun in NOUNS:
-        weak = noun.gender == "w"
-        for form in (noun.german, *([noun.german_plural] if weak else [])):
-            genders.setdefault(form, set()).add("m" if weak else noun.gender)
-        for form in (noun.german_plural, noun.german_plural + "n"):
-            genders.setdefault(form, set()).add("plural")
-    stems = tuple(stem for _, stem in ADJECTIVES.values())
-    for _, german in pairs:
-        tokens = re.findall(r"\w+", german[0].lower() + german[1:])
-        for i, word in enumerate(tokens):
-            if word not in genders:
-                continue
-            adjective = tokens[i - 1] if tokens[i - 1].startswith(stems) else ""
-            determiner = tokens[i - 2] if adjective else tokens[i - 1]
-            endings = {end for of, one, end in FORMS if of in genders[word] and one == determiner}
-            assert endings, (determiner, word, german)
-            assert not adjective or re.search("(en|er|es|e)$", adjective)[0] in endings, german
-            seen.update(genders[word])
-    assert len(seen) == 4 and min(seen.values()) > 100
-
-
-def test_the_finite_verb_is_second_first_or_last(pairs):
-    """Mutations: a subordinate clause with the verb second; no inversion behind a fronted time."""
-    finite = {
-        prefix + form
-        for verb in VERBS
-        for form in (
-            *(verb.third, verb.infinitive, verb.german_past),
-            *(verb.german_past + "n", verb.german_past + "en"),
-        )
-        for prefix in ("", verb.prefix)
-    }
-    others = "hat haben hatte hatten ist sind war waren wird werden kann können sollte sollten"
-    finite |= set(others.split())
-    for _, german in pairs:
-        text = german[0].lower() + german[1:]
-        if text.endswith("?"):  # "warum" and "wann" ask in a main clause
-            assert text.removeprefix("warum ").removeprefix("wann ").split()[0] in finite, german
-            continue
-        for part in filter(None, re.split(rf"(?:^|, )(?={CONJUNCTIONS}\b)", text[:-1])):
-            clause, _, main = part.partition(", ")
-            if re.match(rf"(?:{CONJUNCTIONS})\b", clause):
-                assert clause.split()[-1] in finite, german
-                assert not main or main.split()[0] in finite, german
-                continue
-            for main in re.split(r" und |, aber ", part):
-                assert re.match(rf"(?:{FRONT}) (\w+)", main)[1] in finite, german
 
 
 def test_sentences_are_written_as_both_languages_write_them(pairs):
