@@ -308,7 +308,7 @@ def _link(study: Study, text: str) -> str:
 
 def results_block(folder: Path, words: list[str]) -> str:
     """`results STUDY …`: one row per result that these studies name."""
-    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict", "rerun"]
+    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict"]
     lines = [["claim", *columns]]
     for word in words:
         study = read_study(folder / word)
@@ -316,8 +316,8 @@ def results_block(folder: Path, words: list[str]) -> str:
         for result in study.results:
             link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
             cells = result_texts(result, frame)
-            lines.append([link, result.test, *cells, result.verdict, study.rerun])
-    return markdown(lines, text_columns=7)
+            lines.append([link, result.test, *cells, result.verdict])
+    return markdown(lines, text_columns=6)
 
 
 def tables_block(folder: Path, words: list[str]) -> list[Table]:
