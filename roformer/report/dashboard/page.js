@@ -120,7 +120,7 @@ function renderCurves() {
     xaxis: { title: { text: axis }, rangemode: "tozero", tickformat: "~s", automargin: true, zeroline: false },
     yaxis: { title: { text: plain(metric) }, type: log ? "log" : "linear", automargin: true, zeroline: false },
     uirevision: [metric, axis, log].join(" "), // the same one keeps zoom and hidden curves when points are added
-    paper_bgcolor: "transparent", plot_bgcolor: "transparent",
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent", modebar: { bgcolor: "transparent", color: "#85898f" },
     hoverlabel: { namelength: -1 }, margin: { l: 60, r: 16, t: 36, b: 48 }, showlegend: true,
     height: 460 + (below ? 22 * Math.min(traces.length, 12) : 0),
     legend: below ? { orientation: narrow ? "h" : "v", x: 0, y: -0.2, yanchor: "top" } : { x: 1.02, y: 1 },
