@@ -88,6 +88,11 @@ class Composer(ConfigLoaderImpl):
                 raise InputError(f"{flag}={folder} is no folder: give one with config files")
         outside = self.entry.conf
         self.home = Path(config_path or outside or CONF).absolute()
+        if not CONF.is_dir():
+            raise InputError(
+                "conf/, with the configs, is not part of an installed package: "
+                "install a clone of the repository with pip install -e ."
+            )
         path = create_config_search_path(config_path or str(self.home))
         own = [self.home / "pipelines" / name for name in (pipeline, *self.entry.groups)]
         own += [CONF / "pipelines" / group for group in self.entry.groups] if outside else []

@@ -119,6 +119,12 @@ print(roformer.apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer._
 from pathlib import Path
 from roformer.report.pages import tables_text
 print(tables_text([Path(sys.argv[2])]))
+from roformer.cli import compose
+from roformer.errors import InputError
+try:
+    compose("pretrain", [])
+except InputError as error:
+    print(error)
 """
 
 
@@ -155,3 +161,4 @@ def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
     assert printed.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"
     assert "experiments/paper.yaml, with the paper's numbers, is not part of an" in printed
     assert "**valid/mlm_loss at equal steps**" in printed  # all else is made
+    assert printed.endswith("install a clone of the repository with pip install -e .\n")
