@@ -257,7 +257,11 @@ class Progress:
         self.total, self.shown, self.first = total, shown and first, first
         self.names = {monitor: LINE.get(monitor, monitor)} | LINE
         hidden = not (self.shown and sys.stderr.isatty())
-        self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, disable=hidden)
+        # Without tqdm's rate, the line fits a terminal of 80 columns.
+        shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(
+            total=total, initial=done, bar_format=shape, dynamic_ncols=True, disable=hidden
+        )
         self._known: dict[str, float] = {}
 
     def step(self) -> None:
