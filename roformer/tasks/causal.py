@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from roformer.config.lm import CharLMConfig, LanguageModelConfig
 from roformer.data.bytes import PreparedBytes, prepare_bytes
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
 from roformer.data.random import IGNORED, unigram_entropy
-from roformer.data.store import TokenStream
 from roformer.data.work import stage
 from roformer.models.causal import CausalLM
 from roformer.models.cost import flops_per_token
@@ -90,15 +89,14 @@ class CausalTask(BlockTask):
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the metrics of the frozen sample, and its unigram entropy."""
-        training, ranks = self.config.training, accelerator.num_processes
-        micro = self.config.runtime.micro_batch_size or max(1, training.batch_size // ranks)
-        share = share_of(
-            range(len(self.sample)), accelerator.process_index, accelerator.num_processes, micro
-        )
-        batches = [[self.sample[place] for place in places] for places in share]
-        share_sums = losses_by_position(model, self.validation, batches, accelerator.device)
-        sums: Tensor = accelerator.reduce(share_sums, "sum")
-        loss, count = sums.sum(1).tolist()
+        rank, ranks = accelerator.process_index, accelerator.num_processes
+        device = accelerator.device
+        micro = self.config.runtime.micro_batch_size or self.config.training.batch_size // ranks
+        sums = torch.zeros(2, self.validation.length, dtype=widest_float(device), device=device)
+        for places in share_of(range(len(self.sample)), rank, ranks, max(1, micro)):
+            numbers = [self.sample[place] for place in places]
+            sums += losses_by_position(model, self.validation, numbers, device)
+        loss, count = accelerator.reduce(sums, "sum").sum(1).tolist()
         return self.measured("valid", loss / count) | self.baseline()
 
     def baseline(self) -> dict[str, float]:
@@ -151,7 +149,7 @@ class TokenTask(CausalTask):
                 continue
             # A window of the sample is `longest` blocks in a row, from a multiple of that on.
             numbers = sorted({block // multiple for block in self.sample})
-            read.append(scorer.read(CausalBlocks(self.valid, length), numbers))
+            read.append(scorer.score(CausalBlocks(self.valid, length), numbers))
         write_positions(run, "the validation sample", read, trained, skipped)
         longer = [losses for losses in read if losses.length > trained]
         return {"metrics": {f"valid/loss_at_{losses.length}": losses.mean for losses in longer}}
@@ -188,7 +186,7 @@ class ByteTask(CausalTask):
         shown = self.config.runtime.progress
         say(f"scoring {len(self.valid):,} validation and {len(self.test):,} test bytes", shown)
         scorer, length = Scorer(self, run), self.config.training.sequence_length
-        valid, test = (scorer.whole(stream, length) for stream in (self.valid, self.test))
+        valid, test = (scorer.score(CausalBlocks(s, length)) for s in (self.valid, self.test))
         write_positions(run, "the whole validation text", [valid], length)
         whole = self.measured("valid", valid.mean)[self.monitor]
         return {"metrics": {"valid/bits_per_byte_whole": whole, **self.measured("test", test.mean)}}
@@ -224,23 +222,16 @@ class Losses(NamedTuple):
 
 @torch.no_grad()
 def losses_by_position(
-    model: nn.Module, blocks: CausalBlocks, batches: Iterable[Sequence[int]], device: torch.device
+    model: nn.Module, blocks: CausalBlocks, numbers: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Return the sums of the losses in nats at each position of a block, and their number: (2, T).
-
-    `batches` are the numbers of the blocks of each forward pass; the model is in evaluation mode.
-    """
-    wide = widest_float(device)
-    sums = torch.zeros(2, blocks.length, dtype=wide, device=device)
-    for indices in batches:
-        batch = {k: v.to(device) for k, v in batch_of(blocks, indices).items()}
-        logits, labels = model(batch["input_ids"]), batch["labels"]
-        losses = functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none"
-        )
-        sums[0] += losses.view_as(labels).to(wide).sum(0)
-        sums[1] += (labels != IGNORED).sum(0)
-    return sums
+    """Return the sums of the losses in nats at each position of some blocks, and their number: (2, T)."""
+    batch = {k: v.to(device) for k, v in batch_of(blocks, numbers).items()}
+    logits, labels = model(batch["input_ids"]), batch["labels"]
+    losses = functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    sums = losses.view_as(labels).to(widest_float(device)).sum(0)
+    return torch.stack([sums, (labels != IGNORED).sum(0).to(sums)])
 
 
 class Scorer:
@@ -255,25 +246,18 @@ class Scorer:
         checkpoint.load_model(checkpoint.resolve(run), self.model, task.description)
         self.model.to(self.device).eval()
 
-    def whole(self, stream: TokenStream, length: int) -> Losses:
-        """Read a whole split in blocks of `length`: every token but its first is predicted once."""
-        blocks = CausalBlocks(stream, length)
-        return self.read(blocks, range(len(blocks)))
-
-    def read(self, blocks: CausalBlocks, numbers: Sequence[int]) -> Losses:
-        """Read some blocks."""
+    def score(self, blocks: CausalBlocks, numbers: Sequence[int] | None = None) -> Losses:
+        """Return the losses of some blocks; None: of all."""
+        numbers = range(len(blocks)) if numbers is None else numbers
         together = max(1, TOKENS_PER_PASS // blocks.length)
-        batches = [numbers[i : i + together] for i in range(0, len(numbers), together)]
         half = autocast_of(self.device, self.precision)
         what = f"reading in blocks of {blocks.length}"
+        sums = torch.zeros(2, blocks.length, dtype=widest_float(self.device), device=self.device)
         with stage(what, "blocks", len(numbers), self.shown) as bar, half:
-
-            def counted() -> Iterator[Sequence[int]]:
-                for batch in batches:
-                    yield batch
-                    bar.update(len(batch))
-
-            sums = losses_by_position(self.model, blocks, counted(), self.device)
+            for first in range(0, len(numbers), together):
+                part = numbers[first : first + together]
+                sums += losses_by_position(self.model, blocks, part, self.device)
+                bar.update(len(part))
         return Losses(blocks.length, sums.cpu())
 
 

@@ -32,6 +32,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from roformer.errors import Diverged
 from roformer.models.transformer import compile_blocks, recompute_blocks
@@ -43,7 +44,7 @@ from roformer.training.process import KeptMemory
 from roformer.training.records import RunFolder, append
 from roformer.training.spikes import Spike, SpikeWatch
 from roformer.training.state import State
-from roformer.training.steps import begin_step, micro_batches
+from roformer.training.steps import begin_step, ignore_signals
 from roformer.training.task import Batch, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
 
@@ -195,12 +196,15 @@ class Loop:
         """Return this rank's micro-batches from the next step on."""
         steps = range(self.state.step + 1, self.task.training.steps + 1)
         keys = (key for step in steps for key in self.task.keys(step, self.rank, self.world_size))
-        return micro_batches(
-            self.task,
-            keys,
-            workers=self.config.runtime.num_workers,
+        loader: DataLoader[Batch] = DataLoader(
+            self.task.batches,
+            sampler=keys,
+            batch_size=None,
+            num_workers=self.config.runtime.num_workers,
             pin_memory=self.device.type == "cuda",
+            worker_init_fn=ignore_signals,
         )
+        return iter(loader)
 
     def _step(self, batches: Iterator[Batch]) -> None:
         """Make one optimizer step, over all micro-batches of all ranks."""

@@ -1,32 +1,13 @@
-"""The micro-batches and the random numbers of a step."""
+"""Random numbers of a step, and signals in the workers of the data loader."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
-
-from roformer.training.task import Batch, Task
-
-
-def micro_batches(
-    task: Task, keys: Iterable[Any], *, workers: int, pin_memory: bool
-) -> Iterator[Batch]:
-    """Return the micro-batches of these keys, loaded by `workers` processes; 0: by this process."""
-    loader: DataLoader[Batch] = DataLoader(
-        task.batches,
-        sampler=keys,
-        batch_size=None,
-        num_workers=workers,
-        pin_memory=pin_memory,
-        worker_init_fn=ignore_signals,
-    )
-    return iter(loader)
 
 
 def ignore_signals(worker: int) -> None:
