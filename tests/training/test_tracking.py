@@ -112,13 +112,6 @@ def test_elsewhere_it_is_plain_lines_or_nothing(capsys):
 # --- wandb ---------------------------------------------------------------------------------------
 
 
-def test_seeds_of_a_configuration_are_one_group(begun):
-    _, given = begun()
-    assert given["group"] == "roformer-rotary-smoke-0123abcd" and given["name"] == NAME
-    assert given["job_type"] == "pretrain" and given["project"] == "roformer"
-    assert given["tags"] == ["roformer", "rotary", "smoke", "builtin"]
-
-
 def test_the_environment_wins_over_the_defaults_and_adds_tags(begun, monkeypatch):
     named = {name: name.lower().removeprefix("run_") for name in VARIABLES if name != "TAGS"}
     for value in ("mine", ""):
@@ -126,6 +119,8 @@ def test_the_environment_wins_over_the_defaults_and_adds_tags(begun, monkeypatch
             monkeypatch.setenv(f"WANDB_{variable}", value)
         _, given = begun()
         assert all((given[key] == "mine") == bool(value) for key in named.values())
+    assert given["group"] == "roformer-rotary-smoke-0123abcd" and given["name"] == NAME
+    assert given["job_type"] == "pretrain" and given["project"] == "roformer"
     monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
     assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
 
