@@ -141,7 +141,7 @@ def drop_moments(folder: Path) -> None:
 
 
 def resolve(path: str | Path) -> Path:
-    """Return the checkpoint that a run or a checkpoint stands for, or raise InputError."""
+    """Return a run's newest complete checkpoint, or the checkpoint itself, verified."""
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
@@ -164,7 +164,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint; hidden first, so that a kill leaves no half of one."""
+    """Rename a checkpoint to a hidden name, then remove it, so that a kill leaves no half of it visible."""
     hidden = path.with_name(f".{path.name}.removed")
     shutil.rmtree(hidden, ignore_errors=True)
     path.rename(hidden)
@@ -172,7 +172,7 @@ def _remove(path: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what kills left half written or half removed."""
+    """Remove what a kill left half written or half removed."""
     for path in folder.glob(".*"):
         path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
@@ -217,9 +217,9 @@ def complete(folder: Path) -> None:
 
 
 def damage(path: Path, *, verify: bool = True) -> str | None:
-    """Return what is wrong with a checkpoint, or None; the optimizer's moments may be missing.
+    """Return what is wrong with a checkpoint, or None.
 
-    All files must have their sizes and, with `verify`, the weights their checksum.
+    Every file must have its size and, with `verify`, the weights their checksum. Moments may be missing.
     """
     try:
         files = _read(path / COMPLETE)
@@ -240,12 +240,12 @@ def damage(path: Path, *, verify: bool = True) -> str | None:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's description of its model, or raise InputError where it is damaged."""
+    """Return a checkpoint's description of its model."""
     return _read(path / DESCRIPTION)
 
 
 def weights_digest(path: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights, as they were when it was written."""
+    """Return the SHA-256 of a checkpoint's weights when it was written."""
     return str(_read(path / COMPLETE)[MODEL]["sha256"])
 
 
@@ -256,9 +256,6 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> None:
     """Load the weights of a checkpoint of the described model into `model`."""
-    there, here = describe(path).get("kind"), description.get("kind")
-    if there != here:
-        raise InputError(f"{path} is a checkpoint of kind {there}, not {here}: give another one")
     if differing := list(differences(description, describe(path))):
         raise InputError(
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
@@ -284,7 +281,7 @@ def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def check_moments(path: Path) -> None:
-    """Raise InputError where a checkpoint lacks the optimizer's moments, as in a finished run."""
+    """Raise InputError if a checkpoint has no moments, as in a finished run."""
     if not (path / OPTIMIZER).is_file():
         raise InputError(
             f"{path} has no moments of AdamW to resume from: a finished run keeps them only with "
@@ -331,14 +328,14 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def system_error(error: SafetensorError, path: Path) -> OSError:
-    """Return the error of the system that a writer of `path` met: safetensors has it as text."""
+    """Return the system's error, which safetensors gives only as text, with the path."""
     found = re.search(r"os error (\d+)", str(error))
     number = int(found[1]) if found else errno.EIO
     return OSError(number, os.strerror(number), str(path))
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, or raise InputError where it is none."""
+    """Read a safetensors file; a damaged one is an InputError."""
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -362,7 +359,7 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Make what was written survive a power cut; not every file system can for folders."""
+    """Flush a file or folder to the disk; not every file system can flush folders."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
