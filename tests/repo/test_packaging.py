@@ -70,8 +70,8 @@ def test_the_pins_lie_within_the_ranges():
 
 
 def test_every_import_is_a_dependency():
-    """For the package and the scripts, including the extras of training and reports."""
-    lines = [*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["report"]]
+    """For the package and the scripts, including the extras of training, reports and trackio."""
+    lines = [*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["report"], *EXTRAS["trackio"]]
     assert imported("roformer", "scripts") <= set(ranges(lines))
 
 
