@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn import functional
 
 from roformer.nn import cross_entropy
@@ -38,10 +37,6 @@ def test_linear_leaves_autocast_to_torch(monkeypatch):
         assert nn_linear.Linear(4, 4)(torch.randn(2, 4)).dtype == torch.bfloat16
 
 
-def test_linear_is_a_linear_layer():
-    assert nn_linear.Linear(3, 4).state_dict().keys() == nn.Linear(3, 4).state_dict().keys()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_keeps_the_right_share_and_scale(dtype, p):
@@ -70,13 +65,6 @@ def test_dropout_follows_the_seed_and_eval_mode():
     assert torch.equal(dropout(x), first)
     assert not torch.equal(dropout(x), first)
     assert torch.equal(dropout.eval()(x), x)
-
-
-def test_dropout_of_strided_gradients():
-    x = torch.randn(4, 6, dtype=torch.bfloat16, requires_grad=True)
-    y = Dropout(0.5)(x)
-    (gradient,) = torch.autograd.grad(y.T.contiguous().T, x, torch.ones(6, 4, dtype=x.dtype).T)
-    assert torch.equal(gradient, (y != 0) * torch.tensor(2.0, dtype=x.dtype))
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Every encoding equals its paper's formula, forward and backward, and a planted mistake does not."""
+"""Every encoding equals its paper's formula, forward and backward."""
 
 import pytest
 import torch
@@ -11,7 +11,6 @@ from roformer.nn.attention import SelfAttention
 from roformer.nn.position import Positions, base, build_position
 from tests.nn.position_formulas import LOGITS, VALUES
 from tests.property import models
-from tests.property.test_mutations import mutant
 
 CONFIGS = models.POSITIONS | {
     "fire": encodings.Fire(width=8, threshold=5.0),
@@ -68,40 +67,6 @@ def test_every_relative_encoding_has_its_formula():
 def test_it_equals_the_formula_of_its_paper(name, way, length):
     """At any positions; tables of angles are fp32."""
     assert deviation(name, way, length) < 1e-4
-
-
-MUTATIONS = [
-    ("shaw", "shaw", ".clamp(-self.clip, self.clip)", ".clamp(-self.clip, 0)"),
-    ("shaw per head", "shaw", "self.keys.to(", "self.keys.flip(0).to("),
-    ("shaw", "shaw", "by_distance @ self.values", "by_distance @ self.keys"),
-    ("nezha", "nezha", "-turn.sin", "turn.sin"),
-    ("nezha", "nezha", "return self.rotary(weighted, self._turn(q))", "return weighted"),
-    ("transformer_xl", "transformer_xl", "-pairs(q, k).distances", "pairs(q, k).distances"),
-    ("transformer_xl", "transformer_xl", "k @ (shared.content_bias", "k @ (shared.position_bias"),
-    ("transformer_xl", "transformer_xl", " + by_content.mT", ""),
-    ("deberta", "deberta", "return q / math.sqrt(TERMS), k", "return q, k"),
-    ("deberta", "deberta", "else -1\n", "else 1\n"),
-    ("deberta", "deberta", "self.query).mT", "self.query)"),
-    ("deberta", "deberta", "2 * span - 1)", "2 * span - 2)"),
-    ("tupe", "tupe", "return q / math.sqrt(2), k", "return q, k"),
-    ("tupe", "tupe", "(at_q, first,", "(at_k, first,"),
-    ("tupe", "tupe", "apart.spread(", "0 * apart.spread("),
-    ("tupe causal", "tupe", "causal=self.causal", "causal=False"),
-    ("xpos", "xpos", "turn.cos / scale, turn.sin / scale", "turn.cos * scale, turn.sin * scale"),
-    ("fire", "fire", "torch.maximum(q_positions.ids", "torch.maximum(0 * q_positions.ids"),
-    ("fire", "fire", "* self.threshold", "+ self.threshold"),
-    ("kerple", "kerple", "distances.abs()", "distances.clamp(min=0)"),
-    ("kerple power", "kerple", "(2 * second", "(1 * second"),
-    ("alibi", "alibi", "-slopes *", "slopes *"),
-    ("t5", "t5", "self.biases[bucket]", "self.biases[bucket * 0]"),
-]
-
-
-@pytest.mark.parametrize(("name", "module", "original", "replacement"), MUTATIONS)
-def test_a_planted_mistake_is_seen(name, module, original, replacement, monkeypatch):
-    monkeypatch.setattr(base, "ENCODINGS", base.ENCODINGS.copy())  # the mutant takes its place
-    mutant(f"roformer.nn.position.{module}", original, replacement)
-    assert deviation(name) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["transformer_xl", "deberta", "kerple"])

@@ -11,7 +11,6 @@ from dataclasses import replace
 import huggingface_hub
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from transformers import (
     AutoModelForMaskedLM,
     BertConfig,
@@ -21,17 +20,12 @@ from transformers import (
 )
 
 import roformer
-from roformer.cli import compose
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
 from roformer.config.position import Learned
 from roformer.errors import InputError
 from roformer.inference.export import export
 from roformer.inference.start import load_start
-from roformer.interop.hugging_face import read_hugging_face
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
-from roformer.pipelines.glue import glue
 from tests.data.glue_tasks import TOKENIZER
 from tests.hub.repositories import bert
 from tests.hub.server import fake_hub
@@ -188,27 +182,6 @@ def test_a_stand_in_computes_what_transformers_does_and_starts_a_fine_tuning(nam
 
 
 @pytest.mark.parametrize("name", ["roformer_small_generator", "roformer_v2_chinese_char_base"])
-def test_a_fine_tuning_begins_with_a_stand_in(name, tmp_path):
-    stand_in(name, folder := tmp_path / name)
-    AcceleratorState._reset_state()
-    PartialState._reset_state()
-    words = [
-        *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc", f"init_from={folder}"),
-        *("data.train_examples=16", "data.max_train_examples=null", "data.validation_examples=8"),
-        *("training.max_length=48", "training.epochs=1", "training.batch_size=16"),
-        *("runtime.device=cpu", "runtime.tune_process=false", "runtime.progress=false"),
-        *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
-        "keep_weights=all",
-    ]
-    (run,) = glue(build(GlueConfig, compose("glue", words)))
-    trained = roformer.load_model(run)
-    assert trained.predict(("a b", "c")).label is not None
-    before = read_hugging_face(str(folder)).weights["encoder.tokens.weight"]
-    moved = trained.model.encoder.tokens.weight - before
-    assert 0 < moved.abs().max() < 0.01
-
-
-@pytest.mark.parametrize("name", ["roformer_small_generator", "roformer_v2_chinese_char_base"])
 def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(name, tmp_path):
     stand_in(name, folder := tmp_path / name)
     begun = start(folder)
@@ -265,7 +238,7 @@ def reference(state, heads, ids, types, mask, eps=1e-12):
     x / √(mean x² + eps) after the embeddings and after each residual sum, rotations as complex numbers,
     no bias anywhere, ReLU, and the products with the embeddings as logits.
     """
-    state = {name: tensor.double() for name, tensor in state.items()}
+    state = {name.removesuffix(".weight"): tensor.double() for name, tensor in state.items()}
 
     def norm(x):
         return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
@@ -275,26 +248,22 @@ def reference(state, heads, ids, types, mask, eps=1e-12):
 
     def rotated(x):
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-        half = pairs.shape[-1]
-        angles = torch.arange(x.shape[-2])[:, None] * 10000.0 ** -(
-            torch.arange(half).double() / half
-        )
+        frequencies = 10000.0 ** -(torch.arange(pairs.shape[-1]).double() / pairs.shape[-1])
+        angles = torch.arange(x.shape[-2])[:, None] * frequencies
         return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
 
-    words = state["roformer.embeddings.word_embeddings.weight"]
-    x = norm(words[ids] + state["roformer.embeddings.token_type_embeddings.weight"][types])
-    for layer in range(sum(name.endswith("query.weight") for name in state)):
+    words = state["roformer.embeddings.word_embeddings"]
+    x = norm(words[ids] + state["roformer.embeddings.token_type_embeddings"][types])
+    for layer in range(2):
         prefix = f"roformer.encoder.layer.{layer}"
-        q, k, v = (
-            by_head(x @ state[f"{prefix}.attention.self.{part}.weight"].T)
-            for part in ("query", "key", "value")
-        )
+        parts = (f"{prefix}.attention.self.{part}" for part in ("query", "key", "value"))
+        q, k, v = (by_head(x @ state[part].T) for part in parts)
         scores = rotated(q) @ rotated(k).mT / math.sqrt(q.shape[-1])
         shares = scores.masked_fill(~mask[:, None, None], -math.inf).softmax(-1)
         y = (shares @ v).transpose(1, 2).flatten(-2)
-        x = norm(x + y @ state[f"{prefix}.attention.output.dense.weight"].T)
-        inner = (x @ state[f"{prefix}.intermediate.dense.weight"].T).relu()
-        x = norm(x + inner @ state[f"{prefix}.output.dense.weight"].T)
+        x = norm(x + y @ state[f"{prefix}.attention.output.dense"].T)
+        inner = (x @ state[f"{prefix}.intermediate.dense"].T).relu()
+        x = norm(x + inner @ state[f"{prefix}.output.dense"].T)
     return x @ words.T
 
 
@@ -320,9 +289,7 @@ def test_the_second_version_computes_its_definition(tmp_path):
     [
         ({"use_bias": True}, "a RoFormerV2 model with use_bias=True cannot be read"),
         ({"hidden_act": "gelu"}, "a RoFormerV2 model with hidden_act=gelu cannot be read"),
-        ({"embedding_size": 16}, "roformer_v2 has no projection of embeddings"),
         ({"architectures": ["RoFormerForSequenceClassification"]}, "its head is not read"),
-        ({"norm_type": "layer_norm"}, "with use_bias=False cannot be read"),
     ],
 )
 def test_what_the_second_version_is_not_is_refused(changes, message, tmp_path):

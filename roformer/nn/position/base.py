@@ -19,6 +19,7 @@ are (T,) when all rows share them, else (B, T).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -211,9 +212,14 @@ class PositionEncoding(nn.Module):
 
 
 class LayeredEncoding(PositionEncoding):
-    """An encoding with separate parameters per layer; `per_layer` has one encoding per layer."""
+    """An encoding with separate parameters per layer, which `layer` makes for each."""
 
-    per_layer: nn.ModuleList
+    def __init__(self, config: Any, model: TransformerConfig, layer: Builder):
+        super().__init__(config, model)
+        self.per_layer = nn.ModuleList(layer(config, model) for _ in range(model.layers))
+
+    def prepare(self, positions: Positions) -> None:
+        self.for_layer(0).prepare(positions)
 
     def for_layer(self, index: int) -> PositionEncoding:
         return self.per_layer[index]  # type: ignore[return-value]
@@ -224,15 +230,16 @@ class LayeredEncoding(PositionEncoding):
             layer.reset_parameters()  # type: ignore[operator]
 
 
-ENCODINGS: dict[type, type[PositionEncoding]] = {encodings.NoPosition: PositionEncoding}
+Builder = Callable[[Any, TransformerConfig], PositionEncoding]
+ENCODINGS: dict[type, Builder] = {encodings.NoPosition: PositionEncoding}
 E = TypeVar("E", bound=type[PositionEncoding])
 
 
-def encodes(config: type) -> Callable[[E], E]:
-    """Register a class as the encoding of a config dataclass."""
+def encodes(config: type, *, per_layer: bool = False) -> Callable[[E], E]:
+    """Register a class as the encoding of a config dataclass, of the whole model or of one layer."""
 
     def register(cls: E) -> E:
-        ENCODINGS[config] = cls
+        ENCODINGS[config] = partial(LayeredEncoding, layer=cls) if per_layer else cls
         return cls
 
     return register

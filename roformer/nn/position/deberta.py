@@ -9,19 +9,14 @@ layers share; δ(m, n) = m - n, clipped to [-k, k) and counted from 0.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.base import (
-    LayeredEncoding,
-    PositionEncoding,
-    Positions,
-    encodes,
-    pairs,
-)
+from roformer.nn.position.base import LayeredEncoding, PositionEncoding, Positions, encodes, pairs
 
 TERMS = 3
 """Number of terms of the logits, which are divided by its square root."""
@@ -32,14 +27,8 @@ class DebertaPosition(LayeredEncoding):
     """The vectors P, (2k, D), and the projections of each layer."""
 
     def __init__(self, config: encodings.Deberta, model: TransformerConfig):
-        super().__init__(config, model)
+        super().__init__(config, model, partial(DebertaLayer, shared=self))
         self.table = nn.Parameter(torch.empty(2 * config.span, model.hidden_size))
-        self.per_layer = nn.ModuleList(
-            DebertaLayer(config, model, self) for _ in range(model.layers)
-        )
-
-    def prepare(self, positions: Positions) -> None:
-        pairs(positions, positions)
 
 
 class DebertaLayer(PositionEncoding):
@@ -53,6 +42,9 @@ class DebertaLayer(PositionEncoding):
         shape = (model.hidden_size, model.hidden_size)
         self.key, self.query = (nn.Parameter(torch.empty(shape)) for _ in range(2))  # W_k, W_q
         self._shared = (shared,)  # in a tuple, so that its parameters are not this layer's too
+
+    def prepare(self, positions: Positions) -> None:
+        pairs(positions, positions)
 
     def rotate(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         return q / math.sqrt(TERMS), k

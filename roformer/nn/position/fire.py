@@ -15,31 +15,14 @@ from torch.nn import functional
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.base import (
-    LayeredEncoding,
-    PositionEncoding,
-    Positions,
-    distances,
-    encodes,
-)
+from roformer.nn.position.base import PositionEncoding, Positions, distances, encodes
 
 EPS = 1e-6
 
 
-@encodes(encodings.Fire)
-class FirePosition(LayeredEncoding):
-    """One network per layer."""
-
-    def __init__(self, config: encodings.Fire, model: TransformerConfig):
-        super().__init__(config, model)
-        self.per_layer = nn.ModuleList(FireLayer(config, model) for _ in range(model.layers))
-
-    def prepare(self, positions: Positions) -> None:
-        distances(positions, positions)
-
-
-class FireLayer(PositionEncoding):
-    """One layer; c starts at 0.1, and L, a trained multiple of `threshold`, at it."""
+@encodes(encodings.Fire, per_layer=True)
+class FirePosition(PositionEncoding):
+    """The network of one layer; c starts at 0.1, and L, a trained multiple of `threshold`, at it."""
 
     def __init__(self, config: encodings.Fire, model: TransformerConfig):
         super().__init__(config, model)
@@ -60,6 +43,9 @@ class FireLayer(PositionEncoding):
         nn.init.uniform_(self.outer_bias, -bound, bound)
         nn.init.constant_(self.c, 0.1)
         nn.init.ones_(self.multiplier)
+
+    def prepare(self, positions: Positions) -> None:
+        distances(positions, positions)
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         c, far = self.c.abs(), distances(q_positions, k_positions).abs()

@@ -13,32 +13,15 @@ from torch.nn import functional
 
 from roformer.config import position as encodings
 from roformer.config.schema import TransformerConfig
-from roformer.nn.position.base import (
-    LayeredEncoding,
-    PositionEncoding,
-    Positions,
-    encodes,
-    pairs,
-)
+from roformer.nn.position.base import PositionEncoding, Positions, encodes, pairs
 
 SMALLEST = 0.01
 """Smallest r_1 and r_2 drawn."""
 
 
-@encodes(encodings.Kerple)
-class KerplePosition(LayeredEncoding):
-    """Two numbers per head and layer."""
-
-    def __init__(self, config: encodings.Kerple, model: TransformerConfig):
-        super().__init__(config, model)
-        self.per_layer = nn.ModuleList(KerpleLayer(config, model) for _ in range(model.layers))
-
-    def prepare(self, positions: Positions) -> None:
-        pairs(positions, positions)
-
-
-class KerpleLayer(PositionEncoding):
-    """One layer; both numbers are the softplus, or twice the sigmoid, of what is trained."""
+@encodes(encodings.Kerple, per_layer=True)
+class KerplePosition(PositionEncoding):
+    """Two numbers per head of one layer: the softplus, or twice the sigmoid, of what is trained."""
 
     def __init__(self, config: encodings.Kerple, model: TransformerConfig):
         super().__init__(config, model)
@@ -55,6 +38,9 @@ class KerpleLayer(PositionEncoding):
         )
         self.first.copy_(first.expm1().log())
         self.second.copy_((second / 2).logit() if power else second.expm1().log())
+
+    def prepare(self, positions: Positions) -> None:
+        pairs(positions, positions)
 
     def bias(self, q: Tensor, k: Tensor, q_positions: Positions, k_positions: Positions) -> Tensor:
         found = pairs(q_positions, k_positions)
