@@ -52,6 +52,7 @@ from roformer.errors import InputError
 from roformer.json_files import read_object
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROLES = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
 CONTINUATION = "##"
 CHINESE = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef]"
 """A Chinese character, as a regular expression."""
@@ -68,7 +69,10 @@ RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 """Settings of these classes."""
 AS_FILED = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Classes that follow tokenizer.json."""
-FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json")
+FILES = (
+    *("tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json"),
+    "special_tokens_map.json",
+)
 """Files of a tokenizer; of the first two one is enough."""
 READABLE = (
     "only WordPiece is read, from a vocab.txt, a tokenizer.json, or a folder or Hub id with one"
@@ -174,8 +178,6 @@ class WordPiece:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        special = dict(zip(names, SPECIAL_TOKENS, strict=True))
         files = {"tokenizer.json": self.library.to_str(pretty=True)}
         settings: dict[str, Any] = {"tokenizer_class": AS_FILED[0]}
         if rules := bert_rules(self.library):
@@ -183,7 +185,7 @@ class WordPiece:
             if rules["strip_accents"] == rules["do_lower_case"]:
                 settings["strip_accents"] = None
             files["vocab.txt"] = "".join(f"{entry}\n" for entry in self.vocabulary)
-        files["tokenizer_config.json"] = json.dumps(settings | special, indent=2) + "\n"
+        files["tokenizer_config.json"] = json.dumps(settings | ROLES, indent=2) + "\n"
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
@@ -366,18 +368,24 @@ def _download(config: TokenizerConfig) -> Path:
 
 
 def read_wordpiece(
-    path: Path, named: str | None = None, *, lowercase: bool = True, words: Words = "none"
+    path: Path,
+    named: str | None = None,
+    *,
+    lowercase: bool = True,
+    words: Words = "none",
+    trained: bool = False,
 ) -> WordPiece:
     """Read a tokenizer with the rules that its files state.
 
     A class with BERT's rules has the rules of tokenizer_config.json, as in `transformers`; any other
-    tokenizer.json is kept as it is.
+    tokenizer.json is kept as it is. What is stated and cannot be followed is an error.
 
     Args:
         path: a vocab.txt, a tokenizer.json, or a folder with one of them.
         named: class of the tokenizer, if tokenizer_config.json names none.
         lowercase: rule of a vocab.txt whose folder states none and whose entries have no capitals.
         words: rule of a vocab.txt whose class is not named and whose entries are not Chinese.
+        trained: whether it belongs to trained weights, which know only the special tokens that it adds.
 
     Raises:
         OtherTokenizer: a sound tokenizer that is not supported.
@@ -386,12 +394,17 @@ def read_wordpiece(
     if path.is_file():
         files = {FILES[path.suffix != ".json"]: path}
     whole, lines, *settings = (files.get(name) for name in FILES)
-    stated, added = (dict[str, Any]() if file is None else read_json(file) for file in settings)
+    stated, added, special = (
+        dict[str, Any]() if file is None else read_json(file) for file in settings
+    )
+    stated = special | stated
     named = stated.get("tokenizer_class") or named
     if named not in (None, *FAMILY, *AS_FILED):
         raise OtherTokenizer(f"{path}: its tokenizer is {named}, not one of BERT's: {READABLE}")
     if whole is not None:
         library = _read_library(whole)
+        if lines is not None and _read_lines(lines) != library.get_vocab(with_added_tokens=False):
+            raise InputError(f"{path}: vocab.txt and tokenizer.json differ: remove one of them")
     elif lines is not None and named not in AS_FILED:
         library = Tokenizer(_model(_read_lines(lines)))
     else:
@@ -402,12 +415,22 @@ def read_wordpiece(
             f"{file}: the vocabulary has no {', '.join(missing)}: add these entries, or use "
             f"another vocabulary; {READABLE}"
         )
-    decoder = stated.get("added_tokens_decoder")
-    tokens = decoder.values() if isinstance(decoder, dict) else ()
-    contents = {str(token.get("content")) for token in tokens if isinstance(token, dict)}
-    if unknown := sorted(contents.union(added).difference(entries)):
+    for role, token in stated.items():
+        found = _contents([token] if role.endswith("_token") else [])
+        if found - {ROLES[role]} if role in ROLES else found - {*SPECIAL_TOKENS}:
+            raise OtherTokenizer(f"{path} has {role}={found.pop()}, which is not supported")
+    if stated.get("do_basic_tokenize") is False:
+        raise OtherTokenizer(f"{path} has do_basic_tokenize=false, which is not supported")
+    keys = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
+    declared = {*added}.union(*(_contents(stated.get(key)) for key in keys))
+    if unknown := sorted(declared.difference(entries)):
         names = ", ".join(unknown[:3])
         raise OtherTokenizer(f"{path} has added tokens ({names}) that {file.name} lacks")
+    if trained and named in AS_FILED and not _adds_as_bert(library):
+        raise OtherTokenizer(
+            f"{path}: the post_processor of tokenizer.json does not make [CLS] a [SEP] b [SEP], which is "
+            "not supported"
+        )
 
     if named is not None:
         words = "jieba" if named in ROFORMER else "none"
@@ -415,8 +438,8 @@ def read_wordpiece(
         words = "none"
     elif any(re.match(CHINESE, entry) for entry in entries):
         words = "jieba" if has_words(entries) else "none"
-    keys = RULES if words == "none" else RULES[:2]
-    rules = {key: stated[key] for key in keys if stated.get(key) is not None}
+    stateable = RULES if words == "none" else RULES[:2]
+    rules = {key: stated[key] for key in stateable if stated.get(key) is not None}
     if not all(isinstance(value, bool) for value in rules.values()):
         raise InputError(f"{path}: tokenizer_config.json has {rules}: write true or false")
     if named in FAMILY or (named is None and (whole is None or rules)):
@@ -433,12 +456,32 @@ def _read_library(file: Path) -> Tokenizer:
     if not isinstance(library.model, models.WordPiece):
         kind = type(library.model).__name__
         raise OtherTokenizer(f"{file}: its tokenizer is {kind}: {READABLE}")
+    for key, usual in (("continuing_subword_prefix", CONTINUATION), ("unk_token", UNK)):
+        if (value := getattr(library.model, key)) != usual:
+            raise OtherTokenizer(f"{file} has {key}={value}, which is not supported")
     ids = library.get_vocab().values()
     if sorted(ids) != [*range(len(ids))]:
         raise InputError(f"{file}: its entries are not numbered 0, 1, …: use another vocabulary")
     library.no_truncation()
     library.no_padding()
     return library
+
+
+def _contents(tokens: object) -> set[str]:
+    """Return the texts of tokens in a file, a list or by number or name, each alone or with its flags."""
+    listed = tokens.values() if isinstance(tokens, dict) else tokens
+    each = listed if isinstance(tokens, (dict, list)) else ()
+    texts = (token.get("content") if isinstance(token, dict) else token for token in each)
+    return {text for text in texts if isinstance(text, str)}
+
+
+def _adds_as_bert(library: Tokenizer) -> bool:
+    """Return whether a tokenizer adds the special tokens of BERT to a text and to a pair."""
+    a, b = (library.encode(text, add_special_tokens=False).ids for text in "ab")
+    cls, sep = map(library.token_to_id, (CLS, SEP))
+    ids, types = [cls, *a, sep, *b, sep], [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    text, pair = library.encode("a"), library.encode("a", "b")
+    return (pair.ids, pair.type_ids, text.ids) == (ids, types, ids[: len(a) + 2])
 
 
 def _read_lines(file: Path) -> dict[str, int]:

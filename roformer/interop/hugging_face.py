@@ -20,6 +20,7 @@ from torch import Tensor
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
 from roformer.data.hub import describe_error
+from roformer.data.tokenizers import FILES as TOKENIZER_FILES
 from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
@@ -38,10 +39,7 @@ SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 WEIGHTS = (*SAFETENSORS, *PICKLES)
 """Files of weights; the first that exists is read."""
-FILES = [
-    *(CONFIG, *SAFETENSORS, "model-*.safetensors"),
-    *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "vocab.txt"),
-]
+FILES = [CONFIG, *SAFETENSORS, "model-*.safetensors", *TOKENIZER_FILES]
 """Files that are downloaded; pickles follow if a repository has no safetensors."""
 REASONS = {
     "RepositoryNotFoundError": "the Hub has no such model, or it is not open to you",

@@ -33,7 +33,7 @@ PADDING = 128
 def read_tokenizer(folder: Path, settings: Any) -> WordPiece | str:
     """Return the tokenizer of a folder, or why its texts cannot be read."""
     try:
-        tokenizer = read_wordpiece(folder, getattr(settings, "tokenizer_class", None))
+        tokenizer = read_wordpiece(folder, getattr(settings, "tokenizer_class", None), trained=True)
     except OtherTokenizer as error:
         return str(error)
     rules = bert_rules(tokenizer.library) or {}

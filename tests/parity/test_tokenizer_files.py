@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, BertConfig
 from roformer.config.schema import TokenizerConfig
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import InputError
+from roformer.interop.tokenizers import read_tokenizer
 from tests.hub.server import fake_hub
 
 LETTERS = string.ascii_letters + string.digits + "éüÉßœΣσжЖ"
@@ -211,15 +212,63 @@ REFUSED = {
         *(None, {"added_tokens_decoder": {"999": {"content": "[NEW]"}}}),
         r"added tokens \(\[NEW\]\) that vocab.txt lacks",
     ),
+    "declared": (
+        *(bert(), {"additional_special_tokens": ["[X]", {"content": "[Y]"}]}),
+        r"added tokens \(\[X\], \[Y\]\) that tokenizer.json lacks",
+    ),
+    "another mask": (bert(), {"mask_token": {"content": "Paris"}}, "mask_token=Paris, which is no"),
+    "another role": (None, {"cls_token": "[SEP]"}, r"has cls_token=\[SEP\], which is not"),
+    "another end": (None, {"eos_token": "Paris"}, "has eos_token=Paris, which is not"),
+    "another unknown": (library(None, None, unk_token="Paris"), None, "has unk_token=Paris"),
+    "another prefix": (
+        library(None, None, continuing_subword_prefix="@@"),
+        *(None, "has continuing_subword_prefix=@@"),
+    ),
+    "pieces": (None, {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not"),
 }
+"""What is stated and cannot be followed; a special_tokens_map.json states tokens too."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_files_that_are_unclear_are_refused_by_name(name, tmp_path):
     whole, settings, message = REFUSED[name]
+    folder = write(tmp_path / "it", whole, settings)
     for read in (WordPiece.load, source):
         with pytest.raises(InputError, match=message):
-            read(write(tmp_path / "it", whole, settings))
+            read(folder)
+    if "token" in str(settings) and "class" not in str(settings):
+        (folder / "tokenizer_config.json").rename(folder / "special_tokens_map.json")
+        with pytest.raises(InputError, match=message):
+            source(folder)
+
+
+def added(processor):
+    made = bert(handle_chinese_chars=False)
+    made.post_processor = processor
+    return made
+
+
+ENDS = [("[SEP]", VOCABULARY.index("[SEP]")), ("[CLS]", VOCABULARY.index("[CLS]"))]
+PROCESSORS = {
+    True: processors.BertProcessing(*ENDS),
+    "none": None,
+    "no beginning": processors.TemplateProcessing("$A [SEP]", "$A [SEP] $B [SEP]", ENDS[:1]),
+    "RoBERTa's": processors.RobertaProcessing(*ENDS),
+    "one type": processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ENDS),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_trained_weights_need_the_special_tokens_that_their_tokenizer_adds(name, tmp_path):
+    """Where tokenizer.json decides it: a class of BERT's family adds BERT's in any case."""
+    for kind in ("PreTrainedTokenizerFast", "BertTokenizer"):
+        folder = write(tmp_path / kind, added(PROCESSORS[name]), stated(kind, **SIDE_BY_SIDE))
+        settings = BertConfig(vocab_size=len(VOCABULARY) + 1)
+        read = read_tokenizer(folder, settings)
+        theirs = AutoTokenizer.from_pretrained(folder)("a", "b").encodings[0]
+        same = (theirs.ids, theirs.type_ids) == ([2, 5, 3, 6, 3], [0, 0, 0, 1, 1])
+        assert isinstance(read, WordPiece) is same
+        assert same or f"{folder}: the post_processor of tokenizer.json does not make" in read
 
 
 def other_models():
