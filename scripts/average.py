@@ -1,7 +1,7 @@
 """Average checkpoints: `python scripts/average.py runs/wmt/roformer-… --last 5`, or a list of them.
 
-The mean is taken in fp32 and written as a separate checkpoint; `scripts/translate.py RUN` uses the
-one that a run has.
+The mean is taken in fp32 and written as a separate checkpoint; `scripts/translate.py RUN` uses a run's
+average if it has one.
 """
 
 from pathlib import Path
@@ -15,17 +15,15 @@ from roformer.training.averaging import ACCOUNT, AVERAGED, last_checkpoints, sav
 
 
 def check_output(folder: Path, checkpoints: list[Path]) -> None:
-    """Raise InputError where the average would replace anything but itself."""
-    if not folder.exists():
-        return
+    """Raise InputError if the average would replace anything but itself."""
     of_this_run = folder.resolve().parent == checkpoints[0].resolve().parent
     if not of_this_run or not (folder / ACCOUNT).is_file():
         raise InputError(f"{folder} exists and is no average of this run: give another --output")
-    there = read_object(folder / ACCOUNT)["checkpoints"]
-    if there != [path.name for path in checkpoints]:
+    averaged = read_object(folder / ACCOUNT)["checkpoints"]
+    if averaged != [path.name for path in checkpoints]:
         raise InputError(
-            f"{folder} is the mean of {', '.join(there)}, which a run's scores may be of: give another "
-            "--output"
+            f"{folder} is the mean of {', '.join(averaged)}, from which a run may have its scores: give "
+            "another --output"
         )
 
 
@@ -33,18 +31,17 @@ def check_output(folder: Path, checkpoints: list[Path]) -> None:
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("paths", nargs="+", help="a run with --last, else checkpoints")
-    parser.add_argument(
-        "--last", type=at_least(1), help="average this many of the run's last checkpoints"
-    )
-    parser.add_argument("--output", type=Path, help=f"default: {AVERAGED}, beside the first one")
+    last = "average this many of the run's last checkpoints"
+    parser.add_argument("--last", type=at_least(1), help=last)
+    parser.add_argument("--output", type=Path, help=f"default: {AVERAGED}, next to the first one")
     arguments = parser.parse_args()
     paths = [Path(find(path)) for path in arguments.paths]
-    if arguments.last is not None and len(paths) != 1:
-        raise InputError("--last takes one run: give a list of checkpoints without it")
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: no such run or checkpoint: give a folder under runs/")
     if arguments.last is not None:
+        if len(paths) != 1:
+            raise InputError("--last takes one run: give a list of checkpoints without it")
         file = paths[0] / "config.yaml"
         training = read_yaml(file.read_text(encoding="utf-8"))["training"] if file.is_file() else {}
         # As at the end of a translation: not the best one, which may be of a step between them.
@@ -54,7 +51,8 @@ def main() -> None:
         if (path / "checkpoints").is_dir():
             raise InputError(f"{path} is a run: give --last N, or its checkpoints one by one")
     folder = arguments.output or paths[0].parent / AVERAGED
-    check_output(folder, paths)
+    if folder.exists():
+        check_output(folder, paths)
     save_average(paths, folder)
     print(f"{folder}: mean of {', '.join(path.name for path in paths)}")
 

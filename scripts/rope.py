@@ -1,6 +1,6 @@
 """Write the interactive figure of docs/rope.md: `python scripts/rope.py`, or `--output rope.html`.
 
-Pairs of dimensions turning, and the score and its bound by distance, under sliders for position, base and
+Turning pairs of dimensions, and the score and its bound by distance, with sliders for position, base and
 head size, in one HTML file that needs no network.
 """
 
@@ -15,13 +15,14 @@ from roformer.nn.rotary import decay_bound, rotary_angles, rotary_frequencies
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
 
+FIGURE = Path(__file__).parents[1] / "docs" / "rope" / "figure.html"
 BASES = (100, 1_000, 10_000, 100_000, 500_000, 1_000_000)
 HEAD_SIZES = (16, 32, 64, 128, 256)
 FARTHEST = 512
 
 
 def curves(head_dim: int, base: float) -> dict[str, list[float]]:
-    """Return what is drawn of a head: θ_i; by distance the score of equal pairs, from 1, and the bound."""
+    """Return the curves of a head: θ_i; by distance the score of equal pairs, from 1, and the bound."""
     distances = torch.arange(FARTHEST + 1)
     return {
         "frequencies": rotary_frequencies(head_dim, base).tolist(),
@@ -37,7 +38,7 @@ def rounded(values: torch.Tensor) -> list[float]:
 def build_page() -> str:
     """Return the page: plotly, the curves of every base and head size, and the script that shows them."""
     heads = {str(base): {str(d): curves(d, base) for d in HEAD_SIZES} for base in BASES}
-    return Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8")).substitute(
+    return Template(FIGURE.read_text(encoding="utf-8")).substitute(
         farthest=FARTHEST, plotly=get_plotlyjs(), heads=json.dumps(heads, separators=(",", ":"))
     )
 

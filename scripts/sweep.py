@@ -29,15 +29,13 @@ Command = tuple[str, list[str]]
 
 
 def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> list[Command]:
-    """Return the commands of a study's configurations and seeds, all of them if none is named."""
+    """Return the commands of a study's configurations and seeds, all of them if no name is given."""
     known = list(study.configurations)
     if not known:
         raise RecordError(f"{study.folder} has no runs of its own: its PLAN.md says what it reads")
     if unknown := sorted(set(names) - set(known)):
-        choices = ", ".join(known)
-        raise RecordError(
-            f"{study.folder} has no configuration {unknown[0]}: choose one of {choices}"
-        )
+        problem = f"{study.folder} has no configuration {unknown[0]}"
+        raise RecordError(f"{problem}: choose one of {', '.join(known)}")
     found = [one for one in study.commands(seeds) if one[0] in (names or known)]
     if not found:
         raise RecordError(f"{study.folder} has no run of seed {seeds[0]} there: see --dry-run")
@@ -70,16 +68,16 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
     """
     from roformer.pipelines.reproduce import run_stages  # loads torch
 
-    outcomes = {}
+    jobs_of = {}
     for number, (name, words) in enumerate(commands, 1):
         given = [word for word in words if word.startswith("seed=")]  # the last one counts
         seeds = re.findall(r"\d+", given[-1])
-        seeds_shown = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-        title = f"[{number}/{len(commands)}] {name}, {seeds_shown}"
+        plural = "s" if len(seeds) > 1 else ""
+        title = f"[{number}/{len(commands)}] {name}, seed{plural} {', '.join(seeds)}"
         log = logs / f"{number}-{name}-s{','.join(seeds)}.log"
         job = command(title, [sys.executable, *words[1:]], ROOT, log, beside=jobs)
-        outcomes[job] = partial(outcome, words)
-    ended = run_stages(outcomes, jobs, quiet=quiet, passed=(0, DIVERGED))
+        jobs_of[job] = partial(outcome, words)
+    ended = run_stages(jobs_of, jobs, quiet=quiet, passed=(0, DIVERGED))
     if failed := [one for one in ended if one.code != DIVERGED]:
         raise SystemExit(max(failed[0].code or 0, 1))
     return len(ended)
@@ -105,15 +103,9 @@ def pipeline_of(words: list[str]) -> registry.Pipeline:
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("study", type=Path, help="folder under experiments/ with a study.yaml")
-    parser.add_argument(
-        "--configuration",
-        action="append",
-        default=[],
-        help="only this one; may be repeated",
-    )
-    parser.add_argument(
-        "--seed", type=int, action="append", default=[], help="only this one; may be repeated"
-    )
+    again = "only this one; may be repeated"
+    parser.add_argument("--configuration", action="append", default=[], help=again)
+    parser.add_argument("--seed", type=int, action="append", default=[], help=again)
     parser.add_argument("--jobs", type=at_least(1), default=1, help="runs side by side")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--quiet", action="store_true", help=QUIET)

@@ -7,11 +7,8 @@ Each call makes new ones. Runs that were logged offline are uploaded by
 """
 
 import json
-import os
 import re
-import sys
 from argparse import RawDescriptionHelpFormatter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +23,6 @@ from roformer.script import Arguments, script
 
 reports: Any = wandb_workspaces.reports.v2  # exports its names in a way that mypy does not follow
 RECORDS = Path(__file__).resolve().parents[1] / "experiments"
-PATIENCE = 120.0
-"""Seconds until a server that does not answer is given up."""
 SYNC = "wandb sync runs/*/*/wandb/offline-run-*"
 AXES = {"global_step": "steps", "data/tokens": "tokens"}
 NO_SCORES = re.compile(r"(train|perf|data)/.*|.*(unigram|constant|_single|_at_\d).*")
@@ -38,16 +33,16 @@ GROUPS = (
 )
 """Config keys that distinguish configurations: runs with the same are averaged."""
 TITLE = "RoFormer reproduction"
-ABOUT = """Runs of this project, averaged over seeds and whatever else is not told apart here: filter
-them before reading a difference. Bars of different data, test sets or signatures are not comparable, nor is
-the throughput of different machines. None of these numbers has the scale of the paper's tables."""
+ABOUT = """Runs of this project, averaged over seeds and over all keys that do not distinguish them here:
+filter them before reading a difference. Bars of different data, test sets or signatures are not comparable,
+nor is the throughput of different machines. None of these numbers has the scale of the paper's tables."""
 
 
 def charts() -> dict[str, list[tuple[str, str]]]:
-    """Return section → metrics and their axis, none for a bar: what the recorded runs have logged."""
+    """Return section → metrics of the recorded runs and their axes; a bar has no axis."""
     found, (runs, logged) = {}, read_runs([RECORDS])
-    facts = runs[["study", "run", "pipeline", "headline"]].reset_index(drop=True)
-    logged = logged.merge(facts)
+    columns = ["study", "run", "pipeline", "headline"]
+    logged = logged.merge(runs[columns].reset_index(drop=True))
     for name in registry.pipelines():
         metrics = logged[logged["pipeline"] == name]
         counts = metrics.groupby(["study", "run", "metric"]).size().groupby("metric").max()
@@ -70,8 +65,8 @@ def panel(place: int, metric: str, axis: str) -> Any:
     }
     if not axis:
         return reports.BarPlot(metrics=[metric], title=metric, **shared)
-    title, unit = f"{metric} by {AXES[axis]}", AXES[axis]
-    return reports.LinePlot(x=axis, y=[metric], title=title, title_x=unit, **shared)
+    title = f"{metric} by {AXES[axis]}"
+    return reports.LinePlot(x=axis, y=[metric], title=title, title_x=AXES[axis], **shared)
 
 
 def build(entity: str, project: str, *, online: bool) -> tuple[Any, workspaces.Workspace]:
@@ -115,26 +110,14 @@ def save(entity: str, project: str, *, draft: bool) -> None:
     print(f"report{' (draft)' if draft else ''}: {report.url}\nworkspace: {workspace.url}")
 
 
-def advice(error: Exception, project: str) -> str:
-    """Return why nothing was saved, and what to do about it."""
-    said = one_line(str(error))[:200]
-    if isinstance(error, wandb.errors.UsageError):
-        return f"wandb has no login ({said}): run wandb login, then this again"
-    if "not found" in said:
-        return f"wandb has no project {project} for this login: check the name, or upload runs ({SYNC})"
-    # The types for no network and an invalid key change with versions.
-    why = f"wandb could not be reached or refused ({type(error).__name__}: {said})"
-    return f"{why}: check the network and wandb login --relogin; --print needs neither"
-
-
 @script()
 def main() -> None:
     parser = Arguments(__doc__)
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("project", metavar="ENTITY/PROJECT", help="where the runs are")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--draft", action="store_true", help="a report for you alone; the default")
-    how.add_argument("--publish", action="store_true", help="one that the project's readers see")
+    how.add_argument("--draft", action="store_true", help="a report for you only; the default")
+    how.add_argument("--publish", action="store_true", help="a report for the project's readers")
     how.add_argument("--print", "--dry-run", action="store_true", help="print both, save nothing")
     arguments = parser.parse_args()
     if not re.fullmatch("[^/]+/[^/]+", arguments.project):
@@ -144,13 +127,12 @@ def main() -> None:
         print(json.dumps(spec(entity, project), indent=1))
         return
     try:
-        saving = ThreadPoolExecutor(1).submit(save, entity, project, draft=not arguments.publish)
-        saving.result(PATIENCE)
-    except Exception as error:
-        print(f"error: {advice(error, arguments.project)}", file=sys.stderr, flush=True)
-        os._exit(
-            2
-        )  # at a usual exit wandb waits for its service, which may be what does not answer
+        save(entity, project, draft=not arguments.publish)
+    except Exception as error:  # the types change with versions of wandb
+        raise InputError(
+            f"wandb did not save it ({type(error).__name__}: {one_line(str(error))[:200]}): check the "
+            "project, the network and wandb login; --print needs none of them"
+        ) from error
     print(f"Runs that were logged offline are not in it until they are uploaded: {SYNC}")
 
 
