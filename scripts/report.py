@@ -1,8 +1,8 @@
 """Make tables, figures and the dashboard from run records: `python scripts/report.py`.
 
 Writes the generated parts of README.md, docs/, experiments/README.md and every study's REPORT.md, and the
-figures, where their records changed. Below runs/report/ it writes the dashboard of all records, the
-statistics of this machine's runs, and a table of these runs, the record and the paper, which it prints.
+figures. Below runs/report/ it writes the dashboard of all records, the statistics of this machine's runs,
+and a table of these runs, the record and the paper, which it prints.
 """
 
 from pathlib import Path
@@ -11,8 +11,7 @@ from tqdm import tqdm
 
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.pages import HERE, refresh, sections_of
-from roformer.report.reproduction import read_reproduction, screen
+from roformer.report.pages import HERE, refresh, script_of, sections_of
 from roformer.report.runs import APPENDIX, read_runs, study_files
 from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
@@ -36,15 +35,16 @@ def report(experiments: Path, runs: Path) -> None:
         changed = [str(page) for page in refresh(bar)]
     print(f"pages changed: {', '.join(changed)}" if changed else "pages unchanged", flush=True)
     found = read_runs([experiments, runs], strict=False)
-    rows = read_reproduction(experiments, found)
+    reproduce = script_of("appendix/reproduce")
+    rows = reproduce["read_reproduction"](experiments, found)
     folder = runs / "report"
     folder.mkdir(parents=True, exist_ok=True)
     sections = sections_of(experiments, runs)
-    page = build_page(data_json(found, sections, rows))
-    write_atomically(folder / "dashboard.html", page)
+    results = reproduce["result_table"](rows, found.runs)
+    write_atomically(folder / "dashboard.html", build_page(data_json(found, sections, results)))
     write_atomically(folder / "statistics.md", f"{markdown_of(sections.get(HERE, []))}\n")
     shown = [
-        *([screen(rows, found.runs)] if rows else []),
+        *([reproduce["screen"](rows, found.runs)] if rows else []),
         f"dashboard, opens without a network: {folder / 'dashboard.html'}",
         f"all statistics of these runs: {folder / 'statistics.md'}",
     ]

@@ -7,7 +7,7 @@ runs that differ only in the seed are one configuration.
 
 from pathlib import Path
 
-from roformer.report.resampling import SYSTEMS, bleu_table, scored_on
+from roformer.report.resampling import METRIC, bleu_table, scored_on
 from roformer.report.runs import RecordError, read_runs
 from roformer.report.scores import left_out, scores
 from roformer.report.tables import unique_ids
@@ -22,7 +22,7 @@ def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) 
     frame = scores(runs)
     if frame.group.nunique() != 1:
         raise RecordError("these runs have no scores, or not all of one test set and signature")
-    if SYSTEMS["averaged"] not in set(frame.metric):
+    if METRIC not in set(frame.metric):
         raise RecordError("these are no translations: give runs under runs/wmt/")
     table = bleu_table(frame, frame.name.iloc[0], samples=samples, seed=seed)
     return table._replace(

@@ -8,8 +8,7 @@ from typing import Any
 from roformer.report.drawing import NEUTRAL, PUBLISHED, Panel, draw_ordered
 from roformer.report.figures import best
 from roformer.report.pages import matching
-from roformer.report.paper import read_paper
-from roformer.report.runs import RecordError, Runs, begun_from, tokens_before
+from roformer.report.runs import RecordError, Runs, begun_from, read_yaml_file, tokens_before
 from roformer.report.scores import scores
 from roformer.report.tables import figure_markdown
 
@@ -19,7 +18,8 @@ SMALL_BERT = "BERT-Mini"
 
 def published(model: str, metric: str) -> float | None:
     """Return the published number of another model for a metric of our GLUE tasks, or None."""
-    paper = read_paper()
+    file = Path(__file__).parents[1] / "paper.yaml"
+    paper = read_yaml_file(file, what="the paper's numbers")
     name = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric)
     numbers = paper["others"].get(model, {})
     return float(numbers[name]) if name in numbers else None
@@ -35,12 +35,12 @@ def draw_tokens(runs: Runs, output: Path) -> str:
 
     def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
         """Return the millions of tokens read before these weights, and in the whole pre-training."""
-        begun, before = begun_from(config)[0], tokens_before(config, runs.runs)
+        start, before = begun_from(config)[0], tokens_before(config, runs.runs)
         if before is None:
             raise RecordError(
-                f"the pre-training {begun} is not among these runs: name its record too"
+                f"the pre-training {start} is not among these runs: name its record too"
             )
-        return before / 1e6, in_all[begun] / 1e6
+        return before / 1e6, in_all[start] / 1e6
 
     found = scores(runs.runs[runs.runs.pipeline == "glue"])
     frame = found[found.chosen & found.headline]

@@ -3,7 +3,7 @@
     PYTHONPATH=. python experiments/rotary_start/attention.py [--runs runs/pretrain]
 
 Reads the weights that each run kept after 25, 50, 100 and 200 steps and 128 validation sequences without
-masks; writes attention.json and attention.png beside this file. The content-free scores of a layer are
+masks; writes attention.json and plots/attention.png. The content-free scores of a layer are
 q̄_m·k̄_n/√H plus the encoding's bias, with q̄_m and k̄_n the mean query and key, as rotated, over the
 sequences at positions m and n. [CLS] and [SEP], the first and the last token, are excluded.
 

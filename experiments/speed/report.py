@@ -180,14 +180,14 @@ def draw_linear(file: Path, output: Path) -> str:
         markers=True,
         size=(7.6, 5.6),
     )
-    told = ", ".join(
+    faster = ", ".join(
         f"{method} {form} " + (f"from {length:,} tokens" if length else "nowhere here")
         for (form, method), length in crossing.items()
     )
     return (
         "Time and peak memory of one attention layer's kernel by length, forward and backward, on "
-        f"logarithmic axes. Faster than fused softmax: {told}. 8 heads of 64, batch 1, fp32, medians "
-        "of interleaved rounds; memory is what one pass adds to a process of its own."
+        f"logarithmic axes. Faster than fused softmax: {faster}. 8 heads of 64, batch 1, fp32, medians "
+        "of interleaved rounds; memory is what one pass adds to a separate process."
     )
 
 
@@ -233,7 +233,7 @@ def draw_speed(folder: Path, output: Path) -> str:
     return (
         f"Throughput as a multiple of the other software's on the same machine, {len(rows)} comparisons "
         f"on a logarithmic axis; {(met == 'met').sum()} of {rows.goal.count()} goals are met. Each row is "
-        "one run of the benchmark; the table beside it names what deviates from the paper's setting."
+        "one run of the benchmark; the table below names what deviates from the paper's setting."
     )
 
 

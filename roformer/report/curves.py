@@ -1,4 +1,4 @@
-"""Curves of losses: at equal steps, steps to equal losses, by learning rate, and by position.
+"""Curves of losses: at equal steps, steps to equal losses, and by position.
 
 A configuration's runs differ in the seed. For one seed the text, its order and the masks are the same in
 all configurations that differ only in the model, so they are compared in pairs by seed.
@@ -6,7 +6,6 @@ all configurations that differ only in the model, so they are compared in pairs 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -16,9 +15,9 @@ import pandas as pd
 
 from roformer.errors import one_line
 from roformer.registry import Loss
-from roformer.report.runs import ENDED, LOSSES, SPIKES, RecordError, Runs, settings_of
+from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
 from roformer.report.scores import paired_table, pipeline_of
-from roformer.report.statistics import Interval, interval_text, mean_text, paired
+from roformer.report.statistics import Interval, interval_text, paired
 from roformer.report.tables import (
     Table,
     differing_keys,
@@ -26,7 +25,7 @@ from roformer.report.tables import (
     first_of_each_seed,
     mean_lines,
     named,
-    telling_apart,
+    tables_by_group,
     unique_ids,
 )
 
@@ -36,14 +35,10 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the steps at which configurations are compared."""
 OFF_THE_PLATEAU = 0.5
 """Nats below the unigram entropy at which a run has left the plateau of word frequencies."""
-LOSSES_A_PAIR, LEAST_GAP = 6, 0.05
+LOSSES_PER_PAIR, LEAST_GAP = 6, 0.05
 """Most losses at which two configurations are compared, in addition to the lowest, and the least distance."""
-RATE = "optimizer.learning_rate"
-CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "valid/loss"}
-"""Pipeline → the validation loss by which learning rates are compared."""
 VALIDATION = ("masking", "objective", "training.sequence_length", "training.valid_sequences")
 """Keys of a config that decide, together with the prepared data, the targets of a validation loss."""
-NGRAMS = "n-grams with Kneser-Ney smoothing"
 POSITIONS = "positions.json"
 """File of a run with its loss by the number of tokens before the predicted one."""
 TEXT = ("data.kind", "data.tokenizer.source", "data.tokenizer.vocab_size")
@@ -75,11 +70,11 @@ def read_curves(runs: Runs, metric: str) -> pd.DataFrame:
     read = logged.groupby([*keys, "step"], as_index=False)[["samples", "tokens"]].last()
     found = logged.loc[logged.metric == metric, [*keys, "step", "value"]]
     found = found.drop_duplicates([*keys, "step"], keep="last").merge(read, "left")
-    about = rows[[*keys, "folder", "name", "position", "seed"]].reset_index(drop=True)
     for key, folder in rows.folder[~rows.index.isin(found.set_index(keys).index)].items():
         own = logged[(logged.study == key[0]) & (logged.run == key[1])]
         known = ", ".join(sorted(set(own.metric)))
         raise RecordError(f"{folder} has no {metric}: choose one of {known}")
+    about = rows[[*keys, "folder", "name", "position", "seed"]].reset_index(drop=True)
     return about.merge(found).astype({"seed": int})
 
 
@@ -98,84 +93,79 @@ def curve_tables(
         each_run: each run has a column; else runs that differ in the seed are one configuration, and
             differences from the baseline are tested.
     """
-    rows = runs.runs
-    told = excluded_runs(rows)
+    rows, notes = runs.runs, excluded_runs(runs.runs)
     rows = rows[rows.status.isin(ENDED)]
     if rows.empty:
-        raise RecordError(f"none of these runs ended: {' '.join(told) or 'give folders of runs'}")
+        raise RecordError(f"none of these runs ended: {' '.join(notes) or 'give folders of runs'}")
     if not each_run:
         rows, copies = first_of_each_seed(rows)
-        told += [f"Left out: {folder}: {reason}." for folder, reason in copies]
+        notes += [f"Left out: {folder}: {reason}." for folder, reason in copies]
     logged = runs.metrics[runs.metrics.metric == metric].set_index(["study", "run"]).index
     if (has := rows.index.isin(logged)).any():
-        told += [f"Left out: {run}: it has no {metric}." for run in rows.run[~has]]
+        notes += [f"Left out: {run}: it has no {metric}." for run in rows.run[~has]]
         rows = rows[has]
-    keys = [_validated_on(rows), rows.steps.tolist()]
-    groups = [group for _, group in rows.groupby(keys, sort=False)]
-    tables = []
-    names = telling_apart([_validation(group.iloc[0]) for group in groups])
-    for group, about in zip(groups, names, strict=True):
+
+    def tables(group: pd.DataFrame) -> list[Table]:
         if each_run:
             ids = unique_ids(group)
             labels = group.label + ", seed " + group.seed.astype(str)
             if labels.duplicated().any():  # they differ in something else
                 labels = ids
             group = group.assign(label=labels, configuration=ids)
-        tables += _tables(runs._replace(runs=group), metric, baseline, about, told, each_run)
-    return tables
+        return _tables(runs._replace(runs=group), metric, baseline, notes, each_run)
+
+    groups = rows.groupby([validated_on(rows), rows.steps.tolist()], sort=False)
+    return tables_by_group([group for _, group in groups], validation_of, tables)
 
 
 def _tables(
-    runs: Runs, metric: str, baseline: str | None, about: str, told: Sequence[str], each_run: bool
+    runs: Runs, metric: str, baseline: str | None, notes: Sequence[str], each_run: bool
 ) -> list[Table]:
     frame = read_curves(runs, metric)
     base = find_baseline(frame.name, baseline)
     frame = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-    steps = frame.groupby("step").run.count()
-    common = [int(step) for step in steps.index[steps == len(runs.runs)]] or [
-        *map(int, steps.index)
-    ]
-    at = frame[frame.step.isin(common)].sort_values("step", kind="stable")
+    count = frame.groupby("step").run.count()
+    steps = [*map(int, count.index[count == len(runs.runs)])] or [*map(int, count.index)]
+    at = frame[frame.step.isin(steps)].sort_values("step", kind="stable")
     loss = LOSSES.get(runs.runs.pipeline.iloc[0])
-    read = loss.read if loss else "tokens"
-    header, *lines = mean_lines(at[at.step.isin(_few(common))], "step", "name", 3, "–")
+    header, *lines = mean_lines(at[at.step.isin(_few(steps))], "step", "name", 3, "–")
     if each_run:
         lines = [[step, *(cell.removesuffix(" (1)") for cell in cells)] for step, *cells in lines]
-    values = [["steps", "sequences", read, *header[1:]]]
+    values = [["steps", "sequences", loss.read if loss else "tokens", *header[1:]]]
     values += [[f"{step:,}", *_amounts(at[at.step == step]), *cells] for step, *cells in lines]
-    counted = told or [f"Every run ended and is counted ({len(runs.runs)})."]
-    notes = [*counted, "Mean ± standard deviation over seeds (and how many they are)."]
-    one_each = {
-        name: settings_of(run)
-        for name, run in zip(named(runs.runs).name, runs.runs.to_dict("records"), strict=True)
-    }
-    keys = differing_keys(one_each.values())
+    notes = [
+        *(notes or [f"Every run ended and is counted ({len(runs.runs)})."]),
+        "Mean ± standard deviation over seeds (and how many they are).",
+    ]
+    ids = named(runs.runs).drop_duplicates("name")
+    keys = differing_keys(map(settings_of, ids.to_dict("records")))
     if simple := baselines_of(runs.runs, metric):
-        worth = ", ".join(
+        scores = ", ".join(
             f"{name} {' / '.join(f'{value:.3f}' for value in sorted(set(values)))}"
             for name, values in simple.items()
         )
         notes.append(
-            f"Counted in as much of the training text as the runs read ({NGRAMS}): {worth}."
+            "Counted in as much of the training text as the runs read (n-grams with Kneser-Ney "
+            f"smoothing): {scores}."
         )
-    if len(one_each) > 1:
+    if len(ids) > 1:
         notes.append(f"All that the configurations differ in: {', '.join(keys)}.")
-    tables = [Table(f"{metric} at equal steps{about}", values, text_columns=0, notes=notes)]
-    if len(header) == 2:
+    tables = [Table(f"{metric} at equal steps", values, text_columns=0, notes=notes)]
+    if len(ids) == 1:
         return tables
     if not each_run:
         shared = "The text, order and masks are the same. "
         if any(not key.startswith("model.") for key in keys):
             shared = "The configurations differ in more than the model, so order and masks may differ too. "
-        quarters = at[at.step.isin(_quarters(common))]
-        title = f"{metric}: paired differences from {base}{about}"
+        quarters = at[at.step.isin(_quarters(steps))]
+        title = f"{metric}: paired differences from {base}"
         tables.append(paired_table(quarters, base, "step", title, digits=3, note=shared))
     if loss and loss.metric == metric and (plateau := _plateau(runs, loss)) is not None:
-        curves: dict[str, Seeds] = {name: {} for name in header[1:]}
+        curves: dict[str, Seeds] = {}
         for (name, seed), part in frame.groupby(["name", "seed"], sort=False):
             points = dict(zip(part.step, part.value, strict=True))
-            curves[name][0 if each_run else seed] = points
-        tables.append(_steps_to_equal_losses(curves, plateau, base, f"{metric}{about}"))
+            curves.setdefault(name, {})[0 if each_run else seed] = points
+        tables.append(_steps_to_equal_losses(curves, plateau, base, metric))
     return tables
 
 
@@ -191,26 +181,23 @@ def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
 
 def excluded_runs(rows: pd.DataFrame) -> list[str]:
     """Return sentences on runs that did not end or ended degenerate."""
-    return [
-        f"Left out: {run['run']}: {run['reason']}."
-        for run in rows[~rows.status.isin(ENDED)].to_dict("records")
-    ] + [
-        f"Counted, though {run['status']}: {run['run']}."
-        for run in rows[rows.status == "degenerate"].to_dict("records")
+    ended, flat = rows.status.isin(ENDED), rows.status == "degenerate"
+    return [f"Left out: {run.run}: {run.reason}." for run in rows[~ended].itertuples()] + [
+        f"Counted, though degenerate: {run}." for run in rows.run[flat]
     ]
 
 
-def _validated_on(runs: pd.DataFrame) -> list[str]:
+def validated_on(runs: pd.DataFrame) -> list[str]:
     """Return a key per run; validation losses are comparable if the keys are equal."""
     every = zip(texts_of(runs), runs.to_dict("records"), strict=True)
     return [f"{text} {_settings(run, VALIDATION)}" for text, run in every]
 
 
-def _validation(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what distinguishes runs that share no table: settings of validation, and steps."""
-    fingerprint = str(run["environment"].get("data"))[:8]
+def validation_of(runs: pd.DataFrame) -> dict[str, Any]:
+    """Return the settings that distinguish groups of runs: of the first one's validation, and its steps."""
+    run = runs.iloc[0]
     settings = {"training.steps": run["steps"], **_settings(run, (*TEXT, *VALIDATION))}
-    return settings | {"fingerprint": fingerprint}
+    return settings | {"fingerprint": str(run["environment"].get("data"))[:8]}
 
 
 def _settings(run: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]:
@@ -243,9 +230,8 @@ def _amounts(rows: pd.DataFrame) -> list[str]:
     shown = []
     for amounts in (rows.samples, rows.tokens):
         low, high = amounts.min(), amounts.max()
-        about = "" if low == high else "≈ "
         known = not amounts.isna().any() and high <= 1.01 * low
-        shown.append(f"{about}{amounts.mean():,.0f}" if known else "")
+        shown.append(f"{'' if low == high else '≈ '}{amounts.mean():,.0f}" if known else "")
     return shown
 
 
@@ -278,7 +264,7 @@ def losses_of(runs: Sequence[Mapping[int, float]], plateau: float) -> list[float
     bottom = max(points[max(points)] for points in runs)
     if not bottom < top:
         return []
-    least = max(LEAST_GAP, (top - bottom) / LOSSES_A_PAIR)
+    least = max(LEAST_GAP, (top - bottom) / LOSSES_PER_PAIR)
     unit = 10.0 ** math.floor(math.log10(least))
     gap = next(n * unit for n in (1, 2, 5, 10) if n * unit >= least)
     places = range(math.floor(top / gap), math.floor(bottom / gap), -1)
@@ -298,12 +284,12 @@ def _steps_to_equal_losses(
 ) -> Table:
     """Return the steps after which the baseline and each other configuration reach equal losses."""
     over_seeds = ["95 % (t)", "by seed"] if any(len(one) > 1 for one in curves.values()) else []
-    lines = [["configuration", "loss", "steps", f"steps of {base}", "ratio", *over_seeds]]
+    header = ["configuration", "loss", "steps", f"steps of {base}", "ratio", *over_seeds]
+    lines, left = [header], dict[str, Seeds]()
 
-    def told(name: str, words: str) -> None:
+    def explain(name: str, words: str) -> None:
         lines.append([name, "–", "", "", words, *("" for _ in over_seeds)])
 
-    left: dict[str, Seeds] = {}
     for name, seeds in curves.items():
         ends = {seed: points[max(points)] for seed, points in seeds.items()}
         left[name] = {
@@ -312,24 +298,23 @@ def _steps_to_equal_losses(
             if ends[seed] <= plateau
         }
         if stays := [seed for seed in seeds if seed not in left[name]]:
-            which = "" if not left[name] else f" with seed {', '.join(map(str, stays))}"
+            which = f" with seed {', '.join(map(str, stays))}" if left[name] else ""
             end = fmean(ends[seed] for seed in stays)
-            told(name, f"never leaves the plateau{which}: ends at {end:.3f}")
+            explain(name, f"never leaves the plateau{which}: ends at {end:.3f}")
     for name in [one for one in curves if one != base and left[one] and left[base]]:
         both = [seed for seed in left[base] if seed in left[name]]
         ours, theirs = ([left[one][seed] for seed in both] for one in (base, name))
         losses = losses_of([*ours, *theirs], plateau) if both else []
         if not losses:
-            told(name, "no loss that both pass" if both else "no seed that both have")
+            explain(name, "no loss that both pass" if both else "no seed that both have")
         for loss in losses:
             steps, others = ([reach(points, loss) for points in one] for one in (ours, theirs))
-            found = paired([*map(math.log, steps)], [*map(math.log, others)])
-            interval = found.interval and Interval(*map(math.exp, found.interval))
-            amounts = (f"{fmean(one):,.0f}" for one in (others, steps))
+            ratio = paired([*map(math.log, steps)], [*map(math.log, others)])
+            interval = ratio.interval and Interval(*map(math.exp, ratio.interval))
             each = ", ".join(f"{a / b:.2f}" for a, b in zip(steps, others, strict=True))
-            mean = f"{math.exp(found.difference):.2f}"
+            cells = [f"{loss:.3f}", f"{fmean(others):,.0f}", f"{fmean(steps):,.0f}"]
             spread = [interval_text(interval, 2, sign=False), each] if over_seeds else []
-            lines.append([name, f"{loss:.3f}", *amounts, mean, *spread])
+            lines.append([name, *cells, f"{math.exp(ratio.difference):.2f}", *spread])
     notes = [
         f"Steps after which the loss stays at or below the one named, on straight lines between "
         f"evaluations, of runs that left the plateau: they end at {plateau:.3f} or below, {OFF_THE_PLATEAU} "
@@ -358,86 +343,6 @@ def _quarters(steps: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(places))
 
 
-# --- learning rates ------------------------------------------------------------------------------
-
-
-def read_rates(runs: Runs) -> pd.DataFrame:
-    """Return one row per run that ended or diverged, of configurations with several learning rates.
-
-    At least two of their rates have a run that ended. A configuration is all settings except the rate.
-
-    Returns:
-        The columns of the runs and: name, rate, diverged (its loss was not finite), value (the last
-        validation loss; NaN if it diverged), spikes (NaN if not recorded), best (the rate has the lowest
-        mean of its configuration, among rates at which no run diverged).
-    """
-    metric = CHOSEN_BY[pipeline_of(runs.runs)]
-    rows = []
-    for run in runs.runs.to_dict("records"):
-        diverged = run["status"] == "failed" and run["reason"].startswith("Diverged")
-        if run["status"] not in ENDED and not diverged:
-            continue
-        settings = {key: value for key, value in settings_of(run).items() if key != RATE}
-        spikes = run["files"].get(SPIKES)
-        last = None if diverged else run["summary"]["metrics"].get(metric)
-        rows.append(
-            run
-            | {"config": settings, "configuration": json.dumps(settings, sort_keys=True)}
-            | {"rate": run["config"].get(RATE), "diverged": diverged}
-            | {"value": math.nan if last is None else last}
-            | {"spikes": math.nan if spikes is None else _spikes(spikes)}
-        )
-    columns = [*runs.runs.columns, "rate", "diverged", "value", "spikes"]
-    frame = named(pd.DataFrame(rows, columns=columns)).astype({"diverged": bool, "value": float})
-    ended = frame[~frame.diverged].groupby("configuration").rate.nunique()
-    frame = frame[frame.configuration.isin(set(ended.index[ended > 1]))]
-    means = frame.groupby(["name", "rate"]).value.agg(lambda values: values.mean(skipna=False))
-    best = set(means.dropna().groupby("name").idxmin())
-    chosen = [key in best for key in zip(frame.name, frame.rate, strict=True)]
-    return frame.assign(best=chosen).sort_values(["name", "rate", "seed"], kind="stable")
-
-
-def _spikes(text: str) -> int:
-    """Return the number of recorded spikes, without the step at which the run diverged."""
-    return text.count("\n") - text.count('"loss": null')
-
-
-def rate_tables(runs: Runs) -> list[Table]:
-    """Return the results of each learning rate, for configurations with several; see `read_rates`."""
-    tables = []
-    groups = [group for _, group in runs.runs.groupby(_validated_on(runs.runs), sort=False)]
-    frames = [read_rates(runs._replace(runs=group)) for group in groups]
-    frames = [frame for frame in frames if not frame.empty]
-    names = telling_apart([_validation(frame.iloc[0]) for frame in frames])
-    for frame, about in zip(frames, names, strict=True):
-        numbers = ["runs", "diverged", "degenerate", "spikes", "final loss"]
-        lines = [["configuration", "learning rate", *numbers]]
-        for (name, rate), part in frame.groupby(["name", "rate"], sort=False):
-            ended = part[~part.diverged]
-            counts = (len(part), part.diverged.sum(), (part.status == "degenerate").sum())
-            spikes = part.spikes.sum(skipna=False)
-            lines.append(
-                [
-                    name,
-                    f"{rate:g}{' ←' if part.best.iloc[0] else ''}",
-                    *map(str, counts),
-                    "–" if math.isnan(spikes) else f"{spikes:.0f}",
-                    mean_text([*ended.value], 3) if len(ended) else "–",
-                ]
-            )
-        notes = [
-            "Diverged: the loss or its gradient was not finite. Degenerate: it ended above the unigram "
-            "entropy. Final loss: the last on validation, mean ± standard deviation over the seeds that "
-            "did not diverge (n). ←: the lowest mean, of rates where no run diverged.",
-            "A spike is a step whose training loss is above the running mean m of about ten steps "
-            "before by more than the greatest of 6 s, m / 5 and 0.1 nat, where s is the noise of about "
-            "50; of several between two log lines one counts. –: recorded before spikes were.",
-        ]
-        metric = CHOSEN_BY[frame.pipeline.iloc[0]]
-        tables.append(Table(f"{metric} by learning rate{about}", lines, 2, notes))
-    return tables
-
-
 # --- language models: the loss by position -------------------------------------------------------
 
 
@@ -446,30 +351,21 @@ def read_positions(runs: Runs) -> pd.DataFrame:
 
     Returns:
         name, position, seed, text, trained (the training length; the paper reads no longer texts), length,
-        first and last (tokens seen; 0: the mean over the length), loss, and the reason if a length was not
-        read.
+        first and last (tokens seen; 0: the mean over the length), value (the loss), and the reason if a
+        length was not read.
     """
     found = []
     rows = runs.runs[runs.runs.status.isin(ENDED)]
     for run in named(rows.loc[[POSITIONS in files for files in rows.files]]).to_dict("records"):
-        file, about = (
-            run["files"][POSITIONS],
-            {key: run[key] for key in ("name", "position", "seed")},
-        )
-        try:
-            about |= {"text": one_line(file["text"]), "trained": int(file["trained_length"])}
-            for one in file["lengths"]:
-                whole = {"seen": [0, 0], "loss": one["loss"]}
-                for row in (whole, *one["rows"]):
-                    first, last = row["seen"]
-                    place = {"length": one["length"], "first": first, "last": last}
-                    found.append(about | place | {"value": float(row["loss"])})
-            for one in file["left_out"]:
-                found.append(about | {"length": one["length"], "reason": one_line(one["reason"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(
-                f"{run['folder']}/{POSITIONS} is not what a run wrote: {error}"
-            ) from error
+        file, shared = run["files"][POSITIONS], {k: run[k] for k in ("name", "position", "seed")}
+        shared |= {"text": one_line(file["text"]), "trained": file["trained_length"]}
+        for one in file["lengths"]:
+            for row in ({"seen": [0, 0], "loss": one["loss"]}, *one["rows"]):
+                first, last = row["seen"]
+                place = {"length": one["length"], "first": first, "last": last}
+                found.append(shared | place | {"value": row["loss"]})
+        for one in file["left_out"]:
+            found.append(shared | {"length": one["length"], "reason": one_line(one["reason"])})
     columns = ["name", "position", "seed", "text", "trained", "length", "first", "last", "value"]
     return pd.DataFrame(found, columns=[*columns, "reason"])
 
@@ -484,9 +380,8 @@ def position_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     tables = []
     for trained, every in frame.groupby("trained", sort=False):
         part = every[every.reason.isna()].astype({"first": int, "last": int})
-        seen = part[(part.length == trained) & (part["last"] > 0)].sort_values(
-            ["first", "last"], kind="stable"
-        )
+        seen = part[(part.length == trained) & (part["last"] > 0)]
+        seen = seen.sort_values(["first", "last"], kind="stable")
         spans = zip(seen["first"], seen["last"], strict=True)
         seen = seen.assign(span=[f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in spans])
         header, *lines = mean_lines(seen, "span", "name", 3, "–")
@@ -499,14 +394,11 @@ def position_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
         whole = part[part["last"] == 0].sort_values("length", kind="stable")
         if [*whole.length.unique()] != [trained]:
             lengths = [f"{n:,}{' (trained)' if n == trained else ''}" for n in whole.length]
+            missing = every[every.reason.notna()].drop_duplicates(["name", "reason"])
             notes = [
                 "Beyond the paper: the same tokens predicted in longer blocks, without more training; "
-                "loss in nats, mean ± standard deviation over seeds (n)."
-            ]
-            missing = every[every.reason.notna()].drop_duplicates(["name", "reason"])
-            notes += [
-                f"–: {row.name_}: {row.reason}."
-                for row in missing.rename(columns={"name": "name_"}).itertuples()
+                "loss in nats, mean ± standard deviation over seeds (n).",
+                *(f"–: {name}: {why}." for name, why in missing[["name", "reason"]].to_numpy()),
             ]
             lines = mean_lines(whole.assign(length=lengths), "length", "name", 3, "–")
             tables.append(Table("Loss beyond the trained length", lines, notes=notes))

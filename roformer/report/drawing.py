@@ -110,7 +110,7 @@ def draw_curves(
         frame: one row per point: panel (its number), name, seed, x, y. Points that some seeds lack are
             skipped, unless seeds are `points`.
         panels: from left to right, then downwards.
-        style: name → look; names in the order of the legend.
+        style: look by name, in the order of the legend.
         reference: the legend's name of the reference lines, or of the lines of each colour.
         columns: panels per row.
         share: whether the panels of a row share a y axis.
@@ -147,16 +147,14 @@ def draw_curves(
                     axes.plot(seeds, color=look.colour, linewidth=0.5, alpha=0.7)
             _finish(axes, panel)
         samples = {
-            name: Line2D(
-                [], [], color=look.colour, ls=look.dash, marker=look.marker * (markers or points)
-            )
+            name: _sample(look.colour, look.dash, look.marker if markers or points else "")
             for name, look in style.items()
         }
         named = {NEUTRAL: reference} if isinstance(reference, str) else reference
         drawn = {colour for panel in panels for _, _, colour in panel.references}
         for colour, label in named.items():
             if colour in drawn:
-                samples[label] = Line2D([], [], color=colour, linestyle=":", linewidth=1.2)
+                samples[label] = _sample(colour, ":", linewidth=1.2)
         legend(figure, samples)
 
     draw(output, size, paint)
@@ -194,7 +192,7 @@ def draw_scores(
         output: the PNG file.
         frame: one row per seed: group (below the axis), name, value, level (of a reference line of the
             group, or NaN), low and high (ends of an error bar, or NaN).
-        style: name → look; names in the order of the legend.
+        style: look by name, in the order of the legend.
         ylabel: name of the scores.
         reference: the legend's name of the levels.
     """
@@ -207,31 +205,16 @@ def draw_scores(
             place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
             look, values = style[name], seeds.value.to_numpy()
             if seeds.value.isna().any():
-                axes.text(
-                    place,
-                    0.02,
-                    "n/a",
-                    transform=axes.get_xaxis_transform(),
-                    color=look.colour,
-                    rotation=90,
-                    ha="center",
-                    va="bottom",
-                )
+                how: Any = {"rotation": 90, "ha": "center", "va": "bottom", "color": look.colour}
+                axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), **how)
                 continue
             axes.vlines(place, seeds.low.iloc[0], seeds.high.iloc[0], look.colour, linewidth=1.2)
             if len(values) > 1:
                 ends = place - 0.4 * width, place + 0.4 * width
                 axes.hlines(values.mean(), *ends, look.colour, linewidth=2.4)
-            size = 3.5 if len(values) > 1 else 6
-            axes.plot(
-                [place] * len(values),
-                values,
-                color=look.colour,
-                marker=look.marker,
-                linestyle="",
-                markersize=size,
-                clip_on=False,
-            )
+            points: dict[str, Any] = {"color": look.colour, "marker": look.marker, "linestyle": ""}
+            points["markersize"] = 3.5 if len(values) > 1 else 6
+            axes.plot([place] * len(values), values, clip_on=False, **points)
         for group, level in frame.dropna(subset="level")[["group", "level"]].to_numpy():
             ends = groups.index(group) - 0.45, groups.index(group) + 0.45
             axes.hlines(level, *ends, NEUTRAL, linestyle=":", linewidth=1.2)
@@ -239,16 +222,18 @@ def draw_scores(
         axes.set_xlim(-0.5, len(groups) - 0.5)
         axes.grid(axis="x", visible=False)
         axes.set_ylabel(ylabel)
-        samples = {
-            name: Line2D([], [], color=look.colour, marker=look.marker, ls="")
-            for name, look in style.items()
-        }
+        samples = {name: _sample(look.colour, "", look.marker) for name, look in style.items()}
         if frame.level.notna().any():
-            samples[reference] = Line2D([], [], color=NEUTRAL, linestyle=":", linewidth=1.2)
+            samples[reference] = _sample(NEUTRAL, ":", linewidth=1.2)
         legend(figure, samples)
 
     size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
     draw(output, size, paint)
+
+
+def _sample(colour: str, dash: Any, marker: str = "", **how: Any) -> Line2D:
+    """Return a line for the legend."""
+    return Line2D([], [], color=colour, linestyle=dash, marker=marker, **how)
 
 
 def draw(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
@@ -278,11 +263,7 @@ def draw_ordered(output: Path, frame: pd.DataFrame, panels: list[Panel], **how: 
 
 
 def looks(configurations: Mapping[str, str]) -> dict[str, Look]:
-    """Return the look of each configuration, in the order in which they are drawn.
-
-    Args:
-        configurations: name → position encoding.
-    """
+    """Return the look of each configuration, given its position encoding, in the order of drawing."""
     unknown = sorted(set(configurations.values()) - COLOURS.keys())
     colours = COLOURS | {kind: SPARE[i % len(SPARE)] for i, kind in enumerate(unknown)}
     found: dict[str, Look] = {}

@@ -7,7 +7,8 @@ A page is written by hand, except for the blocks between two marks:
     <!-- /report -->
 
 `make report` writes the blocks of README.md, docs/ and every page under experiments/ again; a test checks
-that this changes nothing. A mark is at the beginning of a line; the indented one here is an example.
+that this changes nothing. A mark is at the beginning of a line; the indented one here is an example. Blocks
+are the functions in `BLOCKS`, and functions of a script: `report.py tables decay.json`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,11 @@ import pandas as pd
 
 from roformer import registry
 from roformer.report.curves import (
-    CHOSEN_BY,
     curve_tables,
     loss_of,
     position_tables,
-    rate_tables,
     texts_of,
 )
-from roformer.report.paper import claims, paper_table, paper_tables, read_paper
 from roformer.report.runs import (
     ENDED,
     LOSSES,
@@ -43,7 +41,6 @@ from roformer.report.runs import (
     study_files,
 )
 from roformer.report.scores import result_texts, score_tables, scores
-from roformer.report.stages import stage_rows
 from roformer.report.studies import Study, read_study
 from roformer.report.tables import (
     Table,
@@ -53,12 +50,13 @@ from roformer.report.tables import (
     first_of_each_seed,
     markdown,
     markdown_of,
-    telling_apart,
-    with_titles,
+    tables_by_group,
 )
 
 T = TypeVar("T")
 Sections = dict[str, list[Table]]
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+"""Part of a clone of the repository; an installed package does not have it."""
 HERE = "Your statistics: finished runs of this machine"
 Block = Callable[[Path, list[str]], str | list[Table]]
 """Function from the page's folder and the words after the block's name to tables or Markdown."""
@@ -83,22 +81,21 @@ def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
     tables = _or_problem(_stages, rows[staged]) if staged.any() else []
     rows = rows[~staged]
+
+    def curves(group: pd.DataFrame) -> list[Table]:
+        part, metric = runs._replace(runs=group), loss_of(group).metric
+        return [*curve_tables(part, metric, baseline), *position_tables(part, baseline)]
+
     for pipeline in registry.pipelines():
         own = rows[rows.pipeline == pipeline]
-        if pipeline in CHOSEN_BY and not own.empty:
-            tables += rate_tables(runs._replace(runs=own))
         groups = comparable(own) if pipeline in LOSSES else [own]
         ended = [group for group in groups if group.status.isin(ENDED).any()]
         without = [group for group in groups if not group.status.isin(ENDED).any()]
         lost += [row for group in without for row in group[["run", "reason"]].values.tolist()]
-        if pipeline not in LOSSES:
+        if pipeline in LOSSES:
+            tables += tables_by_group(ended, lambda group: shared_settings(group.iloc[0]), curves)
+        else:
             tables += [table for group in ended for table in score_tables(group, baseline)]
-            continue
-        names = telling_apart([shared_settings(group.iloc[0]) for group in ended])
-        for group, name in zip(ended, names, strict=True):
-            part = runs._replace(runs=group)
-            found = curve_tables(part, LOSSES[pipeline].metric, baseline)
-            tables += with_titles([*found, *position_tables(part, baseline)], name)
     if lost:
         tables.append(Table("Excluded runs", [["run", "reason"], *lost], text_columns=2))
     return tables
@@ -129,10 +126,11 @@ def sections_of(experiments: Path, runs: Path) -> Sections:
     yours = your_tables(runs)
     found: Sections = {HERE: yours} if yours else {}
     if (experiments / "paper.yaml").is_file():
+        paper = script_of("")
         found["Claims: what the paper says, and the results here"] = _or_problem(
-            _claims, experiments
+            lambda folder: [paper["claims_table"](folder)], experiments
         )
-        found["Paper: its numbers and ours"] = _or_problem(_paper, experiments)
+        found["Paper: its numbers and ours"] = _or_problem(paper["paper_tables"], experiments)
         for file in study_files(experiments, "study.yaml"):
             try:
                 study = read_study(file.parent)
@@ -180,17 +178,8 @@ def tables_of(places: Iterable[Path]) -> list[Table]:
 
 def _stages(runs: pd.DataFrame) -> list[Table]:
     """Return the paper's Table 4 with the stages of trainings below it."""
-    return [paper_table(read_paper(), "table_4", stage_rows(runs))]
-
-
-def _claims(
-    experiments: Path, link: Callable[[Study], str] = lambda study: study.name
-) -> list[Table]:
-    return [claims(read_paper(experiments / "paper.yaml"), experiments, link)]
-
-
-def _paper(experiments: Path) -> list[Table]:
-    return paper_tables(read_paper(experiments / "paper.yaml"), experiments)
+    paper, stages = script_of(""), script_of("stages")
+    return [paper["paper_table"](paper["read_paper"](), "table_4", stages["stage_rows"](runs))]
 
 
 def _or_problem(make: Callable[[T], list[Table]], of: T) -> list[Table]:
@@ -214,7 +203,7 @@ def refreshed(text: str, page: Path) -> str:
 
     def made(found: re.Match[str]) -> str:
         name, *words = shlex.split(found[2])
-        if name.endswith(".py"):  # a block of the study: a function of the script
+        if name.endswith(".py"):
             block = runpy.run_path(str(page.parent / name))[words.pop(0)]
         elif name in BLOCKS:
             block = BLOCKS[name]
@@ -245,8 +234,14 @@ def refresh(pages: Iterable[Path]) -> list[Path]:
 
 
 def script_of(study: str) -> dict[str, Any]:
-    """Return the functions of report.py in a study's folder."""
-    return runpy.run_path(str(Path(__file__).parents[2] / "experiments" / study / "report.py"))
+    """Return the functions of report.py in a study's folder, or of experiments/report.py."""
+    file = EXPERIMENTS / study / "report.py"
+    if not file.is_file():
+        raise RecordError(
+            "experiments/, with the paper's numbers, is not part of an installed package: install a clone "
+            "of the repository with pip install -e ."
+        )
+    return runpy.run_path(str(file))
 
 
 def matching(folder: Path, patterns: Iterable[str]) -> Runs:
@@ -255,6 +250,12 @@ def matching(folder: Path, patterns: Iterable[str]) -> Runs:
     for missing in runs.runs.folder[runs.runs.status == "running"]:
         raise RecordError(f"no run is {missing}")
     return runs._replace(runs=first_of_each_seed(runs.runs)[0])
+
+
+def link_to(study: Study, text: str) -> str:
+    """Return a link from the page above a study to its report, or to its plan before it has one."""
+    page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
+    return f"[{text}]({study.name}/{page})"
 
 
 def compare_block(folder: Path, words: list[str]) -> list[Table]:
@@ -275,6 +276,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
     commits = dict.fromkeys(code(str(commit)[:8]) for commit in runs.commit)
     dirty = sum(bool(environment["dirty"]) for environment in runs.environment)
     processors = dict.fromkeys(escaped(e.get("processor", "not said")) for e in runs.environment)
+    statuses = ", ".join(f"{n} {status}" for status, n in sorted(Counter(runs.status).items()))
     planned = ", ".join(
         f"{name} ({'seeds' if len(one.seeds) > 1 else 'seed'} {', '.join(map(str, one.seeds))})"
         for name, one in study.configurations.items()
@@ -283,7 +285,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
     lines = [
         f"- Scale: {escaped(study.scale)}.",
         f"- Configurations, and the seeds planned: {planned}; they differ only in {differ}.",
-        f"- Runs recorded: {len(runs)} ({_statuses(study)}), {sum(runs.tokens):,} tokens in all; "
+        f"- Runs recorded: {len(runs)} ({statuses}), {sum(runs.tokens):,} tokens in all; "
         f"{len(runs) - dirty} from a clean tree.",
         f"- Commits: {', '.join(commits)}; processor: {', '.join(processors)}.",
         f"- Rerun: `{study.rerun}`",
@@ -297,13 +299,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
 def index_block(folder: Path, words: list[str]) -> str:
     """`index [toy]`: the titles of the studies in the page's folder, of real or of synthetic data."""
     studies = [read_study(file.parent) for file in sorted(folder.glob("*/study.yaml"))]
-    return "\n".join(f"- {_link(s, s.title)}" for s in studies if s.toy == (words == ["toy"]))
-
-
-def _link(study: Study, text: str) -> str:
-    """Return a link from the page above a study to its report, or to its plan before it has one."""
-    page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
-    return f"[{text}]({study.name}/{page})"
+    return "\n".join(f"- {link_to(s, s.title)}" for s in studies if s.toy == (words == ["toy"]))
 
 
 def results_block(folder: Path, words: list[str]) -> str:
@@ -333,24 +329,17 @@ def figure_block(folder: Path, words: list[str]) -> str:
     kind, name, *sources = words
     if kind not in FIGURES:
         raise RecordError(f"no figure {kind!r}: choose one of {', '.join(sorted(FIGURES))}")
-    return figure_markdown(FIGURES[kind](matching(folder, sources), folder / name), name)
-
-
-def _statuses(study: Study) -> str:
-    """Return how many of a study's recorded runs have which status."""
-    found = Counter(read_runs([study.folder]).runs.status if study.has_runs else [])
-    return ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
+    draw, caption = FIGURES[kind]
+    draw(matching(folder, sources), folder / name)
+    return figure_markdown(caption, name)
 
 
 BLOCKS: dict[str, Block] = {
-    "claims": lambda folder, words: _claims(folder, lambda study: _link(study, study.name)),
     "compare": compare_block,
     "curves": curves_block,
     "facts": facts_block,
     "figure": figure_block,
     "index": index_block,
-    "paper": lambda folder, words: _paper(folder),
-    "rates": lambda folder, words: rate_tables(matching(folder, words)),
     "results": results_block,
     "tables": tables_block,
 }

@@ -32,16 +32,13 @@ COUNTS = [
     *(f"{kind}_{order}" for kind in ("correct", "total") for order in (1, 2, 3, 4)),
 ]
 """Columns of the statistics of each test line."""
-SYSTEMS = {"averaged": "test/sacrebleu", "single": "test/sacrebleu_single"}
-"""System → the metric that its statistics reproduce."""
+METRIC = "test/sacrebleu"
+"""Score of the averaged checkpoints, which the statistics reproduce."""
 SAMPLES = 1000
 """Number of bootstrap samples of the test set, as in sacreBLEU."""
 SEED = 12345
 """sacreBLEU's default."""
 Samples = NDArray[np.float64]
-
-
-# --- lines of a translation ----------------------------------------------------------------------
 
 
 def scored_on(frame: pd.DataFrame) -> list[str]:
@@ -53,21 +50,14 @@ def scored_on(frame: pd.DataFrame) -> list[str]:
     return [f"{name}, {test_set['lines']:,} lines (fingerprint {fingerprint}).", *made]
 
 
-def bleu_intervals(
-    frame: pd.DataFrame, *, samples: int = SAMPLES, seed: int = SEED
-) -> dict[str, Interval | None]:
-    """Return the 95 % interval of each configuration's BLEU over test lines, from records.
+def bleu_intervals(frame: pd.DataFrame) -> dict[str, Interval | None]:
+    """Return the 95 % interval of each configuration's BLEU over test lines; see `bleu_table`.
 
-    Percentile bootstrap with the same lines for all runs; it does not cover other seeds. None unless all
-    runs of the configuration have statistics.
-
-    Args:
-        frame: scores of translations of one test set; see `roformer.report.scores`.
-        samples: of the test set.
-        seed: of the draws.
+    It is None unless all runs of the configuration have statistics.
     """
-    found = {name: _together(one) for name, one in _resampled(frame, samples, seed).items()}
-    return {name: None if one is None else percentiles(one.mean(1)) for name, one in found.items()}
+    groups = _resampled(frame, SAMPLES, SEED).groupby("name", sort=False)
+    means = {name: _mean(group) for name, group in groups}
+    return {name: None if mean is None else percentiles(mean) for name, mean in means.items()}
 
 
 def bleu_table(
@@ -78,85 +68,65 @@ def bleu_table(
     Each run of several seeds has an additional line.
 
     Args:
-        frame: the scores, with the baseline's first.
+        frame: scores of translations of one test set, the baseline's first; see `roformer.report.scores`.
         base: name of the baseline.
-        samples: of the test set.
+        samples: number of resampled test sets.
         seed: of the draws.
     """
-    frame = frame[frame.metric == SYSTEMS["averaged"]]
-    found = _resampled(frame, samples, seed)
+    frame = _resampled(frame, samples, seed)
     lines = [["configuration", "sacreBLEU", "95 %, lines", "difference", "95 %, lines", "p, lines"]]
-    groups = {name: group.sort_values("seed") for name, group in frame.groupby("name", sort=False)}
-    for name, group in groups.items():
-        whole = _together(found[name])
-        compared = [""] * 3 if name == base else _compared(groups, found, name, base)
-        lines.append([name, mean_text([*group.value], 2), _interval(whole), *compared])
-        for run, number, value in zip(group.run, group.seed, group.value, strict=True):
-            if len(group) > 1:
-                one = found[name][number]
-                own = None if one is None else one[:, None]
-                lines.append([run, f"{value:.2f}", _interval(own), *[""] * 3])
+    theirs = frame[frame.name == base]
+    for name, group in frame.groupby("name", sort=False):
+        compared = [""] * 3 if name == base else _compared(group, theirs)
+        lines.append([name, mean_text([*group.value], 2), _interval(_mean(group)), *compared])
+        if len(group) > 1:
+            runs = group.sort_values("seed").itertuples()
+            lines += [
+                [run.run, f"{run.value:.2f}", _interval(run.resampled), *[""] * 3] for run in runs
+            ]
     notes = [
         "Mean ± standard deviation over seeds (n). Lines: percentile bootstrap of test lines, "
         f"{samples:,} samples, seed {seed}, the same lines for all runs: the spread over test sets, not "
         "seeds. p is two-sided. Differences are of the seeds that both configurations have, or of all."
     ]
-    bare = [
-        run for run, files in zip(frame.run, frame.files, strict=True) if STATISTICS not in files
-    ]
-    if bare:
+    if bare := [*frame.run[frame.resampled.isna()]]:
         notes.append(f"Counted, without an interval: no {STATISTICS} in {', '.join(bare)}.")
     return Table(f"sacreBLEU: paired bootstrap against {base}", lines, notes=notes)
 
 
-def _resampled(
-    frame: pd.DataFrame, samples: int, seed: int
-) -> dict[str, dict[int, Samples | None]]:
-    """Return configuration → seed → BLEU of every resampled test set, None without statistics."""
-    draws: Samples | None = None
-    found: dict[str, dict[int, Samples | None]] = {}
-    for run in frame[frame.metric == SYSTEMS["averaged"]].to_dict("records"):
-        if (counts := read_statistics(run)) is not None and draws is None:
-            draws = draw_lines(len(counts), samples, seed)
-        known = None if counts is None or draws is None else resampled_bleu(counts, draws)
-        found.setdefault(run["name"], {})[run["seed"]] = known
-    return found
+def _resampled(frame: pd.DataFrame, samples: int, seed: int) -> pd.DataFrame:
+    """Return the rows of `METRIC` with its value on each resampled test set, None without statistics."""
+    rows = frame[frame.metric == METRIC]
+    counts = [read_statistics(run) for run in rows.to_dict("records")]
+    known = next((one for one in counts if one is not None), None)
+    draws = np.empty(0) if known is None else draw_lines(len(known), samples, seed)
+    scores = [None if one is None else resampled_bleu(one, draws) for one in counts]
+    return rows.assign(resampled=pd.Series(scores, rows.index, dtype=object))
 
 
-def _together(seeds: Mapping[int, Samples | None]) -> Samples | None:
-    """Return (samples, seeds), the seeds in ascending order; None unless all runs have statistics."""
-    columns = [seeds[number] for number in sorted(seeds)]
-    return None if any(one is None for one in columns) else np.stack(columns, axis=1)  # type: ignore[arg-type]
+def _mean(runs: pd.DataFrame) -> Samples | None:
+    """Return the mean of runs on each resampled test set; None unless all runs have statistics."""
+    if runs.resampled.isna().any():
+        return None
+    means: Samples = np.stack([*runs.sort_values("seed").resampled], axis=1).mean(1)
+    return means
 
 
-def _interval(samples: Samples | None) -> str:
-    """Return the interval of the mean over the seeds: the lines are drawn for all seeds together."""
-    return interval_text(None if samples is None else percentiles(samples.mean(1)), 2, sign=False)
+def _interval(resampled: Samples | None) -> str:
+    return interval_text(None if resampled is None else percentiles(resampled), 2, sign=False)
 
 
-def _compared(
-    groups: Mapping[str, pd.DataFrame],
-    found: Mapping[str, Mapping[int, Samples | None]],
-    name: str,
-    base: str,
-) -> list[str]:
-    """Return the difference from the baseline with its interval and p over lines.
-
-    It is paired over the seeds that both have. If they share no seed, all seeds are used.
-    """
-    common = found[name].keys() & found[base].keys()
-    chosen = {one: sorted(common or found[one]) for one in (name, base)}
-    means = {one: groups[one].set_index("seed").value[chosen[one]].mean() for one in chosen}
-    difference = means[name] - means[base]
-    ours, theirs = (_together({n: found[one][n] for n in chosen[one]}) for one in (name, base))
-    if ours is None or theirs is None:
+def _compared(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
+    """Return the difference with its interval and p over lines, of the seeds that both have, or of all."""
+    if common := {*ours.seed} & {*theirs.seed}:
+        ours, theirs = (side[side.seed.isin(common)] for side in (ours, theirs))
+    difference = ours.value.mean() - theirs.value.mean()
+    means = _mean(ours), _mean(theirs)
+    if means[0] is None or means[1] is None:
         return [signed(difference, 2), "–", "–"]
-    drawn = ours.mean(1) - theirs.mean(1)
-    return [
-        signed(difference, 2),
-        interval_text(percentiles(drawn), 2),
-        p_text(two_sided_p(drawn, difference)),
-    ]
+    drawn = means[0] - means[1]
+    p = two_sided_p(drawn, difference)
+    return [signed(difference, 2), interval_text(percentiles(drawn), 2), p_text(p)]
 
 
 def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,8 +96,8 @@ Record = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The lines of a metrics.jsonl."""
 State = tuple[tuple[str, int], ...]
-_KNOWN: dict[tuple[Path, str], tuple[State, list[tuple[dict[str, Any], pd.DataFrame]]]] = {}
-"""Place and its study → its state and rows when it was last read, because a dashboard reads repeatedly."""
+"""The files of a record with the times of their last writes."""
+_changes_result = cache(changes_result)
 
 
 class RecordError(InputError):
@@ -128,14 +128,11 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
     """
     found: dict[tuple[str, str], tuple[dict[str, Any], pd.DataFrame]] = {}
     for place, study, pattern in _sources(places, strict):
-        state = _state(place)
-        if _KNOWN.get((place, study), (None,))[0] != state:
-            _KNOWN[place, study] = state, _read(place, study, state)
-        every = _KNOWN[place, study][1]
-        matched = [one for one in every if fnmatchcase(one[0]["run"], pattern)]
-        if pattern != "*" and not matched:
+        every = _read(place, study, _state(place))
+        matching = [one for one in every if fnmatchcase(one[0]["run"], pattern)]
+        if pattern != "*" and not matching:
             raise RecordError(f"no run is {place / 'runs' / pattern}")
-        for row, metrics in matched:
+        for row, metrics in matching:
             if strict and row["status"] == "damaged":
                 raise RecordError(row["reason"])
             known, _ = found.setdefault((study, row["run"]), (row, metrics))
@@ -157,7 +154,7 @@ def study_files(experiments: Path, name: str) -> list[Path]:
 
 def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a run's config that changes its result, without the seed: dotted key → value."""
-    return {key: v for key, v in run["config"].items() if _changes(run["pipeline"], key)}
+    return {key: v for key, v in run["config"].items() if _changes_result(run["pipeline"], key)}
 
 
 def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -235,13 +232,13 @@ def _is_run(folder: Path) -> bool:
 
 
 def _state(place: Path) -> State:
-    """Return the existing files of a record with the times of their last writes."""
     files = ((name, place / name) for name in (RUNS, METRICS, *FILES, *FURTHER))
     return tuple((name, file.stat().st_mtime_ns) for name, file in files if file.is_file())
 
 
+@lru_cache(2048)  # a dashboard reads repeatedly
 def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """Return rows and metrics of a study or a run."""
+    """Return rows and metrics of a study or a run, in the state of its files."""
     written = max((modified for _, modified in state), default=0) / 1e9
     try:
         if study == YOURS:
@@ -253,26 +250,21 @@ def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], p
             for folder, (record, rows) in records.items()
         ]
     except RecordError as error:
-        name, folder = place.resolve().name, str(place)
-        row: dict[str, Any] = {
-            "study": study,
-            "run": name,
-            "folder": folder,
-            "label": name,
-            "reason": str(error),
-        }
-        row |= {"pipeline": place.parent.name if study == YOURS else "", "status": "damaged"}
-        row |= {"configuration": folder, "written": written}
-        return [(COLUMNS | row, _long("", "", []))]
+        name = place.resolve().name
+        row = {"study": study, "run": name, "folder": str(place), "label": name}
+        row |= {"status": "damaged", "reason": str(error), "configuration": str(place)}
+        row |= {"pipeline": place.parent.name if study == YOURS else ""}
+        return [(COLUMNS | row | {"written": written}, _long("", "", []))]
 
 
 def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -> dict[str, Any]:
     summary, environment = record["summary"], record["environment"]
     config, tasks = flattened(record["config"]), record["config"].get("task")
     last = rows[-1] if rows and not summary else {}
-    tokens = last.get("data/tokens")
+    started, tokens = environment.get("started"), last.get("data/tokens")
+    since = datetime.datetime.fromisoformat(started).timestamp() if started else written
     # A run that has not ended is described by its config and its last line.
-    about = {
+    facts = {
         "pipeline": folder.parent.name,
         "status": "running",
         "model": str(config.get("model.name") or ""),
@@ -285,20 +277,20 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
         "metrics": {metric: value for row in rows for metric, value in row.items()},
         "steps": last.get("step"),
         "tokens": None if tokens is None else int(tokens),
-        "wall_seconds": _elapsed(environment, written),
+        "wall_seconds": max(0.0, written - since) if started else None,
         "tokens_per_second": last.get("perf/tokens_per_second"),
         "commit": environment.get("commit"),
     } | summary
-    values = about["metrics"]
-    likely = [HEADLINES.get(about["pipeline"])]
-    likely += [metric for metric in values if metric.startswith(f"{about['task'] or None}/")]
+    values = facts["metrics"]
+    likely = [HEADLINES.get(facts["pipeline"])]
+    likely += [metric for metric in values if metric.startswith(f"{facts['task'] or None}/")]
     headline = summary.get("headline") or next((one for one in likely if one in values), "")
-    row = COLUMNS | {key: about[key] for key in COLUMNS if key in about}
+    row = COLUMNS | {key: facts[key] for key in COLUMNS if key in facts}
     row |= {
         "study": study,
         "run": record["id"],
         "folder": str(folder),
-        "reason": _reason(about, written),
+        "reason": _reason(facts, written),
         "headline": headline,
         "score": math.nan if (score := values.get(headline)) is None else float(score),
         "command": record["command"],
@@ -315,23 +307,14 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
     return row
 
 
-def _reason(about: Mapping[str, Any], written: float) -> str:
+def _reason(facts: Mapping[str, Any], written: float) -> str:
     latest = datetime.datetime.fromtimestamp(written, datetime.UTC)
     reasons = {
-        "failed": one_line(about.get("error", "its summary does not say why")),
-        "degenerate": DEGENERATE.get(about["pipeline"], "the run counts itself as degenerate"),
+        "failed": one_line(facts.get("error", "its summary does not say why")),
+        "degenerate": DEGENERATE.get(facts["pipeline"], "the run counts itself as degenerate"),
         "running": f"no summary yet; last written {latest:%Y-%m-%d %H:%M} UTC",
     }
-    return reasons.get(about["status"], "")
-
-
-def _elapsed(environment: Mapping[str, Any], written: float) -> float | None:
-    """Return the seconds from the start of a run to its last write; None without a start."""
-    try:
-        started = datetime.datetime.fromisoformat(environment["started"]).timestamp()
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return None
-    return max(0.0, written - started)
+    return reasons.get(facts["status"], "")
 
 
 def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
@@ -349,11 +332,6 @@ def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
     return frame
 
 
-@cache
-def _changes(pipeline: str, key: str) -> bool:
-    return changes_result(pipeline, key)
-
-
 # --- the files -----------------------------------------------------------------------------------
 
 
@@ -361,49 +339,54 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     """Return the record of a run's folder; of a run that has not ended, the parts that exist."""
     ended = (folder / "summary.json").is_file()
 
-    def part(name: str, parse: Any, empty: Any, *, optional: bool = not ended) -> Any:
+    def part(name: str, parse: Callable[[str], Any], empty: Any, *, optional: bool) -> Any:
         file = folder / name
-        with _naming(str(file)):
-            return empty if optional and not file.is_file() else parse(file.read_bytes())
+        if optional and not file.is_file():
+            return empty
+        with _naming(file):
+            return parse(file.read_bytes().decode())
 
-    summary = part("summary.json", json.loads, {})
+    summary = part("summary.json", json.loads, {}, optional=not ended)
     record = {
         "id": folder.resolve().name,
         "summary": summary,
-        "config": part("config.yaml", _config, {}),
-        "environment": part("env.json", json.loads, {}),
-        "command": part("command.txt", lambda content: content.decode().strip(), "", optional=True),
+        "config": part("config.yaml", _config, {}, optional=not ended),
+        "environment": part("env.json", json.loads, {}, optional=not ended),
+        "command": part("command.txt", str.strip, "", optional=True),
     }
-    parsers = {name: bytes.decode if name.endswith(".tsv") else json.loads for name in FURTHER}
     files = {
-        name: part(name, parse, None, optional=True)
-        for name, parse in (parsers | {SPIKES: _spikes}).items()
+        name: part(name, str if name.endswith(".tsv") else json.loads, None, optional=True)
+        for name in FURTHER
+        if name != SPIKES
     }
-    if ended and files[SPIKES] is None:  # a run without a spike has no file
-        files[SPIKES] = ""
-    if found := {name: content for name, content in files.items() if content is not None}:
+    # A run without a spike has no file.
+    files[SPIKES] = part(SPIKES, _spikes, "" if ended else None, optional=True)
+    if found := {name: files[name] for name in FURTHER if files[name] is not None}:
         record["files"] = found
-    return record, part("metrics.jsonl", partial(_rows, summary.get("status") in ENDED), [])
+
+    def lines(content: str) -> Rows:
+        """Return the lines; while a run trains, its last line may not be complete."""
+        whole = content.split("\n")[: None if summary.get("status") in ENDED else -1]
+        return [json.loads(line) for line in whole if line]
+
+    return record, part("metrics.jsonl", lines, [], optional=not ended)
 
 
 def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
     """Return the records of a study by run id, in its order; none without runs.jsonl."""
     if not (study / RUNS).is_file():
         return {}
-    with _naming(str(study / RUNS), "a study's record"):
+    with _naming(study / RUNS, "a study's record"):
         records = [json.loads(line) for line in (study / RUNS).read_bytes().splitlines()]
     rows: dict[str, Rows] = {}
     with (
-        _naming(str(study / METRICS), "a study's record"),
+        _naming(study / METRICS, "a study's record"),
         (study / METRICS).open(newline="") as file,
     ):
         for line in csv.DictReader(file):
-            logged = {
-                k: None if v == "nan" else json.loads(v)
-                for k, v in line.items()
-                if k != "run" and v
-            }
-            rows.setdefault(line["run"], []).append(logged)
+            cells = {key: text for key, text in line.items() if key != "run" and text}
+            row = {key: None if text == "nan" else json.loads(text) for key, text in cells.items()}
+            rows.setdefault(line["run"], []).append(row)
     return {record["id"]: (record, rows.get(record["id"], [])) for record in records}
 
 
@@ -444,12 +427,12 @@ def write_recorded(
 
 def read_yaml_file(file: Path, *, what: str) -> dict[str, Any]:
     """Return a YAML file as plain data, without resolving anything in it."""
-    with _naming(str(file), what):
-        return _config(file.read_bytes())
+    with _naming(file, what):
+        return _config(file.read_text(encoding="utf-8"))
 
 
 @contextmanager
-def _naming(file: str, what: str = "what a run wrote") -> Iterator[None]:
+def _naming(file: Path, what: str = "what a run wrote") -> Iterator[None]:
     """Turn an error of a file into a RecordError that names the file."""
     try:
         yield
@@ -459,21 +442,14 @@ def _naming(file: str, what: str = "what a run wrote") -> Iterator[None]:
         raise RecordError(f"{file} is not {what}: {one_line(str(error))}") from error
 
 
-def _spikes(content: bytes) -> str:
+def _spikes(content: str) -> str:
     """Return the lines of a spikes.jsonl in the form that a study records."""
     keys = ("step", "rank", "loss", "usual")
     rows = (json.loads(line) for line in content.splitlines())
     return "".join(json.dumps({key: row.get(key) for key in keys}) + "\n" for row in rows)
 
 
-def _config(content: bytes) -> dict[str, Any]:
-    if not isinstance(config := read_yaml(content.decode()), dict):
+def _config(content: str) -> dict[str, Any]:
+    if not isinstance(config := read_yaml(content), dict):
         raise ValueError("it has no keys")
     return config
-
-
-def _rows(ended: bool, content: bytes) -> Rows:
-    """Return the lines of a metrics.jsonl; while a run trains, its last line may not be complete."""
-    lines = content.split(b"\n")
-    whole = lines if ended else lines[:-1]
-    return [json.loads(line) for line in whole if line]

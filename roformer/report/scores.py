@@ -27,7 +27,6 @@ from roformer import registry
 from roformer.report.resampling import bleu_table, scored_on
 from roformer.report.runs import ENDED, LOSSES, RecordError, flattened, settings_of
 from roformer.report.statistics import (
-    Paired,
     difference_text,
     holm,
     interval_text,
@@ -43,8 +42,7 @@ from roformer.report.tables import (
     find_baseline,
     mean_lines,
     named,
-    telling_apart,
-    with_titles,
+    tables_by_group,
 )
 
 GLUE_ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
@@ -65,7 +63,7 @@ class Scored(NamedTuple):
     factor: int = 1
     note: str = ""
     label: str = "{label}"
-    """Format of a run's name, from its facts and its summary."""
+    """Format of a run's name, from its columns and its summary."""
     no_setting: Sequence[str] = ()
     """Keys or sections of the config in which runs of a configuration may differ."""
     same: Sequence[str] = ()
@@ -74,8 +72,8 @@ class Scored(NamedTuple):
     """Keys of the config that are equal too, because they decide the scored examples."""
     best_epoch: bool = False
     """True if the validation scores are from the best epoch, not from the last."""
-    family: str = "configurations"
-    """Tests corrected together: all `configurations` of a metric, or all `metrics` of a configuration."""
+    by_metric: bool = True
+    """Whether all configurations of a metric are tested together, or all metrics of a configuration."""
 
 
 SCORES = {
@@ -90,7 +88,7 @@ SCORES = {
         "fine-tuning: no interval covers other pre-trainings or other validation examples.",
         no_setting=("task", "optimizer.learning_rate"),
         held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
-        family="metrics",
+        by_metric=False,
     ),
     "wmt": Scored(
         "Translation",
@@ -171,16 +169,13 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         chosen: whether the rate is the best one, among the rates that the most seeds tried and of these the
             ones with the fewest failures.
     """
-    rows = _rows(runs)
-    about = scored(pipeline_of(runs))
-    found = []
-    for number, run in enumerate(rows.to_dict("records")):
-        try:
-            if run["status"] in ENDED and set(about.same) <= run["summary"].keys():
-                found += [{"number": number} | one for one in _values(run, about)]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            folder = run["folder"]
-            raise RecordError(f"{folder}/summary.json has no scores: {error!r}") from error
+    rows, setup = _rows(runs), scored(pipeline_of(runs))
+    found = [
+        {"number": number} | score
+        for number, run in enumerate(rows.to_dict("records"))
+        if run["status"] in ENDED and set(setup.same) <= run["summary"].keys()
+        for score in _values(run, setup)
+    ]
     columns = ["number", "metric", "value", "best", "baselines", "headline", "shown"]
     kinds = {"number": int, "headline": bool, "shown": bool}
     long = pd.DataFrame(found, columns=columns).astype(kinds)
@@ -195,8 +190,8 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         ["seeds", "failed", "value"], ascending=[False, True, False], kind="stable"
     )
     best = set(ranked.groupby(tried[:-1]).head(1).index)
-    keys = zip(frame.group, frame.name, frame.task, frame.rate, strict=True)
-    frame = frame.assign(chosen=[key in best for key in keys], place=frame.task.map(place_of))
+    chosen = [key in best for key in frame[tried].itertuples(index=False, name=None)]
+    frame = frame.assign(chosen=chosen, place=frame.task.map(place_of))
     return frame.sort_values(["place", "rate"], kind="stable").drop(columns="place")
 
 
@@ -206,27 +201,22 @@ def place_of(task: str) -> tuple[int, str]:
 
 
 def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
-    """Return the cells of a result: means with 95 % t-intervals and seeds, and model-free scores.
-
-    Args:
-        result: of a study.
-        frame: of its runs; see `scores`.
-    """
-    about = scored(pipeline_of(frame))
+    """Return the cells of a result: means with 95 % t-intervals and seeds, and model-free scores."""
+    digits = scored(pipeline_of(frame)).digits
     found = frame[frame.chosen & (frame.metric == result.metric)]
     cells = []
     for wanted in (result.ours, result.baseline):
         part = found[found.name == find_baseline(found.name, wanted)]
-        text = f"{fmean(part.value):.{about.digits}f}"
+        text = f"{fmean(part.value):.{digits}f}"
         if interval := mean_interval([*part.value]):
-            text += f" ({interval_text(interval, about.digits, sign=False)})"
+            text += f" ({interval_text(interval, digits, sign=False)})"
         cells.append(f"{text}, n={len(part)}")
     cells[1] = f"{part.label.iloc[0]} {cells[1]}"
     run = found.iloc[0]
     simple = dict(run.baselines)
     if run.pipeline in LOSSES and not simple:
         simple["unigram entropy"] = run.summary["metrics"][LOSSES[run.pipeline].entropy]
-    texts = [f"{k} {v:.{about.digits}f}" for k, v in simple.items() if not math.isnan(v)]
+    texts = [f"{k} {v:.{digits}f}" for k, v in simple.items() if not math.isnan(v)]
     return [*cells, ", ".join(texts) or "–"]
 
 
@@ -234,8 +224,7 @@ def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     """Return sentences on the runs without scores, and on degenerate runs, which count."""
     without = runs[~runs.folder.isin(set(frame.folder))]
     notes = [
-        f"Left out, without scores: {run} is {status}."
-        for run, status in zip(without.run, without.status, strict=True)
+        f"Left out, without scores: {run.run} is {run.status}." for run in without.itertuples()
     ]
     if flat := [*frame[frame.status == "degenerate"].run.unique()]:
         notes.append(f"Counted, though degenerate: {', '.join(flat)}.")
@@ -244,51 +233,56 @@ def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Return runs with name, group and learning rate."""
-    about = scored(pipeline_of(runs))
+    setup = scored(pipeline_of(runs))
+    free = tuple(f"{key}." for key in setup.no_setting)
     found = []
     for run in runs.to_dict("records"):
         if run["status"] == "running":
             raise RecordError(f"{run['folder']} has no summary.json: it did not end, or is no run")
-        prefixes = tuple(f"{key}." for key in about.no_setting)
-        config = {k: v for k, v in run["config"].items() if not f"{k}.".startswith(prefixes)}
-        facts = {"max_length": "?"} | run["summary"] | run
-        run |= {"config": config, "label": about.label.format_map(facts)}
-        if prefixes:
+        summary = run["summary"]
+        run["config"] = {k: v for k, v in run["config"].items() if not f"{k}.".startswith(free)}
+        run["label"] = setup.label.format_map({"max_length": "?"} | summary | run)
+        if free:
             run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
-        same = flattened({key: run["summary"].get(key) for key in about.same})
-        same |= {key: run["config"].get(key) for key in about.held_out}
-        run["group"] = json.dumps(same)
-        run["rate"] = run["summary"].get("learning_rate", 0.0) if prefixes else 0.0
+        same = flattened({key: summary.get(key) for key in setup.same})
+        same |= {key: run["config"].get(key) for key in setup.held_out}
+        run |= {
+            "group": json.dumps(same),
+            "rate": summary.get("learning_rate", 0.0) if free else 0.0,
+        }
         found.append(run)
     return named(pd.DataFrame(found))
 
 
-def _values(run: Mapping[str, Any], about: Scored) -> list[dict[str, Any]]:
-    summary = run["summary"]
+def _values(run: Mapping[str, Any], setup: Scored) -> list[dict[str, Any]]:
+    summary, headline = run["summary"], run["headline"]
     best, simple = (summary.get("best") or {}).get("metrics", {}), summary.get("baselines", {})
     own = [one for one in summary["metrics"] if one.startswith(f"{run['task']}/")]
     own = [one for one in own if not one.endswith("/constant")]
-    own.sort(key=lambda metric: metric != run["headline"])
+    own.sort(key=lambda metric: metric != headline)
 
-    def shown(value: float | None) -> float:
-        return math.nan if value is None else about.factor * float(value)
+    def scaled(value: float | None) -> float:
+        return math.nan if value is None else setup.factor * float(value)
 
     found = []
-    for metric in about.metrics or own:
-        source = best if about.best_epoch and metric.startswith("valid/") else summary["metrics"]
+    for metric in setup.metrics or own:
+        source = best if setup.best_epoch and metric.startswith("valid/") else summary["metrics"]
         if metric in source:
-            told = {
-                "metric": metric,
-                "value": shown(source[metric]),
-                "best": shown(best.get(metric)),
-            }
-            told["baselines"] = {
-                name: shown(values[metric]) for name, values in simple.items() if metric in values
-            }
-            told["headline"] = metric in about.compared or metric == run["headline"]
             # accuracy_mismatched is a part, as accuracy_matched is
-            part_of_it = metric.partition("_")[0] == run["headline"].partition("_")[0]
-            found.append(told | {"shown": part_of_it or metric in about.metrics})
+            is_part = metric.partition("_")[0] == headline.partition("_")[0]
+            baselines = {
+                k: scaled(values[metric]) for k, values in simple.items() if metric in values
+            }
+            found.append(
+                {
+                    "metric": metric,
+                    "value": scaled(source[metric]),
+                    "best": scaled(best.get(metric)),
+                    "baselines": baselines,
+                    "headline": metric in setup.compared or metric == headline,
+                    "shown": is_part or metric in setup.metrics,
+                }
+            )
     return found
 
 
@@ -303,60 +297,53 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
         baseline: the configuration from which differences are taken, or a part of its name. The first one
             if it is None, and for test sets on which it has no run.
     """
-    every = scores(runs)
-    told = left_out(runs, every)
+    every, rows = scores(runs), _rows(runs)
+    notes = left_out(runs, every)
     if every.empty:
-        raise RecordError(f"none of these runs has scores: {' '.join(told)}")
+        raise RecordError(f"none of these runs has scores: {' '.join(notes)}")
     if baseline is not None and not every.name.str.contains(baseline, regex=False).any():
-        find_baseline(every.name, baseline)  # says which there are
-    tables, rows = [], _rows(runs)
-    groups = every.groupby("group", sort=False)
-    names = telling_apart([json.loads(group) for group, _ in groups])
-    for name, (_, frame) in zip(names, groups, strict=True):
+        find_baseline(every.name, baseline)  # raises an error with the names
+
+    def tables(frame: pd.DataFrame) -> list[Table]:
         here = baseline is None or frame.name.str.contains(baseline, regex=False).any()
         base = find_baseline(frame.name, baseline if here else None)
         first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-        tables += with_titles(_tables(first, base, told, rows), name)
-    return tables
+        return _tables(first, base, notes, rows)
+
+    groups = [group for _, group in every.groupby("group", sort=False)]
+    return tables_by_group(groups, lambda group: json.loads(group.group.iloc[0]), tables)
 
 
-def _tables(frame: pd.DataFrame, base: str, told: Sequence[str], rows: pd.DataFrame) -> list[Table]:
+def _tables(
+    frame: pd.DataFrame, base: str, notes: Sequence[str], rows: pd.DataFrame
+) -> list[Table]:
     pipeline = pipeline_of(frame)
-    about, chosen = scored(pipeline), frame[frame.chosen]
+    setup, chosen = scored(pipeline), frame[frame.chosen]
     if pipeline == "wmt":
-        told = [*scored_on(frame), *told]
-    tables = [_means(chosen, about, told)]
-    headline = chosen[chosen.headline]
+        notes = [*scored_on(frame), *notes]
+    tables = [_means(chosen, setup, notes)]
     if frame.name.nunique() > 1:
-        title = f"{about.title}: paired differences from {base}"
-        tables.append(
-            paired_table(
-                headline,
-                base,
-                "metric",
-                title,
-                digits=about.digits,
-                family=about.family,
-            )
-        )
-    if about.no_setting:
-        tables.append(_rates(frame, rows, about.digits))
+        headline, title = chosen[chosen.headline], f"{setup.title}: paired differences from {base}"
+        how: Any = {"digits": setup.digits, "together": "metric" if setup.by_metric else "name"}
+        tables.append(paired_table(headline, base, "metric", title, **how))
+    if setup.no_setting:
+        tables.append(_rates(frame, rows, setup.digits))
     if pipeline == "wmt":
         tables.append(bleu_table(chosen, base))
     return tables
 
 
-def _means(frame: pd.DataFrame, about: Scored, told: Sequence[str]) -> Table:
+def _means(frame: pd.DataFrame, setup: Scored, notes: Sequence[str]) -> Table:
     """Return one line per configuration: the headline metrics and their other parts."""
     shown = frame[frame.shown]
-    shown = shown.assign(configuration=shown.name, heading=shown.metric.replace(about.metrics))
-    header, *lines = mean_lines(shown, "configuration", "heading", about.digits)
+    shown = shown.assign(configuration=shown.name, heading=shown.metric.replace(setup.metrics))
+    header, *lines = mean_lines(shown, "configuration", "heading", setup.digits)
     lines[:0] = [
         [name, *(texts.get(heading, "") for heading in header[1:])]
-        for name, texts in baseline_texts(shown, "heading", about.digits).items()
+        for name, texts in baseline_texts(shown, "heading", setup.digits).items()
     ]
-    notes = ["Mean ± standard deviation over seeds (n).", about.note, *told]
-    return Table(about.title, [header, *lines], notes=[note for note in notes if note])
+    notes = ["Mean ± standard deviation over seeds (n).", setup.note, *notes]
+    return Table(setup.title, [header, *lines], notes=[*filter(None, notes)])
 
 
 def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[str, str]]:
@@ -375,23 +362,20 @@ def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
     """Return one line per configuration, task, learning rate and metric, with the chosen rates marked."""
     numbers = ["mean ± std", "median", "best", "n", "best epoch, mean", "constant", "failed"]
     lines = [["configuration", "metric", "learning rate", *numbers]]
-    for (name, task, rate, metric), part in frame.groupby(
-        ["name", "task", "rate", "metric"], sort=False
-    ):
-        failed = (
-            rows[(rows.name == name) & (rows.task == task) & (rows.rate == rate)].status == "failed"
-        )
+    tried = ["name", "task", "rate"]
+    failed = rows[rows.status == "failed"].groupby(tried).size()
+    for key, part in frame.groupby([*tried, "metric"], sort=False):
+        name, _, rate, metric = key
         values = [*part.value]
-        found = [_text(value, digits) for value in (median(values), max(values), fmean(part.best))]
-        if math.isnan(fmean(values)):
-            found[:2] = ["NaN", "NaN"]
+        undefined = math.isnan(fmean(values))
+        middle, best = ("NaN" if undefined else _text(f(values), digits) for f in (median, max))
         lines.append(
             [
                 *(name, metric, f"{rate:g}{' ←' if part.chosen.iloc[0] else ''}"),
                 mean_text(values, digits).rpartition(" (")[0],
-                *(*found[:2], str(len(values)), found[2]),
+                *(middle, best, str(len(values)), _text(fmean(part.best), digits)),
                 str((part.status == "degenerate").sum()),
-                str(failed.sum()),
+                str(failed.get(key[:3], 0)),
             ]
         )
     note = (
@@ -412,7 +396,7 @@ def paired_table(
     title: str,
     *,
     digits: int,
-    family: str = "configurations",
+    together: str | None = None,
     note: str = "",
 ) -> Table:
     """Return one line per configuration and value of `by`: the differences from the baseline.
@@ -423,43 +407,40 @@ def paired_table(
         by: the column whose values are compared separately, such as metric or step.
         title: of the table.
         digits: of differences and intervals.
-        family: see `Scored`.
+        together: column; p-values are corrected for all tests with the same value of it: `by`, the default,
+            or name.
         note: a sentence before the others.
     """
     seeds = {
         key: dict(zip(part.seed, part.value, strict=True))
         for key, part in frame.groupby([by, "name"], sort=False)
     }
-    names = [name for name in frame.name.unique() if name != base]
-    found: dict[tuple[Any, str], Paired] = {}
-    unpaired: dict[str, set[int]] = {}
-    for key in frame[by].unique():
-        for name in names:
-            ours, theirs = seeds.get((key, name), {}), seeds.get((key, base), {})
+    rows = []
+    unpaired: dict[str, set[int]] = {name: set() for name in frame.name.unique() if name != base}
+    for value in frame[by].unique():
+        for name in unpaired:
+            ours, theirs = seeds.get((value, name), {}), seeds.get((value, base), {})
             common = [seed for seed in ours if seed in theirs]
             if ours or theirs:
-                pairs = ([side[seed] for seed in common] for side in (ours, theirs))
-                found[key, name] = paired(*pairs)
-            unpaired.setdefault(name, set()).update(ours.keys() ^ theirs.keys())
-    adjusted: dict[tuple[Any, str], float | None] = {}
-    part = 0 if family == "configurations" else 1
-    for group in dict.fromkeys(place[part] for place in found):
-        places = [place for place in found if place[part] == group]
-        adjusted |= dict(zip(places, holm([found[place].p for place in places]), strict=True))
+                test = paired([ours[seed] for seed in common], [theirs[seed] for seed in common])
+                rows.append({by: value, "name": name, "test": test})
+            unpaired[name] |= ours.keys() ^ theirs.keys()
+    tests = pd.DataFrame(rows, columns=[by, "name", "test"])
+    adjusted: dict[Any, float | None] = {}
+    for _, family in tests.groupby(together or by, sort=False):
+        adjusted |= dict(zip(family.index, holm([test.p for test in family.test]), strict=True))
     lines = [["configuration", by, "difference", "95 % (t)", "p", "p, Holm", "n"]]
-    for (key, name), one in found.items():
-        difference = difference_text(one, digits) if one.n else "–"
-        shown = f"{key:,}" if by == "step" else str(key)
-        tests = map(p_text, (one.p, adjusted[key, name]))
-        interval = interval_text(one.interval, digits)
-        lines.append([name, shown, difference, interval, *tests, str(one.n)])
-    together = f"configurations of a {by}" if part == 0 else f"{by}s of a configuration"
+    for number, row in enumerate(rows):
+        value, name, test = row.values()
+        shown = f"{value:,}" if by == "step" else str(value)
+        cells = (difference_text(test, digits), interval_text(test.interval, digits))
+        lines.append([name, shown, *cells, p_text(test.p), p_text(adjusted[number]), str(test.n)])
+    corrected = f"{by}s of a configuration" if together == "name" else f"configurations of a {by}"
+    limits = sorted({max(test.n, 1) for test in tests.test} or {1}, reverse=True)
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p: sign-flip "
-        f"test, two-sided; Holm: corrected for all {together}.",
-        *map(
-            sign_flip_limit, sorted({max(one.n, 1) for one in found.values()} or {1}, reverse=True)
-        ),
+        f"test, two-sided; Holm: corrected for all {corrected}.",
+        *map(sign_flip_limit, limits),
     ]
     for name, alone in unpaired.items():
         if alone:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 DRAWS = 9999
-"""Number of random sign flips and resamples, if there are too many to enumerate."""
+"""Number of random sign flips, if there are too many to enumerate."""
 ROUNDING = 1e-12
 """Share of the largest value that counts as zero: the rounding of sums and differences."""
 
@@ -41,7 +41,6 @@ class Paired(NamedTuple):
     std: float | None
     interval: Interval | None
     p: float | None
-    """At best `smallest_p(n)`."""
     n: int
 
 
@@ -78,24 +77,18 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     return Paired(mean, std, interval, sign_flip_p(differences, nothing), n)
 
 
-def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float | None:
+def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float:
     """Return the two-sided p-value of the permutation test of paired samples (Fisher 1935).
 
     If neither side is better, each difference is equally likely with the other sign: p is the share of
     all 2ⁿ choices of signs whose mean is at least as far from 0. The test assumes nothing else. It is
-    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn.
+    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn. See `smallest_p`.
 
     Args:
-        differences: one per pair.
+        differences: finite, one per pair.
         rounding: size of differences that count as zero.
-
-    Returns:
-        At least `smallest_p(n)`: 0.25 for three pairs, however far apart. None without differences or if
-        one is not finite.
     """
     found = np.asarray(differences, dtype=np.float64)
-    if len(found) == 0 or not np.isfinite(found).all():
-        return None
     unit = max(rounding, ROUNDING * float(np.abs(found).max()))
     if len(found) == 1 or unit == 0:
         return 1.0
@@ -137,11 +130,10 @@ def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for multiple tests (Holm 1979).
+    """Return p-values adjusted for multiple tests (Holm 1979); None is no test and is not counted.
 
     The k-th of m in ascending order becomes the maximum of (m - j + 1) · p_j over j ≤ k, at most 1. This
-    bounds the chance of one false positive, whatever the dependence of the tests. None is no test and is
-    not counted.
+    bounds the chance of one false positive, whatever the dependence of the tests.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -154,8 +146,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 # --- as tables write them ------------------------------------------------------------------------
 
-ONE_SEED = "With one seed there is no interval and no test over seeds."
-
 
 def mean_text(values: Sequence[float], digits: int) -> str:
     """Return mean ± standard deviation (n), or `NaN (n)`."""
@@ -166,13 +156,15 @@ def mean_text(values: Sequence[float], digits: int) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign; zero has none."""
+    """Return a difference with its sign; zero has no sign."""
     text = f"{value:+.{digits}f}"
     return "NaN" if math.isnan(value) else text[1:] if not float(text) else text
 
 
 def difference_text(found: Paired, digits: int) -> str:
-    """Return mean difference ± standard deviation."""
+    """Return mean difference ± standard deviation; – without pairs."""
+    if not found.n:
+        return "–"
     known = found.std is not None and not math.isnan(found.std)
     return signed(found.difference, digits) + (f" ± {found.std:.{digits}f}" if known else "")
 
@@ -185,13 +177,14 @@ def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) 
 
 
 def p_text(p: float | None) -> str:
-    """Return a p-value with three decimals, or with an exponent if it is smaller."""
+    """Return a p-value with three decimals, or with an exponent if it is smaller; – without a test."""
     if p is None:
         return "–"
-    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}" if p > 0 else "0"
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}"
 
 
 def sign_flip_limit(n: int) -> str:
     """Return a sentence with the smallest p that n pairs of seeds can give."""
-    least = f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
-    return ONE_SEED if n < 2 else least
+    if n < 2:
+        return "With one seed there is no interval and no test over seeds."
+    return f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."

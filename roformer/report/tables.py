@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
 from roformer.report.statistics import mean_text
 
+Group = TypeVar("Group")
 SCREEN = (100, 16)
 """Columns and rows of tables that fit on a terminal together with the last lines of a command."""
 
@@ -43,9 +44,7 @@ class Table(NamedTuple):
     def markdown(self) -> str:
         """Return title, table, notes and command."""
         parts = [f"**{escaped(self.title)}**", markdown(self.lines, text_columns=self.text_columns)]
-        parts += [escaped(note) for note in self.notes]
-        if self.command:
-            parts.append(code(self.command))
+        parts += [*map(escaped, self.notes), *([code(self.command)] if self.command else [])]
         return "\n\n".join(parts)
 
     def screen(self) -> str | None:
@@ -64,12 +63,7 @@ def mean_lines(
 ) -> list[list[str]]:
     """Return the lines of a table with mean ± standard deviation (n) of the column `value`.
 
-    Args:
-        frame: one row per run and cell.
-        rows: the column with the first cell of each line, in their order.
-        columns: the column with the header, in its order.
-        digits: after the point.
-        missing: the text of a cell without a value.
+    The columns `rows` and `columns` of the frame name a value's line and its column, in their order.
     """
     cells = {
         place: mean_text([*part.value], digits) for place, part in frame.groupby([rows, columns])
@@ -124,16 +118,15 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
     which they differ. Weights to start from (`init_from`) are an id or a folder: they are replaced by the
     plan's names of the configurations if the study's plan has all of them.
     """
-    told = {run["configuration"]: settings_of(run) for run in runs.to_dict("records")}
+    settings = {run["configuration"]: settings_of(run) for run in runs.to_dict("records")}
     planned = runs.groupby("configuration").planned.unique()
-    begun = [key for key, settings in told.items() if settings.get("init_from")]
-    if all(all(planned[key]) for key in begun):
-        for key in begun:
-            told[key] |= {"init_from": None, "configuration": "+".join(sorted(planned[key]))}
-    names = different_names(
-        (label, key, told[key]) for label, key in zip(runs.label, runs.configuration, strict=True)
-    )
-    return runs.assign(name=[names[key] for key in runs.configuration])
+    continued = [key for key, own in settings.items() if own.get("init_from")]
+    if all(all(planned[key]) for key in continued):
+        for key in continued:
+            settings[key] |= {"init_from": None, "configuration": "+".join(sorted(planned[key]))}
+    labels = zip(runs.label, runs.configuration, strict=True)
+    names = different_names((label, key, settings[key]) for label, key in labels)
+    return runs.assign(name=runs.configuration.map(names))
 
 
 def unique_ids(runs: pd.DataFrame) -> pd.Series[str]:
@@ -161,30 +154,34 @@ def differing_keys(several: Iterable[Mapping[str, Any]]) -> list[str]:
     return [key for key in every if len({one.get(key) for one in settings}) > 1]
 
 
-def telling_apart(several: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of several settings, in brackets, the values of the first keys that distinguish it.
+def tables_by_group(
+    groups: Sequence[Group],
+    settings: Callable[[Group], Mapping[str, Any]],
+    tables: Callable[[Group], Iterable[Table]],
+) -> list[Table]:
+    """Return the tables of each group; titles end with the settings that distinguish the groups.
 
-    Settings that no key distinguishes are numbered; a single one needs no words.
+    The first settings that distinguish a group are shown, and a number if none does.
     """
+    every = [settings(group) for group in groups]
     keys, kinds = list[str](), 1
-    for key in dict.fromkeys(key for settings in several for key in settings):
-        found = {tuple(str(one.get(name)) for name in (*keys, key)) for one in several}
+    for key in dict.fromkeys(key for one in every for key in one):
+        found = {tuple(str(one.get(name)) for name in (*keys, key)) for one in every}
         if len(found) > kinds:
             kinds = len(found)
             keys.append(key)
-    texts = [[f"{key}={one[key]}" for key in keys if key in one] for one in several]
-    if kinds < len(several):
-        texts = [[f"{n} of {len(several)}", *text] for n, text in enumerate(texts, 1)]
-    return [f" ({', '.join(text)})" if text else "" for text in texts]
-
-
-def with_titles(tables: Iterable[Table], words: str) -> list[Table]:
-    """Return the tables with words after their titles."""
-    return [table._replace(title=f"{table.title}{words}") for table in tables]
+    made = []
+    for number, (group, one) in enumerate(zip(groups, every, strict=True), 1):
+        words = [f"{key}={one[key]}" for key in keys if key in one]
+        if kinds < len(groups):
+            words.insert(0, f"{number} of {len(groups)}")
+        end = f" ({', '.join(words)})" if words else ""
+        made += [table._replace(title=f"{table.title}{end}") for table in tables(group)]
+    return made
 
 
 def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]]]:
-    """Return the runs without copies, and for each copy its folder and what it is a copy of.
+    """Return the runs without copies, and for each copy its folder and the run that it is a copy of.
 
     A copy has the settings and the seed of another run: counting both would count one seed twice. Of a run
     and its copies that `resume=false` set aside (`ID.before-N`) the run is kept, else the first.
@@ -193,14 +190,11 @@ def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]
     first: dict[tuple[str, Any], str] = {}
     for run in pd.concat([runs[~aside], runs[aside]]).to_dict("records"):
         first.setdefault((run["configuration"], run["seed"]), run["folder"])
-    originals = pd.Series(
-        [first[key] for key in zip(runs.configuration, runs.seed, strict=True)],
-        runs.index,
-        dtype=object,
-    )
-    copies = runs.folder != originals
-    pairs = zip(runs.folder[copies], originals[copies], strict=True)
-    return runs[~copies], [[run, f"same settings and seed as {of}"] for run, of in pairs]
+    originals = [first[key] for key in zip(runs.configuration, runs.seed, strict=True)]
+    pairs = [*zip(runs.folder, originals, strict=True)]
+    kept = [folder == original for folder, original in pairs]
+    copies = [[one, f"same settings and seed as {of}"] for one, of in pairs if one != of]
+    return runs.loc[kept], copies
 
 
 def find_baseline(names: Iterable[str], wanted: str | None) -> str:
@@ -247,24 +241,18 @@ def end_with(tables: Sequence[Table], file: Path, *, shown: bool = True) -> None
 def markdown(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
     """Return a table whose first line is the header; columns after the text are right-aligned."""
     aligned = ["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)
-    return "\n".join(table_row(line) for line in [lines[0], aligned, *lines[1:]])
-
-
-def table_row(cells: Iterable[str]) -> str:
-    """Return a line of a table with escaped cells."""
-    return f"| {' | '.join(map(escaped, cells))} |"
+    cells = [lines[0], aligned, *lines[1:]]
+    return "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in cells)
 
 
 def escaped(text: str) -> str:
-    """Return text of a record as one line of Markdown without markup."""
+    """Return text as one line of Markdown without markup."""
     return re.sub(r"([\\|`<])", r"\\\1", one_line(text))
 
 
 def code(text: str) -> str:
-    """Return text of a record as Markdown code."""
-    text = one_line(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+    """Return text as Markdown code."""
+    return f"`{one_line(text)}`"
 
 
 def figure_markdown(caption: str, name: str) -> str:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from roformer.report.dashboard.page import build_page, data_json
-from roformer.report.reproduction import read_reproduction
+from roformer.report.pages import script_of
 from roformer.report.runs import read_runs, write_recorded
 from roformer.report.tables import Table
-from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.conftest import REPOSITORY
+from tests.report.records import HOSTILE, write_hostile_run, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SEEDS = {0: [4.0, 3.0], 1: [4.5, 3.25], 2: [5.0, 3.75]}
@@ -68,7 +68,10 @@ def records(frames):
 
 @pytest.fixture(scope="session")
 def reproduction(frames):
-    return read_reproduction(REPOSITORY / "experiments", frames)
+    """The first table: your runs, the record and the paper."""
+    script = script_of("appendix/reproduce")
+    rows = script["read_reproduction"](REPOSITORY / "experiments", frames)
+    return script["result_table"](rows, frames.runs)
 
 
 @pytest.fixture(scope="session")

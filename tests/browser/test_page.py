@@ -7,7 +7,7 @@ import pytest
 
 from roformer.report.runs import YOURS
 from tests.browser.conftest import SECTIONS, SEEDS, until, watched
-from tests.browser.synthetic import HOSTILE
+from tests.report.records import HOSTILE
 
 pytestmark = pytest.mark.slow
 
@@ -88,9 +88,7 @@ def test_the_first_screen_is_your_runs_beside_the_record_and_the_paper(
     shown = opened.eval_on_selector_all(
         "#results tbody tr", "rows => rows.map(row => [...row.cells].map(c => c.textContent))"
     )
-    assert [cells[1:-1] for cells in shown] == [
-        [r.metric, r.paper, r.record, r.here, r.holds, r.verdict, r.spread] for r in reproduction
-    ]
+    assert shown == [list(line) for line in reproduction.lines[1:]]
     first = opened.locator("#results tbody tr").first.bounding_box()
     assert first["y"] + first["height"] < 450
     tops = "['yours', 'curves', 'runs', 'sections'].map(id => byId(id).getBoundingClientRect().top)"

@@ -14,8 +14,8 @@ from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.runs import read_runs
 from tests.browser.conftest import until, watched
-from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
+from tests.report.records import append_row, write_run
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from roformer.config.build import plain
 from roformer.config.schema import PretrainConfig
 from roformer.errors import InputError
 from roformer.pipelines.stages import plan, stages_of
-from roformer.report.paper import read_paper
+from roformer.report.runs import read_yaml_file
 from tests.conf.composed import FILLED, RECIPES, config
 from tests.conftest import REPOSITORY
 
@@ -30,9 +30,8 @@ def test_every_recipe_is_a_plan_of_pretrainings(recipe):
 @pytest.mark.parametrize("words", ["recipe=paper", "recipe=paper_warmstart init_from=x"])
 def test_the_paper_recipes_are_table_4(words):
     """Lengths, batches and steps as experiments/paper.yaml has them from the paper."""
-    table = read_paper(REPOSITORY / "experiments" / "paper.yaml")["experiments"]["table_4"][
-        "models"
-    ]
+    paper = read_yaml_file(REPOSITORY / "experiments" / "paper.yaml", what="the paper's numbers")
+    table = paper["experiments"]["table_4"]["models"]
     keys = ("length", "batch", "steps")
     theirs = [tuple(int(model[key].replace(",", "")) for key in keys) for model in table]
     built = stages(f"{words} data=chinese_hub runtime=default")

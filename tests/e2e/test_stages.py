@@ -15,9 +15,8 @@ from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
 from roformer.pipelines.stages import stages_of, train_stages
-from roformer.report.paper import paper_table, read_paper
+from roformer.report.pages import run_tables
 from roformer.report.runs import read_runs
-from roformer.report.stages import stage_rows
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
@@ -184,7 +183,7 @@ def test_a_stage_is_of_the_weights_it_began_with(arguments):
 
 def test_the_table_has_the_paper_and_ours(kept):
     folders = kept[1]
-    text = paper_table(read_paper(), "table_4", stage_rows(read_runs(folders).runs)).markdown()
+    text = run_tables(read_runs(folders))[0].markdown()
     metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
     accuracy = f"{100 * metrics['valid/mlm_accuracy']:.1f} (1) |"
     (row,) = [line for line in text.splitlines() if "after stage 2 | 64 |" in line]

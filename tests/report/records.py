@@ -1,8 +1,9 @@
-"""Records of runs that tables are made of."""
+"""Records of runs that tables and pages are made of."""
 
 import json
+import shutil
 
-from roformer.report.runs import read_runs
+from roformer.report.runs import read_runs, write_recorded
 
 WHOLE = {
     "recipe": "mini",
@@ -10,15 +11,18 @@ WHOLE = {
     "steps": 20,
     "tokens": 160_000,
     "parameters": 5_000_000,
-    "wall_seconds": 1.0,
-    "tokens_per_second": 1000.0,
+    "wall_seconds": 12.3456789,
+    "tokens_per_second": 1620.25,
     "status": "done",
     "metrics": {},
 }
+HOSTILE = "</script><script>alert(1)</script>"
+HOSTILE_NAME = "<img src=x onerror=alert(1)> & <b>bold<b> \u2028"
+"""A valid folder name; a name with a slash is not valid."""
 
 
 def record(folder, *, rows=(), config=None, files=None, text="d", **summary):
-    """Write the record of a run and return its folder; a summary without a status has not ended."""
+    """Write the record of a run and return its folder; with the status None it has not ended."""
     folder.mkdir(parents=True)
     about = {"seed": 0, "model": "roformer", "position": "rotary", "pipeline": "pretrain"} | summary
     position, seed = {"kind": about["position"]}, about["seed"]
@@ -33,10 +37,47 @@ def record(folder, *, rows=(), config=None, files=None, text="d", **summary):
         "command.txt": "python scripts/x.py\n",
         "metrics.jsonl": "".join(json.dumps(row) + "\n" for row in rows or [{"step": 20}]),
     }
+    if about.get("status", "done") is None:
+        del texts["summary.json"]
     for name, content in (texts | (files or {})).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
+
+
+def write_run(folder, *, losses, rate=0.001, status="done", **more):
+    """Write the record of a pre-training with its losses by step."""
+    metrics = {} if status == "failed" else {"valid/mlm_loss": [*losses.values()][-1]}
+    about = {"metrics": metrics, "steps": max(losses), "tokens": 200 * max(losses)} | more
+    config = {"optimizer": {"learning_rate": rate}}
+    record(folder, rows=[{"step": 0}], config=config, status=status, **about)
+    (folder / "metrics.jsonl").write_text("")
+    for step, loss in losses.items():
+        append_row(folder, step, loss)
+    return folder
+
+
+def append_row(folder, step, loss):
+    """Add a line to a run's metrics.jsonl, as a run does."""
+    read = {"data/samples": step * 2, "data/tokens": step * 200}
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": step, "valid/mlm_loss": loss} | read) + "\n")
+
+
+def write_hostile_run(experiments):
+    """Record a run whose names are markup wherever a record has free text."""
+    row = {"step": 1, HOSTILE: 1.0, "__proto__": 2.0, "constructor": 3.0, "<b>bold</b>": 4.0}
+    names = dict.fromkeys(("model", "position", "recipe", "task", "error"), HOSTILE)
+    folder = record(
+        experiments / "hostile" / HOSTILE_NAME,
+        rows=[row],
+        config={"recipe": HOSTILE},
+        status="failed",
+        files={"command.txt": HOSTILE, "env.json": {"commit": HOSTILE, "dirty": False}},
+        **names,
+    )
+    write_recorded(experiments / HOSTILE_NAME, [folder])
+    shutil.rmtree(experiments / "hostile")
 
 
 def curve(losses, *, metric="valid/mlm_loss", every=100, samples=32, tokens=512, **more):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.report.dashboard.page import _cell, _names, build_page, data_json, thinned
+from roformer.report.dashboard.page import _cell, build_page, data_json, thinned
 from roformer.report.runs import YOURS, read_runs, write_recorded
 from roformer.report.tables import Table
-from tests.browser.synthetic import HOSTILE, write_hostile_run, write_run
 from tests.property.hostile import fuzz
+from tests.report.records import HOSTILE, write_hostile_run, write_run
 
 LOSSES = {10: 5.0, 20: 4.5}
 
@@ -49,12 +49,6 @@ def test_markup_in_records_is_escaped(tmp_path):
     assert page.count("</script>") == page.count("<script") == 4 and "alert(1)" not in page
     packed = re.search(r'id="data">(.*?)</script>', page)[1]
     assert "alert(1)" in gzip.decompress(base64.b64decode(packed)).decode()
-
-
-def test_a_page_without_runs_or_sections_is_one(tmp_path):
-    data = shown(tmp_path)
-    assert data["runs"] == [] and data["first"] == ""
-    assert "connect-src 'none'" in build_page(json.dumps(data))
 
 
 def test_a_page_without_scripts_says_so_and_shows_no_empty_boxes(tmp_path):
@@ -95,20 +89,6 @@ def test_configurations_are_named_by_what_tells_them_apart(tmp_path, rates):
     differ = len(set(rates)) > 1
     ends = [f", learning_rate={rate}" if differ else "" for rate in rates]
     assert names == [f"roformer (rotary){end}" for end in ends]
-
-
-def test_many_differing_keys_are_told_by_an_id_of_no_seed(tmp_path):
-    for rate in (1.0, 2.0):
-        for seed in (0, 1):
-            folder = tmp_path / f"runs/pretrain/{rate:.0f}-s{seed}"
-            write_run(folder, losses=LOSSES, rate=rate, seed=seed)
-            config = json.loads((folder / "config.yaml").read_text())
-            config |= {f"k{number}": rate for number in range(3)}
-            (folder / "config.yaml").write_text(json.dumps(config))
-    assert set(_names(read_runs([tmp_path / "runs"]).runs.reset_index(drop=True)).values()) == {
-        "1",
-        "2",
-    }
 
 
 @pytest.mark.parametrize(

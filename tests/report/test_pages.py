@@ -100,28 +100,37 @@ def test_runs_on_other_text_are_not_compared(tmp_path):
     assert len(comparable(read_runs(tmp_path.glob("*")).runs)) == 2
 
 
-def test_a_report_is_made_once(experiments, tmp_path, capsys):
-    """A second one changes no file; a changed record is seen."""
-    (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").unlink()
-    report(experiments, tmp_path / "runs")
-    assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
-    page = tmp_path / "runs" / "report" / "dashboard.html"
-    assert page.read_text().startswith("<!doctype html>")
+def test_a_report_is_made_once_and_ends_with_the_results(experiments, tmp_path, capsys):
+    """A second one changes no file; a changed record is seen. The printed results are a file, too."""
+    wmt, runs = experiments / "appendix" / "wmt_builtin", tmp_path / "runs"
+    shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
+    (rotary,) = recorded("wmt_builtin", "*rotary*")
+    write_folder(rotary, runs / "wmt" / rotary.name)
+    (wmt / "plots" / "bleu.png").unlink()
+    report(experiments, runs)
+    assert (wmt / "plots" / "bleu.png").is_file()
+    printed = capsys.readouterr().out.split("\n\n", 1)[1]
+    assert printed == (runs / "report" / "results.txt").read_text()
+    *table, dashboard, statistics = printed.splitlines()
+    assert table[0].startswith("model / baseline")
+    assert any(line.startswith("  BLEU") for line in table)
+    assert dashboard.endswith("report/dashboard.html") and statistics.endswith("statistics.md")
+    assert (runs / "report" / "dashboard.html").read_text().startswith("<!doctype html>")
+    assert "sacreBLEU" in (runs / "report" / "statistics.md").read_text()
+    assert next(iter(sections_of(experiments, runs))) == HERE
     before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    report(experiments, tmp_path / "runs")
-    assert {path: path.read_bytes() for path in before} == before
-    assert "pages changed" not in capsys.readouterr().out
     change_recorded(
-        experiments / "appendix" / "wmt_builtin",
+        wmt,
         "sinusoidal",
         lambda line: (
             line["summary"]["metrics"].update({"test/sacrebleu": 12.34}),
             line["files"].pop("bleu_statistics.json"),  # of another score
         ),
     )
-    report(experiments, tmp_path / "runs")
-    assert "12.34" in (experiments / "appendix" / "wmt_builtin" / "REPORT.md").read_text()
+    report(experiments, runs)
+    changed = {path for path in before if path.read_bytes() != before[path]}
+    assert changed == {wmt / "runs.jsonl", wmt / "REPORT.md", wmt / "plots" / "bleu.png"}
+    assert "12.34" in (wmt / "REPORT.md").read_text()
 
 
 def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_path):
@@ -143,45 +152,14 @@ def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_pat
     assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
 
 
-def test_a_report_ends_with_the_results_and_where_the_rest_is(experiments, tmp_path, capsys):
-    """The printed report is a file too; the statistics of this machine's runs are another file."""
-    shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
-    runs = tmp_path / "runs"
-    (rotary,) = recorded("wmt_builtin", "*rotary*")
-    write_folder(rotary, runs / "wmt" / rotary.name)
-    report(experiments, runs)
-    printed = capsys.readouterr().out.split("\n\n", 1)[1]
-    assert printed == (runs / "report" / "results.txt").read_text()
-    *table, dashboard, statistics = printed.splitlines()
-    assert table[0].startswith("model / baseline") and any(
-        line.startswith("  BLEU") for line in table
-    )
-    assert dashboard.endswith("report/dashboard.html") and statistics.endswith("statistics.md")
-    assert "sacreBLEU" in (runs / "report" / "statistics.md").read_text()
-
-
-def test_the_statistics_of_this_machine_come_before_the_recorded_studies(experiments, tmp_path):
-    (rotary,) = recorded("wmt_builtin", "*rotary*")
-    write_folder(rotary, tmp_path / "wmt" / rotary.name)
-    assert next(iter(sections_of(experiments, tmp_path))) == HERE
-
-
 def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
     """It is named below the others: a rate at which all diverged is a result."""
-    for run in recorded("pretraining_builtin"):
-        write_folder(run, tmp_path / "pretrain" / run.name)
-    before = [table.title for table in run_tables(read_runs([tmp_path]))]
-    (rotary,) = recorded("pretraining_builtin", "*rotary*")
-    diverged = write_folder(rotary, tmp_path / "pretrain" / "diverged-s0")
-    config = json.loads((diverged / "config.yaml").read_text())
-    config["optimizer"]["learning_rate"] = 1000.0
-    (diverged / "config.yaml").write_text(json.dumps(config))
-    summary = json.loads((diverged / "summary.json").read_text()) | {"metrics": {}, "best": None}
-    summary |= {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
-    (diverged / "summary.json").write_text(json.dumps(summary))
-    (diverged / "metrics.jsonl").write_text('{"step": 1, "train/loss": 9.0}\n')
-    *same, lost = run_tables(read_runs([tmp_path]))
-    assert [table.title for table in same] == before
+    runs = [record(tmp_path / str(seed), rows=curve((5.0, 4.0)), seed=seed) for seed in (0, 1)]
+    about = {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
+    config = {"optimizer": {"learning_rate": 1000.0}}
+    runs.append(record(tmp_path / "diverged-s0", rows=[{"step": 1}], config=config, **about))
+    *same, lost = run_tables(read_runs(runs))
+    assert same == run_tables(read_runs(runs[:2]))
     assert [*lost.lines[1]] == ["diverged-s0", "Diverged: the loss of step 2 is nan"]
 
 

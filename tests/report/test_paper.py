@@ -5,14 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from roformer.report.pages import run_tables
-from roformer.report.paper import VERDICTS, claims, paper_table, paper_tables, read_paper
-from roformer.report.runs import RecordError, read_runs
-from roformer.report.stages import stage_rows
+from roformer.report.pages import run_tables, script_of
+from roformer.report.runs import read_runs
 from roformer.report.studies import read_study
 from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import curve, record
 
+PAPER, STAGES = script_of(""), script_of("stages")
 NUMBERS = {
     "table_1": {"Transformer-base, test (copied)": "27.3", "RoFormer, test": "27.5"},
     "table_2": {
@@ -43,12 +42,12 @@ NUMBERS = {
 
 @pytest.fixture(scope="module")
 def paper():
-    return read_paper()
+    return PAPER["read_paper"]()
 
 
 @pytest.mark.parametrize("key", NUMBERS)
 def test_a_table_has_the_papers_numbers(paper, key):
-    table = paper_table(paper, key, {})
+    table = PAPER["paper_table"](paper, key, {})
     assert {row[0]: " ".join(row[1:]) for row in table.lines[1:]} == {
         f"paper: {label}": numbers for label, numbers in NUMBERS[key].items()
     }
@@ -63,8 +62,7 @@ def test_the_bound_is_that_of_the_formula(paper):
         assert value["value"] == round(float(bound), 2), value
 
 
-def test_the_numbers_name_what_exists(paper):
-    """Sources, metrics and models; a cell has one number."""
+def test_the_numbers_name_known_sources_metrics_and_models_once(paper):
     for about in paper["experiments"].values():
         models = {(model["model"], model["position"]) for model in about["models"]}
         for value in about["numbers"]:
@@ -77,7 +75,7 @@ def test_the_numbers_name_what_exists(paper):
 
 def test_an_installed_package_says_that_it_has_no_numbers_of_the_paper(tmp_path, monkeypatch):
     """Only the table of stages needs them: other runs have their tables."""
-    monkeypatch.setattr("roformer.report.paper.PAPER", tmp_path / "paper.yaml")
+    monkeypatch.setattr("roformer.report.pages.EXPERIMENTS", tmp_path)
     training = {"sequence_length": 128, "batch_size": 16}
     stage = record(tmp_path / "s", recipe="stages_mini", config={"training": training})
     missing, other = run_tables(read_runs([stage, record(tmp_path / "p", rows=curve((5.0,)))]))
@@ -85,8 +83,8 @@ def test_an_installed_package_says_that_it_has_no_numbers_of_the_paper(tmp_path,
     assert other.title == "valid/mlm_loss at equal steps"
 
 
-def test_our_rows_are_of_one_study_and_name_it(paper):
-    tables = paper_tables(paper, EXPERIMENTS)
+def test_our_rows_are_of_one_study_and_name_it():
+    tables = PAPER["paper_tables"](EXPERIMENTS)
     assert len(tables) == len(NUMBERS)
     rows = {row[0]: row[1:] for table in tables for row in table.lines[1:]}
     assert rows["ours: roformer (rotary), test"] == ["–", "35.22 ± 0.54 (6)"]
@@ -98,25 +96,15 @@ def test_our_rows_are_of_one_study_and_name_it(paper):
 
 
 def test_every_claim_has_a_verdict_with_the_numbers_of_its_study(paper):
-    table = claims(paper, EXPERIMENTS, lambda study: study.name)
+    table = PAPER["claims_table"](EXPERIMENTS)
     assert len(table.lines) == 1 + len(paper["claims"]) == 9
     for key, (*_, result, verdict, again) in zip(paper["claims"], table.lines[1:], strict=True):
         study = read_study(EXPERIMENTS / paper["experiments"][key]["ours"]["study"])
         assert study.folder.parent == EXPERIMENTS
-        assert verdict in VERDICTS and (study.path in again or not study.configurations)
+        assert verdict in PAPER["VERDICTS"] and (study.path in again or not study.configurations)
         report = (study.folder / "REPORT.md").read_text()
         for number in re.findall(r"\d+\.\d+", result):
             assert number in report, number
-
-
-def test_an_unknown_verdict_is_one_line(paper):
-    changed = {**paper["experiments"]["clm"]["ours"], "verdict": "true"}
-    one = {
-        "claims": ["clm"],
-        "experiments": {"clm": paper["experiments"]["clm"] | {"ours": changed}},
-    }
-    with pytest.raises(RecordError, match="clm: choose a verdict of supported, same direction"):
-        claims(one, EXPERIMENTS, lambda study: study.name)
 
 
 def test_stages_stand_below_table_4_in_their_order(tmp_path):
@@ -133,20 +121,19 @@ def test_stages_stand_below_table_4_in_their_order(tmp_path):
             **more,
         )
 
-    runs = [stage("a", 128, 3.63), stage("b", 1024, 2.64, "a")]
-    runs += [stage("c", 128, 3.65, seed=1), stage("d", 1024, None, "c", seed=1, status="failed")]
-    frame = read_runs(runs).runs
+    stage("a", 128, 3.63)
+    stage("b", 1024, 2.64, "a")
+    stage("c", 128, 3.65, seed=1)
+    stage("d", 1024, None, "c", seed=1, status="failed")
+    frame = read_runs(tmp_path / name for name in "abcd").runs
     name = "roformer (rotary): 300 of 16 × 128, then 300 of 16 × 1024"
-    assert stage_rows(frame) == {
-        f"ours: {name}; after stage 1": {
-            "length": "128",
-            "loss": "3.63 (1)",
+    assert STAGES["stage_rows"](frame) == {
+        f"ours: {name}; after stage {number}": {
+            "length": length,
+            "loss": loss,
             "accuracy": "31.8 (1)",
-        },
-        f"ours: {name}; after stage 2": {
-            "length": "1,024",
-            "loss": "2.64 (1)",
-            "accuracy": "31.8 (1)",
-        },
+        }
+        for number, length, loss in ((1, "128", "3.63 (1)"), (2, "1,024", "2.64 (1)"))
     }
-    assert [*stage_rows(frame, last=True)] == ["ours: 300 of 16 × 128, then 300 of 16 × 1024"]
+    last = STAGES["stage_rows"](frame, last=True)
+    assert [*last] == ["ours: 300 of 16 × 128, then 300 of 16 × 1024"]

@@ -2,28 +2,24 @@
 
 import json
 import math
-import os
 import shutil
 
 import pytest
 
 from roformer.report.runs import (
-    FILES,
     METRICS,
     RUNS,
     YOURS,
     RecordError,
     begun_from,
-    flattened,
     read_recorded,
     read_runs,
     settings_of,
     tokens_before,
     write_recorded,
 )
-from tests.browser.synthetic import append_row, write_run
 from tests.conftest import REPOSITORY
-from tests.report.records import record
+from tests.report.records import append_row, record, write_run
 
 LOSSES = {10: 5.0, 20: 4.5}
 EXPERIMENTS = REPOSITORY / "experiments"
@@ -94,14 +90,6 @@ def test_spikes_are_recorded_without_their_samples_and_their_absence_as_none(tmp
     assert found == {"noisy-s0": {"spikes.jsonl": line}, "calm-s0": {"spikes.jsonl": ""}}
 
 
-def test_all_recorded_runs_are_read():
-    runs = read_runs([EXPERIMENTS]).runs
-    assert len(runs) > 200 and runs.index.is_unique
-    assert (runs.status == [summary["status"] for summary in runs.summary]).all()
-    assert runs.config.all() and runs.environment.all() and runs.command.all()
-    assert not any(math.isnan(score) for score in runs.score[runs.status == "done"])
-
-
 def test_places_are_runs_studies_patterns_and_roots(tmp_path):
     study = EXPERIMENTS / "appendix" / "wmt_builtin"
     runs = read_runs([study]).runs
@@ -132,7 +120,7 @@ def test_a_configuration_is_what_changes_the_result_but_the_seed(tmp_path):
     assert "runtime.threads" in a.config and "runtime.threads" not in settings_of(a)
 
 
-@pytest.mark.parametrize("cut", range(1, 70, 7))
+@pytest.mark.parametrize("cut", [1, 30])
 def test_a_running_run_is_its_metrics_without_half_a_line(tmp_path, cut):
     folder = write_run(tmp_path / "runs/pretrain/a", losses=LOSSES, status=None)
     before = (folder / "metrics.jsonl").read_bytes()
@@ -147,37 +135,22 @@ def test_a_running_run_is_its_metrics_without_half_a_line(tmp_path, cut):
     assert run["label"] == "roformer (rotary)" and values(found, "a") == LOSSES
 
 
-def test_a_running_run_has_taken_the_time_from_its_start_to_its_last_line(tmp_path):
-    folder = write_run(tmp_path / "runs/pretrain/a", losses=LOSSES, status=None)
-    environment = json.loads((folder / "env.json").read_text())
-    environment["started"] = "1970-01-01T00:01:40+00:00"
-    (folder / "env.json").write_text(json.dumps(environment))
-    for name in FILES:
-        if (folder / name).exists():
-            os.utime(folder / name, (0, 150))
-    assert list(read_runs([folder]).runs.wall_seconds) == [50.0]
-
-
 def test_a_run_that_has_only_begun_or_failed_at_once_is_not_damaged(tmp_path):
     begun = write_run(tmp_path / "runs/pretrain/begun", losses=LOSSES, status=None)
     (begun / "metrics.jsonl").unlink()
-    failure = {"error": "Diverged: at step 1\nof 2", "metrics": {}}
-    failed = write_run(
-        tmp_path / "runs/pretrain/failed", losses=LOSSES, status="failed", summary=failure
-    )
+    failure = {"status": "failed", "error": "Diverged: at step 1\nof 2"}
+    failed = write_run(tmp_path / "runs/pretrain/failed", losses=LOSSES, **failure)
     (failed / "metrics.jsonl").write_text("")
     one, other = read_runs([tmp_path / "runs"]).runs.to_dict("records")
     assert one["status"] == "running" and one["steps"] is None
     assert (other["status"], other["reason"]) == ("failed", "Diverged: at step 1\\nof 2")
+    assert tokens_before({"init_from": "begun@50"}, read_runs([begun]).runs) is None
 
 
 DAMAGE = [
-    ("summary.json", b"{", "summary.json is not what a run wrote"),
     ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl is not what a run wrote"),
     ("config.yaml", b"a: [", "config.yaml is not what a run wrote"),
-    ("metrics.jsonl", None, "metrics.jsonl cannot be read: No such file"),
-    ("config.yaml", None, "config.yaml cannot be read"),
-    ("env.json", None, "env.json cannot be read"),
+    ("env.json", None, "env.json cannot be read: No such file"),
 ]
 
 
@@ -201,16 +174,6 @@ def test_a_damaged_record_is_one_line_or_a_row_with_its_reason(tmp_path, name, c
     )[0].to_dict("records")
     assert bad["status"] == "damaged" and str(folder) in bad["reason"]
     assert "\n" not in bad["reason"]
-
-
-def test_a_damaged_study_is_one_line_or_a_row_with_its_reason(tmp_path):
-    write_recorded(tmp_path / "study", [write_run(tmp_path / "runs" / "a", losses=LOSSES)])
-    file = tmp_path / "study" / RUNS
-    file.write_text(file.read_text()[:-20])
-    with pytest.raises(RecordError, match=r"runs\.jsonl is not a study's record"):
-        read_runs([tmp_path / "study"])
-    (row,) = read_runs([tmp_path / "study"], strict=False).runs.to_dict("records")
-    assert (row["study"], row["status"]) == ("study", "damaged") and "study" in row["reason"]
 
 
 def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
@@ -257,14 +220,3 @@ def test_tokens_of_a_pre_training_in_stages_are_those_of_all(tmp_path):
     assert tokens_before({"init_from": "second-s0"}, runs) == 4500
     assert tokens_before({"init_from": "second-s0@25"}, runs) == 1500
     assert tokens_before({"init_from": "second-s0"}, read_runs([second]).runs) is None
-
-
-def test_tokens_of_a_pre_training_that_has_logged_nothing_are_not_known(tmp_path):
-    begun = write_run(tmp_path / "runs/pretrain/run-s0", losses=LOSSES, status=None)
-    (begun / "metrics.jsonl").unlink()
-    assert tokens_before({"init_from": "run-s0@50"}, read_runs([begun]).runs) is None
-
-
-def test_a_config_is_flattened():
-    content = {"a": {"b": None, "c": [0.9, 0.98]}, "d": True, "e": "x", "f": {}}
-    assert flattened(content) == {"a.b": None, "a.c": [0.9, 0.98], "d": True, "e": "x"}

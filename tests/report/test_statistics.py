@@ -22,7 +22,6 @@ from roformer.report.statistics import (
 )
 
 VALUES = st.floats(-100, 100).map(lambda value: round(value, 3))
-SAMPLES = st.lists(VALUES, min_size=2, max_size=8)
 PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=8)
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
 
@@ -40,13 +39,6 @@ def test_the_interval_of_a_mean_is_students():
     )
     for values in ([1.0], [2.0, 2.0], [1.0, math.nan], []):
         assert mean_interval(values) is None
-
-
-@given(SAMPLES)
-@FEW
-def test_mean_and_spread_are_numpys(values):
-    expected = (np.mean(values), np.std(values, ddof=1), len(values))
-    assert spread(values) == pytest.approx(expected, abs=1e-9)
 
 
 @given(PAIRS)
@@ -71,14 +63,7 @@ def test_the_sign_flip_test_is_the_share_of_all_signs(differences):
     assert sign_flip_p(differences) == pytest.approx(expected)
 
 
-def test_the_sign_flip_test_by_hand():
-    """The sums of ±1 ±2 ±4 are 1, 3, 5 and 7 away from 0, each of them twice of eight."""
-    assert sign_flip_p([1.0, 2.0, 4.0]) == 2 / 8 == smallest_p(3)
-    assert sign_flip_p([1.0, 2.0, -4.0]) == 8 / 8
-    assert sign_flip_p([1.0, -2.0, 4.0]) == 6 / 8
-
-
-@pytest.mark.parametrize("n", range(1, 14))
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 13])
 def test_no_p_is_smaller_than_the_smallest(n):
     assert sign_flip_p([1.0 + i / 7 for i in range(n)]) == smallest_p(n)
 
@@ -97,21 +82,6 @@ def test_of_many_pairs_the_signs_are_drawn_and_always_the_same():
     assert sign_flip_p([1.0] * 30) == 2 / 10_000 == smallest_p(30)
 
 
-@given(st.lists(st.sampled_from([0.001, 0.01, 0.04, 0.2, 0.7, 1.0]), min_size=1, max_size=6))
-@FEW
-def test_holm_rejects_step_by_step(p_values):
-    """At any level the adjusted values reject what Holm's procedure rejects in its own words."""
-    adjusted = holm(p_values)
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    for level in (0.01, 0.05, 0.1, 0.25):
-        rejected = set()
-        for rank, i in enumerate(order):
-            if p_values[i] > level / (len(p_values) - rank):
-                break
-            rejected.add(i)
-        assert {i for i, p in enumerate(adjusted) if p <= level} == rejected
-
-
 def test_holm_by_hand_and_without_what_was_not_tested():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([None, 0.04, None, 0.03]) == [None, 0.06, None, 0.06]
@@ -123,17 +93,12 @@ def test_percentiles_are_values_that_were_drawn():
     assert percentiles(np.array([1.0] * 9 + [math.inf])) == (1.0, math.inf)
 
 
-def test_what_is_not_finite_is_never_left_out():
+def test_one_pair_and_what_is_not_finite_have_no_interval_and_no_test():
+    assert paired([3.0], [1.0]) == (2.0, None, None, None, 1)
+    assert spread([3.0]) == (3.0, None, 1)
     for bad in (math.nan, math.inf):
         found = paired([1.0, bad, 3.0], [1.0, 1.0, 1.0])
         assert math.isnan(found.difference) and found[2:] == (None, None, 3)
-        assert math.isnan(spread([bad, 1.0]).mean)
-        assert sign_flip_p([1.0, bad]) is None
-
-
-def test_one_pair_has_no_interval_and_no_test():
-    assert paired([3.0], [1.0]) == (2.0, None, None, None, 1)
-    assert spread([3.0]) == (3.0, None, 1)
 
 
 def test_differences_all_the_same_have_no_t_test():

@@ -1,4 +1,4 @@
-"""Tables of report.py in the folders of studies: speed, linear attention, decay, length extension."""
+"""Tables of report.py in the folders of studies: speed, decay, learning rates."""
 
 import json
 
@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from roformer.report.pages import script_of
+from roformer.report.runs import read_runs
 from tests.recorded_runs import EXPERIMENTS
+from tests.report.records import record
 
-decay, extension, speed = map(script_of, ("decay", "length_extension", "speed"))
+decay, rates, speed = map(script_of, ("decay", "appendix/stability", "speed"))
 DECAY = EXPERIMENTS / "decay" / "decay.json"
-LINEAR = EXPERIMENTS / "speed" / "linear.json"
-EXTENSION = next((EXPERIMENTS / "length_extension").glob("bert*.json"))
 RATIOS = {
     ("bidirectional", "elu+1"): {1024: 4.0, 512: 2.0},
     ("bidirectional", "FAVOR+"): {2048: 1.5, 1024: 0.9, 512: 1.2},
@@ -24,30 +24,6 @@ def test_faster_means_faster_at_all_lengths_from_there():
     rows = [(*key, n, ratio) for key, found in RATIOS.items() for n, ratio in found.items()]
     found = speed["crossovers"](pd.DataFrame(rows, columns=["form", "method", "length", "ratio"]))
     assert list(found.values()) == [2048, 512, None] and found["causal", "FAVOR+"] is None
-
-
-def test_linear_tables_have_times_memory_and_other_software():
-    by_length, faster, others = speed["linear_tables"](LINEAR)
-    row = next(row for row in json.loads(LINEAR.read_text())["rows"] if row.get("causal"))
-    shown = [f"{1e3 * row[key]:,.0f}" for key in ("ours_seconds", "peer_seconds")]
-    shown += [f"{row[key] / 1e6:,.0f}" for key in ("ours_bytes", "peer_bytes")]
-    start = ["causal", row["method"], f"{row['length']:,}", f"{row['ratio']:.2f}"]
-    assert [*start, *shown] in by_length.lines
-    assert ["causal", "elu+1", "512 tokens"] in faster.lines
-    assert others.lines[1][0].startswith("FAVOR+ against performer-pytorch")
-
-
-def test_speed_has_every_suite_and_no_goal_is_empty():
-    records = EXPERIMENTS / "speed" / "amd"
-    (table,) = speed["speed_tables"](records)
-    whats = [line[0] for line in table.lines]
-    assert any(what.startswith("attention as two products") for what in whats)
-    row = json.loads((records / "training.json").read_text())["rows"][0]
-    line = next(line for line in table.lines if line[0] == row["what"])
-    met = "yes" if row["ratio"] >= row["goal"] else "no"
-    share, tokens = f"{row['share_of_limit']:.0%}", f"{row['ours_tokens_per_second']:,.0f}"
-    assert line[1:] == [f"{row['ratio']:.2f}", f"{row['goal']:g}", met, share, tokens, "none"]
-    assert any(line[2] == "" for line in table.lines)
 
 
 def test_speed_shows_missed_goals_and_selects_rows_by_pattern(tmp_path):
@@ -79,27 +55,61 @@ def test_costs_of_encodings_are_multiples_of_the_rotary_ones(tmp_path):
     assert table.lines[2] == ["t5", "3,000,000", "2.00", "4.00", "3.00"]
 
 
-def test_decay_is_a_mean_over_seeds_and_its_trend_one_of_each():
+def test_decay_is_a_mean_over_seeds_and_a_trend_per_seed():
     record = decay["read_decay"](DECAY)
-    bound, centred, weight, trends = decay["decay_tables"](DECAY)
-    assert bound.lines[0] == ["head size", "0", "10", "50", "100", "150", "200", "250"]
+    bound, _, weight, _ = decay["decay_tables"](DECAY)
     paper = next(line for line in bound.lines if line[0] == "128")
     assert paper[1:3] == ["32.50", "17.95"]
     own = record.curves.query("name == 'roformer (rotary)' and layer < 0 and pairs == 'both'")
     at_one = 100 * own[(own.quantity == "weight") & (own.distance == 1)].value
     cell = f"{at_one.mean():.2f} ± {at_one.std():.2f} (3)"
     assert next(line for line in weight.lines if line[0] == "roformer (rotary)")[2] == cell
-    assert centred.lines[0][:2] == ["model", "0"] and len(trends.lines[0]) == 7
     curve = pd.DataFrame({"distance": range(4), "value": [0.0, -1.0, -2.0, -4.0]})
-    assert decay["trend"](curve) == pytest.approx(-1) and pd.isna(
-        decay["trend"](curve.assign(value=1.0))
-    )
+    assert decay["trend"](curve) == pytest.approx(-1)
+    assert pd.isna(decay["trend"](curve.assign(value=1.0)))
 
 
-def test_an_extension_has_no_number_where_a_length_was_not_read():
-    loss, verdicts, every, places = extension["extension_tables"](EXTENSION)
-    content = json.loads(EXTENSION.read_text())
-    assert loss.lines[0] == ["scaling", *map(str, content["lengths"])] and loss.lines[1][-1] == "–"
-    assert verdicts.lines[1][1] == "keeps" and len(every.lines) == 1 + len(content["rows"])
-    segments = [f"{value:.3f}" for value in content["rows"][-1]["segments"]]
-    assert [f"none, {content['rows'][-1]['length']:,}", *segments] == places.lines[-1]
+def rate_run(folder, position, rate, seed, loss, *, spikes=(), **more):
+    config = {"optimizer": {"learning_rate": rate}, "training": {"steps": 200}}
+    lines = [
+        {"step": step, "rank": 0, "loss": high, "usual": 5.0, "samples": [[1]]}
+        for step, high in spikes
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    files = {"spikes.jsonl": text} if lines else {}
+    metrics = {"valid/loss": loss, "valid/unigram_entropy": 7.6}
+    about = {"metrics": metrics, "pipeline": "clm", "position": position}
+    if loss is None:
+        about |= {"metrics": {}, "status": "failed", "error": "Diverged: step 9 is not finite"}
+    name = f"{position}-{rate}-{seed}"
+    return record(folder / name, seed=seed, config=config, files=files, **about, **more)
+
+
+@pytest.fixture
+def rated(tmp_path):
+    """Rotary's lowest mean is of a rate at which a run diverged; learned was run with one rate."""
+    return [
+        rate_run(tmp_path, "rotary", 1e-3, 0, 3.0),
+        rate_run(tmp_path, "rotary", 1e-3, 1, 3.2, spikes=[(30, 6.0), (90, 7.0)]),
+        rate_run(tmp_path, "rotary", 4e-3, 0, 2.5, spikes=[(30, 6.0)]),
+        rate_run(tmp_path, "rotary", 4e-3, 1, None, spikes=[(30, 6.0), (40, None)]),
+        rate_run(tmp_path, "rotary", 8e-3, 0, 7.5, status="degenerate"),
+        rate_run(tmp_path, "learned", 1e-3, 0, 3.5),
+    ]
+
+
+def test_each_rate_has_its_losses_spikes_and_divergences(rated):
+    (table,) = rates["rate_tables"](read_runs(rated))
+    assert [list(line) for line in table.lines[1:]] == [
+        ["roformer (rotary)", "0.001 ←", "2", "0", "0", "2", "3.100 ± 0.141 (2)"],
+        ["roformer (rotary)", "0.004", "2", "1", "0", "2", "2.500 (1)"],
+        ["roformer (rotary)", "0.008", "1", "0", "1", "0", "7.500 (1)"],
+    ]
+    assert rates["rate_tables"](read_runs(rated[3:])) == []
+
+
+def test_spikes_that_were_not_recorded_are_not_none(rated):
+    runs = read_runs(rated)
+    runs.runs["files"] = [{} for _ in rated]
+    (table,) = rates["rate_tables"](runs)
+    assert [line[5] for line in table.lines[1:]] == ["–"] * 3

@@ -3,19 +3,17 @@
 import math
 from pathlib import Path
 
-from roformer.report.curves import CHOSEN_BY, excluded_runs
+from roformer.report.curves import excluded_runs, loss_of
 from roformer.report.pages import matching
-from roformer.report.runs import ENDED, LOSSES, Runs
-from roformer.report.scores import pipeline_of
+from roformer.report.runs import ENDED, Runs
 from roformer.report.statistics import mean_text
 from roformer.report.tables import Table, named
 
 
 def final_tables(runs: Runs) -> list[Table]:
     """Return the last validation loss of each configuration, grouped by model, lowest first."""
-    pipeline = pipeline_of(runs.runs)
-    metric = CHOSEN_BY[pipeline]
-    entropy = LOSSES[pipeline].entropy if pipeline in LOSSES else None
+    loss = loss_of(runs.runs)
+    metric, entropy = loss.metric, loss.entropy
     frame = named(runs.runs[runs.runs.status.isin(ENDED)])
     frame = frame.assign(
         value=[summary["metrics"][metric] for summary in frame.summary],

@@ -26,7 +26,6 @@ from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
 from roformer.report.pages import HERE
-from roformer.report.reproduction import LEGEND, Row, excluded
 from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.tables import Table
 
@@ -67,13 +66,13 @@ def build_page(data: str, *, live: bool = False) -> str:
     )
 
 
-def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
+def data_json(runs: Runs, sections: Sections, results: Table | None = None) -> str:
     """Return the page's data: facts and curves of each run, and the markup of the other parts.
 
     Args:
         runs: the frames, read with `strict=False`.
         sections: heading → its tables, in the order of the page.
-        rows: the rows of the first table, from `roformer.report.reproduction`.
+        results: the first table: your runs, the record and the paper.
     """
     frame = runs.runs.reset_index(drop=True).sort_values(["study", "run"])
     yours = frame["study"] == YOURS
@@ -92,7 +91,7 @@ def data_json(runs: Runs, sections: Sections, rows: Sequence[Row] = ()) -> str:
         ],
         "parts": {
             "counts": _counts(frame),
-            "results": _results(rows, runs.runs) if rows else "",
+            "results": _table(results) if results else "",
             "links": "".join(link.format(n, h.partition(":")[0]) for n, h in enumerate(headings)),
             "sections": "".join(_section(n, *one) for n, one in enumerate(sections.items())),
         },
@@ -171,28 +170,6 @@ def _counts(frame: pd.DataFrame) -> str:
     parts += [(found[s], f'<span class="status {s}">{s}</span>') for s in STATUSES if s in found]
     parts += [] if yours.empty else [(len(frame) - len(yours), "recorded")]
     return "".join(f"<li><b>{number:,}</b> {words}</li>" for number, words in parts)
-
-
-def _results(rows: Sequence[Row], runs: pd.DataFrame) -> str:
-    """Return your runs, the record and the paper side by side, one line per comparison."""
-    header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
-    lines, notes = [[*header, "Spread", "Scale"]], dict[str, str]()
-    for row in rows:
-        scales = {"here": row.here_scale, "record": row.record_scale, "paper": row.paper_scale}
-        scale = "; ".join(f"{name} {text}" for name, text in scales.items() if text)
-        cells = [row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread]
-        first = row.experiment not in notes
-        where = f"{row.where}, {row.models}"
-        lines.append([where if first else "", *cells, scale if first else ""])
-        told = f"{row.title}. Claim: {row.claim} {scale}, {row.paper_settings}. Spread: {row.how}"
-        notes.setdefault(row.experiment, f'<p class="note">{_text(told)}</p>')
-    title = f"Pairs: the model / its baseline. {LEGEND}"
-    notes_below = [*filter(None, [excluded(rows, runs)])]
-    return (
-        f"{_table(Table(title, lines, text_columns=2, notes=notes_below))}<details data-heading='claims'>"
-        "<summary>The claims, the scales, and where the spreads are from</summary>"
-        f"{''.join(notes.values())}</details>"
-    )
 
 
 def _section(number: int, heading: str, tables: Sequence[Table]) -> str:

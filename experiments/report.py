@@ -1,10 +1,8 @@
-"""The paper's claims and tables with the results of one study each, from experiments/paper.yaml.
+"""The blocks of README.md: the paper's claims and tables with the results of one study each, from paper.yaml.
 
 The paper's numbers and ours have different data, models and budgets: they are in separate rows, each row
 names its split, and no difference between them is taken.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,39 +10,33 @@ from typing import Any
 
 import pandas as pd
 
+from roformer.report.pages import link_to, script_of
 from roformer.report.runs import RecordError, read_runs, read_yaml_file
 from roformer.report.scores import baseline_texts, scores
-from roformer.report.stages import stage_rows
 from roformer.report.statistics import mean_text
 from roformer.report.studies import Study, read_study
 from roformer.report.tables import Table
 
-PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper.yaml"
-"""Part of a clone of the repository; an installed package does not have it."""
 VERDICTS = ("supported", "same direction", "inconclusive", "contradicted", "not tested")
 Paper = dict[str, Any]
 """Content of paper.yaml, which describes its keys."""
 
 
-def read_paper(path: Path | None = None) -> Paper:
-    """Return the content of paper.yaml, by default the repository's."""
-    path = path or PAPER
-    if path == PAPER and not path.is_file():
-        raise RecordError(
-            "experiments/paper.yaml, with the paper's numbers, is not part of an installed package: "
-            "install a clone of the repository with pip install -e ."
-        )
-    return read_yaml_file(path, what="the paper's numbers")
+def read_paper(experiments: Path = Path(__file__).parent) -> Paper:
+    """Return the content of paper.yaml."""
+    return read_yaml_file(experiments / "paper.yaml", what="the paper's numbers")
 
 
-def claims(paper: Paper, experiments: Path, link: Callable[[Study], str]) -> Table:
+def claims_table(
+    experiments: Path, link: Callable[[Study], str] = lambda study: study.name
+) -> Table:
     """Return one row per claim: the paper's evidence, and the result of the study that tests it.
 
     Args:
-        paper: see `read_paper`.
-        experiments: the folder of the studies.
+        experiments: the folder of paper.yaml and the studies.
         link: returns the text of a study's cell.
     """
+    paper = read_paper(experiments)
     lines = [["claim", "paper", "ours", "verdict", "rerun it"]]
     for key in paper["claims"]:
         about = paper["experiments"][key]
@@ -58,30 +50,23 @@ def claims(paper: Paper, experiments: Path, link: Callable[[Study], str]) -> Tab
     return Table("Claims of the paper", lines, 5)
 
 
-def paper_tables(paper: Paper, experiments: Path) -> list[Table]:
+def paper_tables(experiments: Path) -> list[Table]:
     """Return each table of the paper that has numbers, with the rows of our study of it."""
-    tables = []
+    paper, tables = read_paper(experiments), []
     for key, about in paper["experiments"].items():
         if key.startswith("table_"):
-            study = read_study(experiments / about["ours"]["study"])
-            runs = read_runs([study.folder]).runs if study.has_runs else None
-            rows = {} if runs is None else _our_rows(key, about["ours"], runs)
+            ours = about["ours"]
+            study = read_study(experiments / ours["study"])
+            rows = _our_rows(key, ours, read_runs([study.folder]).runs) if study.has_runs else {}
             scale = f"Ours ({study.folder.name}): {study.data}, {study.scale}."
-            tables.append(paper_table(paper, key, rows, scale, about["ours"].get("note", "")))
+            tables.append(paper_table(paper, key, rows, scale, ours.get("note", "")))
     return tables
 
 
 def paper_table(
     paper: Paper, key: str, ours: Mapping[str, Mapping[str, str]], *notes: str
 ) -> Table:
-    """Return a table of the paper, one row per model and split, and our rows below it.
-
-    Args:
-        paper: see `read_paper`.
-        key: of the table.
-        ours: label → column → text.
-        notes: sentences on our rows.
-    """
+    """Return a table of the paper, one row per model and split, and below it our rows and notes on them."""
     about = paper["experiments"][key]
     lengths = {model["model"]: model.get("length") for model in about["models"]}
     rows: dict[str, dict[str, str]] = {}
@@ -101,7 +86,7 @@ def paper_table(
 def _our_rows(key: str, ours: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Return the rows of a study's configurations, and of model-free baselines."""
     if key == "table_4":
-        return stage_rows(runs, last=True)
+        return script_of("stages")["stage_rows"](runs, last=True)
     if only := ours.get("only"):
         runs = runs[runs.planned.isin(only)]
     frame = scores(runs)
@@ -116,3 +101,13 @@ def _our_rows(key: str, ours: Mapping[str, Any], runs: pd.DataFrame) -> dict[str
         f"ours: {name}": {k: text for k, text in texts.items() if text != "NaN"}
         for name, texts in simple.items()
     }
+
+
+def claims(folder: Path, words: list[str]) -> list[Table]:
+    """`claims`: one row per claim of the paper."""
+    return [claims_table(folder, lambda study: link_to(study, study.name))]
+
+
+def paper(folder: Path, words: list[str]) -> list[Table]:
+    """`paper`: the paper's tables with our rows."""
+    return paper_tables(folder)

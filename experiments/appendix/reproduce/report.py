@@ -2,30 +2,25 @@
 
 `screen` prints the rows of `read_reproduction`, and the dashboard shows the same rows. The paper's scale
 differs, so no difference from its numbers is taken: the verdicts compare the runs here with the record, and
-the order of the two models with the claim. `expected.yaml` of the study `reproduce` lists the comparisons.
+the order of the two models with the claim. expected.yaml lists the comparisons.
 """
-
-from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import pandas as pd
-from pydantic import BaseModel, TypeAdapter
 
 from roformer.config.schema import TRIAL
-from roformer.report.paper import read_paper
 from roformer.report.runs import (
     ENDED,
     LOSSES,
     YOURS,
-    RecordError,
     Runs,
     begun_from,
     read_yaml_file,
@@ -34,6 +29,7 @@ from roformer.report.runs import (
 )
 from roformer.report.scores import scores
 from roformer.report.statistics import signed
+from roformer.report.tables import Table
 
 OF_THE_MODEL = re.compile(
     r"model\.(name|position|attention)(\..*)?|init_from|init_revision|init_digest|tokenizer\..*|training\.max_length"
@@ -45,14 +41,14 @@ WIDTHS = (18, 13, 14, 14, 10, 28)
 """Widths of the columns on a terminal."""
 
 
-class Side(BaseModel):
+class Side(NamedTuple):
     """One model of a comparison: its row in paper.yaml, `RoFormer (rotary)`, and settings of its runs."""
 
     paper: str
     config: dict[str, Any]
 
 
-class Comparison(BaseModel, extra="forbid"):
+class Comparison(NamedTuple):
     """A row of expected.yaml, which describes the fields."""
 
     experiment: str
@@ -63,7 +59,7 @@ class Comparison(BaseModel, extra="forbid"):
     measured: str
     model: Side
     baseline: Side
-    spread: tuple[float, float]
+    spread: Sequence[float]
     how: str
     task: str = ""
     split: str = ""
@@ -92,9 +88,9 @@ class Measured(NamedTuple):
 
     state: str = NOT_RUN
     value: float = math.nan
-    """Mean over seeds; NaN without one."""
+    """Mean over seeds; NaN if a run has no value."""
     config: Mapping[str, Any] = {}
-    """Without the keys that are free."""
+    """Without the keys that may differ between seeds."""
     scale: str = ""
 
     @property
@@ -109,16 +105,12 @@ class Measured(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A comparison with its numbers, the model's before the baseline's.
-
-    `where` is a table or figure of the paper, `experiment` its key in paper.yaml. `is_run` is true if this
-    machine has a run of either model. `how` is the source of the spread.
-    """
+    """A comparison with its numbers, the model's before the baseline's."""
 
     experiment: str
-    where: str
+    """Its key in paper.yaml."""
     title: str
-    claim: str
+    """Table or figure of the paper, and its title."""
     models: str
     metric: str
     paper: str
@@ -130,27 +122,25 @@ class Row(NamedTuple):
     verdict: str
     """Verdict on the result here against the record."""
     is_run: bool
-    paper_scale: str
-    paper_settings: str
-    record_scale: str
-    here_scale: str
-    how: str
-    folders: frozenset[str] = frozenset()
+    """Whether this machine has a run of either model."""
+    scales: dict[str, str]
+    """Scale of the runs here, of the record, and of the paper."""
+    folders: set[str]
     """Folders of the runs of this machine that the row shows."""
 
+    @property
+    def where(self) -> str:
+        return self.title.partition(":")[0]
 
-def read_comparisons(file: Path) -> list[Comparison]:
-    """Return the rows of an expected.yaml, in its order."""
-    content = read_yaml_file(file, what="what is expected of a reproduction")
-    rows = []
-    try:
-        for key, entry in content.items():
-            shared = {"experiment": key, **entry}
-            for label, row in shared.pop("rows").items():
-                rows.append({"label": label, "metric": label} | shared | row)
-        return TypeAdapter(list[Comparison]).validate_python(rows)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{file} is not what is expected of a reproduction: {error}") from error
+
+def read_comparisons(experiments: Path) -> Iterator[Comparison]:
+    """Yield the rows of expected.yaml, in its order."""
+    file = experiments / "appendix" / "reproduce" / "expected.yaml"
+    for key, entry in read_yaml_file(file, what="what is expected of a reproduction").items():
+        for label, row in entry.pop("rows").items():
+            fields = {"experiment": key, "label": label, "metric": label} | entry | row
+            sides = {side: Side(**fields[side]) for side in ("model", "baseline")}
+            yield Comparison(**fields | sides)
 
 
 def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
@@ -163,14 +153,11 @@ def read_reproduction(experiments: Path, runs: Runs) -> list[Row]:
         experiments: the folder of the paper's numbers and of the records.
         runs: of the record and of this machine.
     """
-    numbers, expected = (
-        experiments / "paper.yaml",
-        experiments / "appendix" / "reproduce" / "expected.yaml",
-    )
-    if not (numbers.is_file() and expected.is_file()):
+    needed = ("paper.yaml", "appendix/reproduce/expected.yaml")
+    if not all((experiments / name).is_file() for name in needed):
         return []
-    found = read_paper(numbers)["experiments"]
-    return [_row(found[one.experiment], one, runs.runs) for one in read_comparisons(expected)]
+    paper = read_yaml_file(experiments / "paper.yaml", what="the paper's numbers")["experiments"]
+    return [_row(paper[one.experiment], one, runs.runs) for one in read_comparisons(experiments)]
 
 
 def excluded(rows: Sequence[Row], runs: pd.DataFrame) -> str:
@@ -194,22 +181,42 @@ def screen(rows: Sequence[Row], runs: pd.DataFrame, width: int = 100) -> str:
         return text if len(text) <= width else text[: width - 1] + "…"
 
     lines = [line("model / baseline", "paper", "record", "here", "claim", "here and the record")]
-    for where, alike in groupby([row for row in rows if row.is_run], lambda row: row.where):
-        first, *more = alike
-        scales = [first.here_scale, f"record: {first.record_scale}", f"paper: {first.paper_scale}"]
-        if first.record_scale == first.here_scale:
-            del scales[1]
-        about = f"{where}, {first.models}: {'; '.join(scales)}"
+    for where, group in groupby([row for row in rows if row.is_run], lambda row: row.where):
+        first, *more = group
+        here, record, paper = first.scales.values()
+        shown = [here, *([f"record: {record}"] if record != here else []), f"paper: {paper}"]
+        about = f"{where}, {first.models}: {'; '.join(shown)}"
         lines.append(shorten(about, width, placeholder=" …"))
         for row in (first, *more):
             cells = (row.paper, row.record, row.here, row.holds, row.verdict)
             lines.append(line(f"  {row.metric}", *cells))
-    below = [LEGEND] if len(lines) > 1 else []
-    if missing := dict.fromkeys(row.where for row in rows if not row.is_run):
-        below.insert(0, f"not run: {', '.join(missing)}")
-    if line_of_excluded := excluded(rows, runs):
-        below.append(line_of_excluded)
-    return "\n".join([*lines, *(shorten(text, width, placeholder=" …") for text in below)])
+    missing = dict.fromkeys(row.where for row in rows if not row.is_run)
+    below = [
+        f"not run: {', '.join(missing)}" if missing else "",
+        LEGEND if len(lines) > 1 else "",
+        excluded(rows, runs),
+    ]
+    lines += [shorten(text, width, placeholder=" …") for text in below if text]
+    return "\n".join(lines)
+
+
+def result_table(rows: Sequence[Row], runs: pd.DataFrame) -> Table | None:
+    """Return the rows as a table for the dashboard; None without rows."""
+    if not rows:
+        return None
+    header = ["", "Metric", "Paper", "Record", "Here", "Claim", "Here and the record"]
+    lines, seen = [[*header, "Spread", "Scale"]], set[str]()
+    for row in rows:
+        scale = "; ".join(f"{name} {text}" for name, text in row.scales.items() if text)
+        about = ("", "") if row.experiment in seen else (f"{row.where}, {row.models}", scale)
+        cells = [row.metric, row.paper, row.record, row.here, row.holds, row.verdict, row.spread]
+        lines.append([about[0], *cells, about[1]])
+        seen.add(row.experiment)
+    spread = (
+        "Spread: of recorded runs; experiments/appendix/reproduce/expected.yaml has the sources."
+    )
+    notes = [*filter(None, [spread, excluded(rows, runs)])]
+    return Table(f"Pairs: the model / its baseline. {LEGEND}", lines, text_columns=2, notes=notes)
 
 
 def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
@@ -219,12 +226,10 @@ def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
     here = [_measure(one, rows, mine) for rows in pair]
     numbers, paper = _paper(about, one)
     names = [one.names[0], "others" if one.label != one.metric else one.names[1]]
-    settings = about["settings"]
+    scales = {"here": here, "record": record}
     return Row(
         experiment=one.experiment,
-        where=about["title"].partition(":")[0],
         title=about["title"],
-        claim=about["claim"],
         models=" / ".join(names),
         metric=one.label,
         paper=paper,
@@ -234,12 +239,12 @@ def _row(about: Mapping[str, Any], one: Comparison, runs: pd.DataFrame) -> Row:
         holds=_holds(one, here, numbers),
         verdict=_verdict(one, record, here),
         is_run=any(side.state != NOT_RUN for side in here),
-        paper_scale=settings.get("data", "not said"),
-        paper_settings="; ".join(f"{key} {value}" for key, value in settings.items()),
-        record_scale=next((side.scale for side in record if side.scale), ""),
-        here_scale=next((side.scale for side in here if side.scale), ""),
-        how=one.how,
-        folders=frozenset(folder for rows in pair for folder in rows.folder),
+        scales={
+            name: next((side.scale for side in sides if side.scale), "")
+            for name, sides in scales.items()
+        }
+        | {"paper": about["settings"].get("data", "not said")},
+        folders={folder for rows in pair for folder in rows.folder},
     )
 
 
@@ -253,15 +258,10 @@ def _paired(
     """
     runs = runs[~_is_trial(runs) & ~runs.recipe.str.startswith("stages").astype(bool)]
     rows = runs[(runs.pipeline == one.pipeline) & (runs.task == one.task)]
-    matching = [
-        rows[
-            rows.config.map(lambda config, side=side: side.config.items() <= config.items()).astype(
-                bool
-            )
-        ]
-        for side in one.sides
-    ]
-    found = pd.concat([rows.assign(side=number) for number, rows in enumerate(matching)])
+    found = pd.concat(
+        rows.loc[[side.config.items() <= config.items() for config in rows.config]].assign(side=n)
+        for n, side in enumerate(one.sides)
+    )
     configs = [_configuration(run) for run in found.to_dict("records")]
     found = found.assign(
         kept=configs,
@@ -278,7 +278,7 @@ def _paired(
         return max((group for _, group in rows.groupby(by, sort=False)), key=rank, default=rows)
 
     pair = best("shared", found)
-    return [best("key", pair[pair.side == number]) for number in range(len(matching))]
+    return [best("key", pair[pair.side == number]) for number in range(2)]
 
 
 def _measure(one: Comparison, rows: pd.DataFrame, runs: pd.DataFrame) -> Measured:
@@ -319,7 +319,7 @@ def _shared(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def _is_trial(runs: pd.DataFrame) -> pd.Series[bool]:
+def _is_trial(runs: pd.DataFrame) -> "pd.Series[bool]":
     """Return which runs ended after so few steps that they are smoke tests."""
     return runs.status.isin(ENDED) & (runs.steps.astype(float) < TRIAL)
 
@@ -338,22 +338,19 @@ def _scale(run: Mapping[str, Any], runs: pd.DataFrame) -> str:
 
 def _paper(about: Mapping[str, Any], one: Comparison) -> tuple[list[float], str]:
     """Return the paper's two numbers and their text; no numbers unless the paper has both."""
-    found = [
-        next((number for number in about["numbers"] if _is_of(number, side, one)), None)
-        for side in one.sides
-    ]
-    numbers = [number for number in found if number]
+    numbers = []
+    for side in one.sides:
+        for number in about["numbers"]:
+            name = f"{number['model']} ({number['position']})"
+            fits = one.split in ("", number["split"])
+            if fits and (name, number["metric"]) == (side.paper, one.metric):
+                numbers.append(number)
+                break
     if len(numbers) < 2:
         return [], "curves" if "curves" in about else "–"
     texts = [f"{number['value']:.{about['metrics'][one.metric]}f}" for number in numbers]
     other = "*" if len({number["split"] for number in numbers}) > 1 else ""
     return [number["value"] for number in numbers], f"{' / '.join(texts)}{other}"
-
-
-def _is_of(number: Mapping[str, Any], side: Side, one: Comparison) -> bool:
-    name = f"{number['model']} ({number['position']})"
-    here = one.split in ("", number["split"])
-    return here and (name, number["metric"]) == (side.paper, one.metric)
 
 
 def _pair(sides: Sequence[Measured], digits: int) -> str:
@@ -368,9 +365,7 @@ def _holds(one: Comparison, here: Sequence[Measured], numbers: Sequence[float]) 
     model behind, so that nothing is claimed.
     """
     model, baseline = here
-    if not (model.ended and baseline.ended):
-        return "–"
-    lead = one.lead(model.value, baseline.value)
+    lead = one.lead(model.value, baseline.value)  # NaN unless both ended
     if math.isnan(lead):
         return "–"
     answer = "unclear" if abs(lead) <= max(one.spread) else "yes" if lead > 0 else "no"
