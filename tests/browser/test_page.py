@@ -247,28 +247,6 @@ def test_recorded_studies_unfold_where_they_are_linked_to_and_commands_are_copie
     assert page.evaluate("navigator.clipboard.readText()") == command
 
 
-def test_zoom_and_hidden_curves_stay_when_a_run_is_added(page, records):
-    """The added one comes before the hidden one."""
-    another, one = study(records, "pretraining_builtin")[:2]
-    select(page, one)
-    page.locator("#plot").scroll_into_view_if_needed()
-    area = page.locator("#plot .nsewdrag").bounding_box()
-    middle = area["y"] + area["height"] / 2
-    page.mouse.move(area["x"] + area["width"] * 0.25, middle)
-    page.mouse.down()
-    page.mouse.move(area["x"] + area["width"] * 0.75, middle, steps=5)
-    page.mouse.up()
-    until(page, f"{PLOT}._fullLayout.xaxis.range[0] > 100")
-    zoomed = page.evaluate(f"{PLOT}._fullLayout.xaxis.range")
-    page.locator("#plot .legendtoggle").click()
-    until(page, f"{PLOT}._fullData[0].visible === 'legendonly'")
-    select(page, another)
-    assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range") == zoomed
-    assert page.evaluate(f"{PLOT}._fullData.map(t => t.visible)") == [True, "legendonly"]
-    page.select_option("#axis", "tokens")
-    assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range")[1] > 1e6
-
-
 # --- what it looks like --------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ from roformer.report.curves import (
     curve_tables,
     loss_of,
     losses_of,
-    position_tables,
     reach,
 )
 from roformer.report.runs import RecordError, read_runs, write_recorded
@@ -39,21 +38,6 @@ def loss_run(folder, losses, *, length=128, vocabulary=8192, **more):
 
 def compared(*folders, metric="valid/mlm_loss"):
     return curve_tables(read_runs(folders), metric, each_run=True)
-
-
-def test_runs_are_compared_at_equal_steps_and_at_equal_losses(tmp_path):
-    fast = loss_run(tmp_path / "fast", (5.12, 4.0))
-    slow = loss_run(tmp_path / "slow", (6.0, 5.0), model="bert", seed=1)
-    values, steps = compared(fast, slow)
-    names = ["roformer (rotary), seed 0", "bert (rotary), seed 1"]
-    assert values.lines[0] == ["steps", "sequences", "tokens", *names]
-    assert values.lines[1] == ["100", "100", "1,000", "5.120", "6.000"]
-    assert [list(line) for line in steps.lines] == [
-        ["configuration", "loss", "steps", f"steps of {names[0]}", "ratio"],
-        [names[1], "5.100", "190", "102", "0.54"],
-        [names[1], "5.050", "195", "106", "0.54"],
-        [names[1], "5.000", "200", "111", "0.55"],
-    ]
 
 
 def test_a_recorded_run_stands_beside_the_same_one_made_here(tmp_path):
@@ -314,53 +298,3 @@ def test_the_baseline_is_named_or_that_of_the_first_folder(study):
         tables(study, baseline="shaw")
     with pytest.raises(RecordError, match="2 configurations have 'roformer' in the name"):
         tables(study, baseline="roformer")
-
-
-# --- the loss by position ------------------------------------------------------------------------
-
-
-def language_model(root, pipeline, position, seed, loss, *, longer=True, **more):
-    """Write the record of a language model that was trained on 8 tokens."""
-    name = {"clm": "valid/loss", "charlm": "valid/bits_per_byte"}[pipeline]
-    worth = name.replace("valid/", "valid/unigram_").replace("loss", "entropy")
-    rows = curve((loss + 1, loss + 0.5), metric=name, every=10, samples=1, tokens=8, **{worth: 6.0})
-    seen = [
-        {"seen": [1, 1], "tokens": 4, "loss": loss + 2},
-        {"seen": [2, 8], "tokens": 28, "loss": loss},
-    ]
-    lengths = [{"length": 8, "tokens": 32, "loss": loss, "rows": seen}]
-    left_out = [{"length": 16, "reason": "no learned position beyond 8 was trained"}]
-    if longer:
-        beyond = {"seen": [9, 16], "tokens": 16, "loss": loss + 3}
-        further = [*({**row, "loss": row["loss"] + 9} for row in seen), beyond]
-        lengths.append({"length": 16, "tokens": 32, "loss": loss + 1, "rows": further})
-        left_out = []
-    file = {"text": "the sample", "trained_length": 8, "lengths": lengths, "left_out": left_out}
-    last = rows[-1][name]
-    return record(
-        root / f"roformer-{position}-s{seed}",
-        rows=rows,
-        pipeline=pipeline,
-        position=position,
-        seed=seed,
-        metrics={name: last, f"{name}_whole": last + 1},
-        files={"positions.json": file},
-        **more,
-    )
-
-
-@pytest.fixture
-def models(tmp_path):
-    rotary = [language_model(tmp_path, "clm", "rotary", seed, 3.0 + seed / 10) for seed in (0, 1)]
-    return [*rotary, language_model(tmp_path, "clm", "learned", 0, 4.0, longer=False)]
-
-
-def test_loss_by_tokens_seen_and_by_length(models):
-    seen, beyond = position_tables(read_runs(models))
-    assert list(seen.lines[1]) == ["1", "5.050 ± 0.071 (2)", "6.000 (1)"]
-    assert list(seen.lines[2]) == ["2-8", "3.050 ± 0.071 (2)", "4.000 (1)"]
-    assert list(beyond.lines[1]) == ["8 (trained)", "3.050 ± 0.071 (2)", "4.000 (1)"]
-    assert list(beyond.lines[2]) == ["16", "4.050 ± 0.071 (2)", "–"]
-    assert beyond.notes[0].startswith("Beyond the paper: ")
-    assert "no learned position beyond 8 was trained" in beyond.notes[1]
-    assert len(position_tables(read_runs(models[2:]))) == 1  # nothing was read beyond

@@ -1,24 +1,12 @@
 """The figures of the report: what they draw of the records."""
 
-import json
-
 import pytest
 
 from roformer.report import drawing, figures
 from roformer.report.figures import FIGURES
-from roformer.report.pages import script_of
 from roformer.report.runs import RecordError, read_runs
 from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import curve, glue_run, record, translation_run
-
-OF_STUDIES = {
-    "decay": ("decay", "draw_measured_decay"),
-    "decay_by_layer": ("decay", "draw_decay_by_layer"),
-    "rates": ("appendix/stability", "draw_rates"),
-    "tokens": ("glue_tokens_long", "draw_tokens"),
-}
-"""Kind of a figure → study and function that draw it."""
-DECAY = EXPERIMENTS / "decay" / "decay.json"
 
 
 @pytest.fixture
@@ -36,15 +24,8 @@ def drawn(monkeypatch):
     monkeypatch.setattr(figures, "draw_scores", scores)
 
     def call(kind, source):
-        if kind in FIGURES:
-            draw, caption = FIGURES[kind]
-            draw(read_runs(source), None)
-            return kept["frame"], kept, caption
-        study, function = OF_STUDIES[kind]
-        draw = script_of(study)[function]
-        monkeypatch.setitem(draw.__globals__, "draw_curves", curves)
-        caption = draw(read_runs(source) if kind in ("rates", "tokens") else source, None)
-        return kept["frame"], kept, caption
+        FIGURES[kind][0](read_runs(source), None)
+        return kept["frame"], kept
 
     return call
 
@@ -68,17 +49,17 @@ def test_convergence_is_of_ended_runs_against_steps_with_a_near_entropy(drawn, t
         loss_run(tmp_path / "r2", 2, [5.0], **failed),
         record(tmp_path / "r3", rows=[{"step": 20}], seed=3, **failed),
     ]
-    frame, kept, _ = drawn("convergence", runs)
+    frame, kept = drawn("convergence", runs)
     assert frame.x.tolist() == 3 * [100, 200, 300] and set(frame.panel) == {0}
     assert list(kept["style"]) == ["bert (learned)", "roformer (rotary)"]
     assert [place for panel in kept["panels"] for _, place, _ in panel.references] == [5.5]
-    _, kept, _ = drawn("convergence", [loss_run(tmp_path / "far", 0, [2.0, 1.9])])
+    _, kept = drawn("convergence", [loss_run(tmp_path / "far", 0, [2.0, 1.9])])
     assert not any(panel.references for panel in kept["panels"])
 
 
 def test_convergence_is_against_tokens_too_where_steps_differ_in_them(drawn, tmp_path):
     twice = loss_run(tmp_path / "b", 0, [5.4, 4.2], 16384, model="bert", position="learned")
-    frame, *_ = drawn("convergence", [loss_run(tmp_path / "r", 0, [5.0, 4.0]), twice])
+    frame, _ = drawn("convergence", [loss_run(tmp_path / "r", 0, [5.0, 4.0]), twice])
     steps, tokens = (frame[frame.panel == number] for number in (0, 1))
     assert steps.y.tolist() == tokens.y.tolist() and steps.x.tolist() == 2 * [100, 200]
     assert tokens.x.tolist() == pytest.approx([0.8192, 1.6384, 1.6384, 3.2768])
@@ -93,29 +74,9 @@ def test_positions_take_the_longer_blocks_only_beyond_the_trained_length(drawn, 
         files = {"positions.json": about}
         return record(tmp_path / f"s{seed}", seed=seed, pipeline="clm", files=files)
 
-    frame, kept, _caption = drawn("positions", [run(0, 3.0), run(1, 3.2)])
+    frame, kept = drawn("positions", [run(0, 3.0), run(1, 3.2)])
     assert frame.groupby("x").y.mean().to_dict() == pytest.approx({1: 11.1, 4: 11.1, 12: 19.1})
     assert kept["panels"][0].references[0][:2] == ("x", 8)
-
-
-def test_rates_are_points_and_diverged_runs_are_told(drawn, tmp_path):
-    def run(rate, seed, loss):
-        about = {"metrics": {"valid/mlm_loss": loss}}
-        if loss is None:
-            about = {"status": "failed", "error": "Diverged: the loss of step 3 is not finite"}
-        config = {"optimizer": {"learning_rate": rate}}
-        return record(tmp_path / f"{rate}-{seed}", seed=seed, config=config, **about)
-
-    runs = [run(1e-3, 0, 5.0), run(1e-3, 1, 5.2), run(2e-3, 0, 4.5), run(2e-3, 1, None)]
-    frame, kept, _caption = drawn("rates", runs)
-    assert frame[["x", "seed", "y"]].values.tolist() == [
-        [1e-3, 0, 5.0],
-        [1e-3, 1, 5.2],
-        [2e-3, 0, 4.5],
-    ]
-    assert kept["panels"][0].ticks == [1e-3, 2e-3]
-    with pytest.raises(RecordError, match="none of these configurations was run with several"):
-        drawn("rates", runs[:2])
 
 
 def test_glue_shows_the_chosen_rate_by_task_with_the_best_trivial_baseline(drawn, tmp_path):
@@ -124,86 +85,29 @@ def test_glue_shows_the_chosen_rate_by_task_with_the_best_trivial_baseline(drawn
         *(glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.80, 0.84))),
         glue_run(tmp_path, 0, 2e-5, None, task="stsb"),
     ]
-    frame, _, _caption = drawn("glue", runs)
+    frame, _ = drawn("glue", runs)
     assert frame.group.tolist() == ["mrpc f1", "mrpc f1", "stsb f1"]
     assert frame.value.tolist()[:2] == [80, 84] and frame.value.isna().tolist()[2]
     assert frame.level.tolist() == pytest.approx([83.36] * 3)
     assert frame.high.iloc[0] - frame.low.iloc[0] == pytest.approx(2 * 8**0.5)
 
 
-def test_scores_stand_over_the_tokens_of_their_pre_training(drawn, tmp_path):
-    amounts = {"steps": 100, "batch_size": 16, "sequence_length": 128}
-    record(tmp_path / "pretrained-s0", config={"training": amounts}, steps=100, tokens=204_800)
-    runs = [
-        glue_run(tmp_path / str(step), seed, 1e-4, value, init_from=f"pretrained-s0{step}")
-        for step, values in {"@50": (0.5, 0.6), "": (0.7, 0.8)}.items()
-        for seed, value in enumerate(values)
-    ]
-    runs.append(glue_run(tmp_path, 0, 2e-4, 0.75, init_from="pretrained-s0"))
-    with pytest.raises(RecordError, match="pretrained-s0 is not among these runs"):
-        drawn("tokens", runs)
-    frame, kept, _ = drawn("tokens", [*runs, tmp_path / "pretrained-s0"])
-    assert frame[["x", "seed", "y"]].values.tolist() == [
-        *([0.1024, 0, 50], [0.1024, 1, 60]),
-        *([0.2048, 0, 70], [0.2048, 1, 80]),
-    ]
-    (panel,) = kept["panels"]  # of MRPC
-    assert [level for _, level, _ in panel.references] == pytest.approx([83.36, 81.1])
-    assert panel.ticks == [0.102, 0.205]
-    assert list(kept["style"]) == ["roformer (rotary)"]
-
-    longer = {"steps": 1000, "tokens": 2_048_000}
-    record(tmp_path / "longer-s0", config={"training": amounts | {"steps": 1000}}, **longer)
-    runs.append(glue_run(tmp_path / "longer", 0, 1e-4, 0.9, init_from="longer-s0@50"))
-    folders = [tmp_path / "pretrained-s0", tmp_path / "longer-s0"]
-    frame, kept, _ = drawn("tokens", [*runs, *folders])
-    assert frame[frame.y == 90].x.tolist() == [0.1024]
-    assert sorted(kept["style"]) == [f"roformer (rotary), {n} M in all" for n in (0, 2)]
-
-
 def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
-    frame, *_ = drawn("bleu", [EXPERIMENTS / "appendix" / "wmt_builtin"])
+    frame, _ = drawn("bleu", [EXPERIMENTS / "appendix" / "wmt_builtin"])
     assert (frame.low < frame.value).all() and (frame.value < frame.high + 1).all()
     assert set(frame.group) == {"builtin (500 lines)"}
     runs = [translation_run(tmp_path / f"r{n}", n, 27.0 + n, lines=n + 3) for n in range(2)]
     runs.append(translation_run(tmp_path / "f", 5, 26.0, status="failed"))
-    frame, *_ = drawn("bleu", runs)
+    frame, _ = drawn("bleu", runs)
     assert frame.group.tolist() == ["newstest2014 (3 lines)", "newstest2014 (4 lines)"]
 
 
 def test_triplets_are_those_of_the_test_by_place_next_to_a_coin(drawn):
-    frame, *_ = drawn("triplets", [EXPERIMENTS / "appendix" / "scm_builtin"])
+    frame, _ = drawn("triplets", [EXPERIMENTS / "appendix" / "scm_builtin"])
     assert frame.group.unique().tolist() == ["test", "test, evidence early", "test, evidence late"]
     assert sorted(set(frame.level)) == pytest.approx([54, 56.5, 59])
-    frame, *_ = drawn("triplets", [EXPERIMENTS / "scm_real"])
+    frame, _ = drawn("triplets", [EXPERIMENTS / "scm_real"])
     assert set(frame.group) == {"validation"}
-
-
-def test_the_decay_is_that_of_the_record(drawn):
-    runs = json.loads(DECAY.read_text())["runs"]
-    run = next(one for one in runs if one["position"] == "rotary" and one["seed"] == 1)
-    frame, kept, _ = drawn("decay", DECAY)
-    own = frame[(frame.name == "roformer (rotary)") & (frame.seed == 1)]
-    for panel, quantity in enumerate(("centred", "weight")):
-        assert own[own.panel == panel].y.tolist() == run["mean"]["both"][quantity]["mean"]
-    assert kept["style"]["roformer (rotary), initial weights"].dash == ":"
-    frame, kept, _ = drawn("decay_by_layer", DECAY)
-    own = frame[(frame.name == "roformer (rotary)") & (frame.seed == 1) & (frame.panel == 2)]
-    assert own.y.tolist() == run["by_layer"][2]["centred"]["mean"]
-    assert not any("initial" in name for name in kept["style"])
-
-
-def test_speed_counts_the_goals_that_are_met(tmp_path):
-    rows = [
-        {"what": "fast", "ratio": 3.0, "goal": 2.0, "deviations": "none"},
-        {"what": "slow", "ratio": 0.5, "goal": 4.0, "deviations": "none"},
-        {"what": "free", "ratio": 1.5, "goal": None, "deviations": "none"},
-    ]
-    for suite in ("like", "kernels"):  # the latter are our choices
-        (tmp_path / f"{suite}.json").write_text(json.dumps({"rows": rows}))
-    caption = script_of("speed")["draw_speed"](tmp_path, tmp_path / "figure.png")
-    assert "3 comparisons" in caption and "1 of 2 goals" in caption
-    assert (tmp_path / "figure.png").is_file()
 
 
 @pytest.mark.parametrize(

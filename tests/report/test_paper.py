@@ -83,18 +83,6 @@ def test_an_installed_package_says_that_it_has_no_numbers_of_the_paper(tmp_path,
     assert other.title == "valid/mlm_loss at equal steps"
 
 
-def test_our_rows_are_of_one_study_and_name_it():
-    tables = PAPER["paper_tables"](EXPERIMENTS)
-    assert len(tables) == len(NUMBERS)
-    rows = {row[0]: row[1:] for table in tables for row in table.lines[1:]}
-    assert rows["ours: roformer (rotary), test"] == ["–", "35.22 ± 0.54 (6)"]
-    assert rows["ours: roformer (rotary), validation"][3] == "53.5 ± 3.4 (3)"
-    assert rows["ours: roformer-1024 (rotary), validation"] == ["79.00 ± 2.05 (5)"]
-    assert rows["ours: known documents"] == ["82.50"]
-    assert rows["ours: 900 of 4 × 512"] == ["512", "5.31 ± 0.03 (3)", "21.8 ± 0.5 (3)"]
-    assert all("Ours (" in note for table in tables for note in table.notes)
-
-
 def test_every_claim_has_a_verdict_with_the_numbers_of_its_study(paper):
     table = PAPER["claims_table"](EXPERIMENTS)
     assert len(table.lines) == 1 + len(paper["claims"]) == 9

@@ -20,7 +20,6 @@ from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.scores import scores
 from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
-from tests.evaluation.test_bleu import sacrebleus_bootstrap
 from tests.report.records import SIGNATURES, change, record, translation_run
 
 COMPLETED = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]()
@@ -134,19 +133,6 @@ def test_a_difference_is_of_the_seeds_that_both_have(study):
         for folders in (without, fewer, study)
     ]
     assert rows[0] == rows[1] and rows[0][3] != rows[2][3]
-
-
-def test_one_seed_has_sacrebleus_own_interval_over_lines(tmp_path, texts):
-    folders = [run(tmp_path / p, 0, texts[p, 0], position=p) for p in SHARES]
-    base, row = table_of(folders).lines[1:]
-    systems = {position: texts[position, 0] for position in SHARES}
-    expected = sacrebleus_bootstrap(systems, REFERENCES)
-    for line, (score, half_width, _) in zip((base, row), expected, strict=True):
-        low, high = ends(line[2])
-        assert (high - low) / 2 == pytest.approx(half_width, abs=0.15)
-        assert line[1] == f"{score:.2f} (1)"
-    same = [run(tmp_path / p, 0, texts["rotary", 0], position=p) for p in ("a", "b")]
-    assert list(table_of(same).lines[2][3:6]) == ["0.00", "0.00 to 0.00", "1.000"]
 
 
 def test_runs_without_statistics_have_no_interval_and_are_told(study):

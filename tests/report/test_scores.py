@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from roformer.report.runs import RecordError, read_runs, write_recorded
-from roformer.report.scores import result_texts, score_tables, scores
-from roformer.report.studies import Result, read_study
+from roformer.report.scores import score_tables, scores
+from roformer.report.studies import read_study
 from tests.conftest import REPOSITORY
 from tests.report.records import glue_run, record, translation_run
 
@@ -241,23 +241,6 @@ def test_p_values_of_a_metric_are_adjusted_over_the_configurations(tmp_path):
 # --- what shares a table --------------------------------------------------------------------------
 
 
-def test_a_translation_has_its_scores_and_how_they_were_made(tmp_path):
-    bleus = (27.1, 27.5, 27.9)
-    folders = [translation_run(tmp_path / f"r{s}", s, b) for s, b in enumerate(bleus)]
-    folders.append(translation_run(tmp_path / "sin", 0, 26.0, position="sinusoidal"))
-    table = tables(folders)[0]
-    assert table.lines == [
-        ["configuration", "sacreBLEU", "sacreBLEU, last checkpoint", "chrF", "compound BLEU"],
-        [
-            "transformer (rotary)",
-            *(f"{v} ± 0.40 (3)" for v in ("27.50", "27.00", "57.50", "28.50")),
-        ],
-        ["transformer (sinusoidal)", "26.00 (1)", "25.50 (1)", "56.00 (1)", "27.00 (1)"],
-    ]
-    assert any(note.startswith("newstest2014, 3,003 lines (fingerprint") for note in table.notes)
-    assert any(note.startswith("bleu_compound: nrefs:1|") for note in table.notes)
-
-
 @pytest.mark.parametrize(
     "other", [{"lines": 2737}, {"signatures": {"chrf": "nrefs:1|nc:6|nw:2|version:2.6.0"}}]
 )
@@ -324,44 +307,3 @@ def test_accuracies_of_triplets_are_those_of_the_best_weights(tmp_path):
     assert "Counted, though degenerate: flat." in means.notes
     (line,) = lines(differences, "roformer-1024 (rotary)", "test/accuracy")
     assert line[0] == "+30.0 ± 0.0" and line[1:] == ["–", "0.250", "0.250", "3"]
-
-
-# --- results -------------------------------------------------------------------------------------
-
-
-def result(metric):
-    about = {
-        "claim": "above BERT",
-        "test": "MRPC",
-        "verdict": "no difference",
-    }
-    return Result(**about, metric=metric, ours="roformer", baseline="bert")
-
-
-def test_a_result_has_means_intervals_seeds_and_what_needs_no_model(tmp_path):
-    """Of the chosen rate; one seed has no interval."""
-    folders = [glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.8, 0.8, 0.83))]
-    folders.append(glue_run(tmp_path, 0, 5e-5, 0.1))
-    folders.append(glue_run(tmp_path, 0, 2e-5, 0.78, model="bert"))
-    frame = scores(read_runs(folders).runs)
-    cells = result_texts(result("mrpc/f1"), frame)
-    low, high = stats.t.interval(0.95, 2, 81, stats.sem((80, 80, 83)))
-    assert cells == [
-        f"81.0 ({low:.1f} to {high:.1f}), n=3",
-        "bert (rotary) 78.0, n=1",
-        "majority 81.2, bag of words 83.4",
-    ]
-    with pytest.raises(RecordError, match="no configuration has 'roformer' in the name"):
-        result_texts(result("mrpc/mcc"), frame)
-
-
-def test_without_a_model_a_loss_is_the_entropy_and_a_translation_nothing(tmp_path):
-    losses = {"valid/mlm_loss": 3.0, "valid/unigram_entropy": 6.2137}
-    runs = [record(tmp_path / name, model=name, metrics=losses) for name in ("roformer", "bert")]
-    cells = result_texts(result("valid/mlm_loss"), scores(read_runs(runs).runs))
-    assert cells[::2] == ["3.000, n=1", "unigram entropy 6.214"]
-    runs = [
-        translation_run(tmp_path / kind, 0, 27.0, position=kind) for kind in ("rotary", "learned")
-    ]
-    about = result("test/sacrebleu").model_copy(update={"ours": "rotary", "baseline": "learned"})
-    assert result_texts(about, scores(read_runs(runs).runs))[2] == "–"

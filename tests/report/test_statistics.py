@@ -110,16 +110,6 @@ def test_differences_all_the_same_have_no_t_test():
     assert (same.difference, same.interval, same.p) == (0.0, None, 1.0)
 
 
-def test_pairing_takes_out_what_the_seed_gives():
-    """The same values in another order are the same means, and no longer a difference."""
-    ours, theirs = [1.1, 2.1, 3.2, 4.1], [1.0, 2.0, 3.0, 4.0]
-    assert paired(ours, theirs).interval.low > 0
-    assert paired(ours, theirs[::-1]).interval.low < 0
-    with pytest.raises(ValueError, match="shorter"):
-        paired([1.0, 2.0], [1.0])
-    assert math.isnan(paired([], []).difference) and paired([], []).n == 0
-
-
 def test_the_shifted_bootstrap_p_by_hand():
     """Around their mean of 2 the draws lie 2, 1, 0, 1, 2 away; 2 or more are two of five."""
     assert two_sided_p(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2.0) == (2 + 1) / (5 + 1)

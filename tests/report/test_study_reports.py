@@ -7,11 +7,9 @@ import pytest
 
 from roformer.report.pages import script_of
 from roformer.report.runs import read_runs
-from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import record
 
 decay, rates, speed = map(script_of, ("decay", "appendix/stability", "speed"))
-DECAY = EXPERIMENTS / "decay" / "decay.json"
 RATIOS = {
     ("bidirectional", "elu+1"): {1024: 4.0, 512: 2.0},
     ("bidirectional", "FAVOR+"): {2048: 1.5, 1024: 0.9, 512: 1.2},
@@ -43,27 +41,7 @@ def test_speed_shows_missed_goals_and_selects_rows_by_pattern(tmp_path):
     assert [line[0] for line in table.lines[1:]] == ["epoch", "step"]
 
 
-def test_costs_of_encodings_are_multiples_of_the_rotary_ones(tmp_path):
-    rows = []
-    for encoding, step, token, size in (("rotary", 1.0, 1.0, 1e6), ("t5", 0.5, 0.25, 3e6)):
-        about = {"encoding": encoding, "length": 512, "parameters": int(size)}
-        rows += [{**about, "ratio": step, "ours_bytes": size}, {**about, "ratio": token}]
-    (tmp_path / "encodings.json").write_text(json.dumps({"rows": rows}))
-    (table,) = speed["encodings_tables"](tmp_path / "encodings.json")
-    header = ["encoding", "parameters", "step of 512", "token after 512", "memory at 512"]
-    assert table.lines[0] == header
-    assert table.lines[2] == ["t5", "3,000,000", "2.00", "4.00", "3.00"]
-
-
-def test_decay_is_a_mean_over_seeds_and_a_trend_per_seed():
-    record = decay["read_decay"](DECAY)
-    bound, _, weight, _ = decay["decay_tables"](DECAY)
-    paper = next(line for line in bound.lines if line[0] == "128")
-    assert paper[1:3] == ["32.50", "17.95"]
-    own = record.curves.query("name == 'roformer (rotary)' and layer < 0 and pairs == 'both'")
-    at_one = 100 * own[(own.quantity == "weight") & (own.distance == 1)].value
-    cell = f"{at_one.mean():.2f} ± {at_one.std():.2f} (3)"
-    assert next(line for line in weight.lines if line[0] == "roformer (rotary)")[2] == cell
+def test_a_trend_is_a_rank_correlation_if_a_curve_is_not_constant():
     curve = pd.DataFrame({"distance": range(4), "value": [0.0, -1.0, -2.0, -4.0]})
     assert decay["trend"](curve) == pytest.approx(-1)
     assert pd.isna(decay["trend"](curve.assign(value=1.0)))

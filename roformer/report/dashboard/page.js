@@ -1,6 +1,6 @@
 "use strict";
 /* Filters, order and selection are DataTables', zoom and legend plotly's; this overlays curves and compares configs.
-   Text out of records becomes text nodes or is escaped; markup comes from page.py alone. */
+   Text out of records becomes text nodes or is escaped; markup comes only from page.py. */
 
 const byId = (id) => document.getElementById(id);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
@@ -266,8 +266,8 @@ async function poll() {
   if (document.hidden) return;
   const answer = await fetch("records.json", { cache: "no-store" }).catch(() => ({ ok: false }));
   if (answer.ok) take(await answer.json());
-  const told = answer.ok ? "Live: new records appear here." : "The server does not answer; these are its last records.";
-  if (byId("live").textContent !== told) byId("live").textContent = told; // it is read out whenever it is written
+  const state = answer.ok ? "Live: new records appear here." : "The server does not answer; these are its last records.";
+  if (byId("live").textContent !== state) byId("live").textContent = state; // it is read out whenever it is written
 }
 
 /** Copy a command; where the clipboard is closed, select it. */
