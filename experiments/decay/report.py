@@ -101,10 +101,10 @@ def decay_tables(file: Path) -> list[Table]:
     trends = means.groupby(["model", "what", "seed"], sort=False).apply(trend).rename("value")
     lines = mean_lines(trends.reset_index(), "model", "what", 3)
     note = (
-        f"Of the mean over layers, heads and sequences with the distances 0 to {length - 1}, all counting "
-        "alike: -1 falls at every step. It says how steadily something falls, not how much. Inner: without "
-        f"the first and the last token ([CLS], [SEP]), which most far pairs hold; to {length - 3}. "
-        f"{spread[0].upper()}{spread[1:]}."
+        "The correlation of the mean over layers, heads and sequences with the distances 0 to "
+        f"{length - 1}, all counting alike: -1 falls at every step. It says how steadily a curve falls, not "
+        "how much. Inner: without the first and the last token ([CLS], [SEP]), which most far pairs hold; to "
+        f"{length - 3}. {spread[0].upper()}{spread[1:]}."
     )
     return [*tables, Table("Spearman's correlation with the distance", lines, notes=[note, scale])]
 
