@@ -2,7 +2,7 @@
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
 `kernels`, `padding` and `encodings` compare ours with each other, `linear` attention's kernels by length:
-they take minutes each, the README shows none of them, and they run only by name. So do `mfu` and `peers`,
+they take minutes each, are not shown in the README, and run only by name. So do `mfu` and `peers`,
 which need a GPU (`make gpu-report`).
 """
 

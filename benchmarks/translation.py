@@ -325,7 +325,7 @@ def marian_search(ours: Translator) -> Callable[[list[str]], list[str]]:
     if config.norm != "post" or config.position.kind != "sinusoidal":
         raise InputError(
             f"a {config.norm}-norm model with {config.position.kind} positions cannot be a Marian "
-            "model: give --run a run with model=transformer model.norm=post"
+            "model: choose a --run with model=transformer model.norm=post"
         )
     size = Size(config.layers, config.hidden_size, config.heads, config.intermediate_size)
     model = peers.marian(size, tokenizer.size, DROPOUT)
