@@ -2,21 +2,25 @@
 
 The command line, plans, studies and the report read the pipelines from here. Functions import what they
 return when they are called, so that reading the registry imports nothing else. A pipeline of another package
-is one `register` call in a module that ROFORMER_EXTENSIONS names (see `roformer.extensions`).
+is one `register` call in a module that ROFORMER_EXTENSIONS names.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from roformer.errors import InputError
-from roformer.extensions import import_extensions
 
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation", "encoder"]
 """Kinds of trained models, as a checkpoint's description says; an encoder is of Hugging Face."""
+EXTENSIONS = "ROFORMER_EXTENSIONS"
+"""Environment variable: modules that add pipelines or position encodings, between commas."""
 DECIDE_BASELINES = ("data", "task", "training", "tokenizer")
 """Sections of a config that decide, with the prepared data, the model-free baselines of a run."""
 
@@ -133,6 +137,20 @@ def register(pipeline: Pipeline) -> None:
     """Add a pipeline; raise ValueError if another one has its name."""
     if _PIPELINES.setdefault(pipeline.name, pipeline) != pipeline:
         raise ValueError(f"there is a pipeline {pipeline.name} already")
+
+
+def import_extensions() -> None:
+    """Import the modules that ROFORMER_EXTENSIONS names."""
+    for module in filter(None, os.environ.get(EXTENSIONS, "").split(",")):
+        _import(module.strip())
+
+
+@cache
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"{EXTENSIONS}: cannot import {module} ({error})") from error
 
 
 def pipelines() -> dict[str, Pipeline]:

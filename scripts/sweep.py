@@ -17,8 +17,8 @@ from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import DIVERGED, InputError
-from roformer.extensions import VARIABLE
 from roformer.pipelines.grid import command
+from roformer.registry import EXTENSIONS
 from roformer.report.runs import RecordError
 from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import QUIET, Arguments, at_least, script
@@ -119,10 +119,10 @@ def main() -> None:
         sys.path.insert(0, str(ROOT))
         paths = [str(ROOT), os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        os.environ[VARIABLE] = ",".join(study.extensions)
+        os.environ[EXTENSIONS] = ",".join(study.extensions)
     check(study, commands)
     if arguments.dry_run:
-        print(shown(commands, (VARIABLE, "PYTHONPATH") if study.extensions else ()))
+        print(shown(commands, (EXTENSIONS, "PYTHONPATH") if study.extensions else ()))
         return
     given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
     runtime = build(RuntimeConfig, compose("pretrain", given).runtime)

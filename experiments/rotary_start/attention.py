@@ -16,9 +16,9 @@ import math
 import os
 from pathlib import Path
 
-from roformer.extensions import VARIABLE
+from roformer.registry import EXTENSIONS
 
-os.environ[VARIABLE] = "experiments.rotary_start.encodings"
+os.environ[EXTENSIONS] = "experiments.rotary_start.encodings"
 
 import matplotlib.pyplot as plt
 import torch

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from roformer.errors import InputError
-from roformer.extensions import import_extensions
+from roformer.registry import import_extensions
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""

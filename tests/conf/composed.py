@@ -2,6 +2,9 @@
 
 from functools import cache
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from roformer.config.build import build, plain
 from roformer.config.composing import Composer, compose
 from roformer.registry import get, pipelines
@@ -16,13 +19,35 @@ FILLED = {
     ("scm", "real"): "data.path=x",
 }
 """The keys that a recipe leaves to the user."""
-RECIPES = [(name, recipe) for name in pipelines() for recipe in Composer(name).options("recipe")]
+composer = cache(Composer)
+RECIPES = [(name, recipe) for name in pipelines() for recipe in composer(name).options("recipe")]
 
 
 @cache
 def config(words="", pipeline="pretrain"):
     """Return the config of a command line, its words with blanks between."""
-    return build(get(pipeline).config(), compose(pipeline, words.split()))
+    return built(pipeline, words.split())
+
+
+def built(pipeline, words):
+    """Return the config of a command line; options are composed once, whatever keys follow them."""
+    opened = [composer(pipeline).open_key(word) for word in words]
+    keys = [word for word in opened if word.startswith("++")]
+    groups = tuple(word for word in opened if word not in keys)
+    try:
+        parsed = OverridesParser.create().parse_overrides(keys)
+        composed = chosen(pipeline, groups).copy()
+        Composer._apply_overrides_to_config(parsed, composed)
+    except HydraException:
+        composed = compose(pipeline, words)  # raises the error in our words
+    if composed.get("init_from"):
+        composed = compose(pipeline, words)
+    return build(get(pipeline).config(), composed)
+
+
+@cache
+def chosen(pipeline, groups):
+    return compose(pipeline, groups)
 
 
 def differing(one, other):

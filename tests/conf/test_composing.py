@@ -4,12 +4,11 @@ import pytest
 
 from roformer.cli import CONF
 from roformer.config.build import free_keys, from_yaml, plain, run_id, to_yaml
-from roformer.config.composing import Composer
 from roformer.config.glue import FinetuneConfig
 from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of
 from roformer.registry import pipelines
-from tests.conf.composed import FILLED, RECIPES, config
+from tests.conf.composed import FILLED, RECIPES, composer, config
 
 SCALING = "model.position.scaling"
 YARN = f"{SCALING}.kind=yarn {SCALING}.factor=4 {SCALING}.trained_length=128"
@@ -28,7 +27,7 @@ def test_every_recipe_composes_and_reads_back(pipeline, recipe):
 @pytest.mark.parametrize("pipeline", pipelines())
 def test_a_pipeline_s_recipes_are_its_own_and_one_takes_minutes(pipeline):
     own = {path.stem for path in (CONF / "pipelines" / pipeline / "recipe").glob("*.yaml")}
-    assert own == {*Composer(pipeline).options("recipe")} and {"smoke", "mini"} <= own
+    assert own == {*composer(pipeline).options("recipe")} and {"smoke", "mini"} <= own
 
 
 REFUSED = {("pretrain", "xpos"): "only for causal models", ("clm", "tupe"): "untie_cls=false"}
@@ -39,7 +38,7 @@ def test_every_model_and_position_composes(pipeline):
     """Or raises an error with the reason."""
     groups = ["model", "model/size"] if pipeline == "wmt" else ["model/position"]
     for group in groups:
-        for option in Composer(pipeline).options(group):
+        for option in composer(pipeline).options(group):
             words = f"{group}={option}"
             if reason := REFUSED.get((pipeline, option)):
                 with pytest.raises(InputError, match=reason):
@@ -62,7 +61,7 @@ GROUPS = {
 @pytest.mark.parametrize("pipeline", GROUPS)
 def test_every_option_of_the_other_groups_composes(pipeline):
     for group in GROUPS[pipeline]:
-        for option in Composer(pipeline).options(group):
+        for option in composer(pipeline).options(group):
             path = "data.path=x" if (group, option) == ("data", "files") else ""
             assert config(f"{group}={option} {path}", pipeline)
 

@@ -13,15 +13,14 @@ import pytest
 import yaml
 
 from roformer import registry
-from roformer.cli import compose
 from roformer.config.build import build, run_id
-from roformer.config.composing import Composer
 from roformer.config.position import Capability
 from roformer.errors import InputError
 from roformer.nn.position import ENCODINGS, PositionEncoding
 from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_studies, read_study
+from tests.conf.composed import built, composer
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import all_recorded, folder_of, recorded
 
@@ -91,8 +90,7 @@ def composed(command):
         if "--multirun" in words:  # the first job of the sweep
             overrides = [re.sub(r"(=[^\[]\S*?),.*", r"\1", override) for override in overrides]
     if name in PIPELINES:
-        pipeline = PIPELINES[name]
-        return build(pipeline.config(), compose(name, overrides))
+        return built(name, overrides)
     return None
 
 
@@ -107,7 +105,7 @@ def test_make_help_lists_every_target_and_the_recipes_of_a_pipeline_beside_it():
     shown = subprocess.run(["make", "-s", "help"], cwd=REPOSITORY, capture_output=True, text=True)
     for name in PIPELINES:
         line = re.search(rf"^{name}\s.*\[([^]]*)\]$", shown.stdout, re.MULTILINE)
-        assert sorted(line[1].split(", ")) == Composer(name).options("recipe")
+        assert sorted(line[1].split(", ")) == composer(name).options("recipe")
 
 
 # --- links ---------------------------------------------------------------------------------------

@@ -12,16 +12,15 @@ import sys
 import pytest
 
 from roformer import registry
-from roformer.cli import compose
 from roformer.config.build import build, plain, run_id
-from roformer.extensions import VARIABLE
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, read_recorded, read_runs
 from roformer.report.studies import read_studies, read_study
+from tests.conf.composed import built
 from tests.conftest import REPOSITORY
 
-EXTENSIONS = {*filter(None, os.environ.get(VARIABLE, "").split(","))}
+EXTENSIONS = {*filter(None, os.environ.get(registry.EXTENSIONS, "").split(","))}
 ALL = read_studies(REPOSITORY / "experiments")
 STUDIES = [study for study in ALL if set(study.extensions) == EXTENSIONS]
 BY_NAME = {study.folder.name: study for study in STUDIES}
@@ -30,7 +29,7 @@ studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
 
 @functools.cache
 def composed(pipeline, overrides):
-    return build(registry.get(pipeline).config(), compose(pipeline, list(overrides)))
+    return built(pipeline, overrides)
 
 
 @functools.cache
@@ -112,7 +111,7 @@ def test_recorded_runs_were_planned(study):
 def test_studies_with_encodings_of_their_own(study):
     """They pass the tests of this file in a process that has their encodings."""
     command = [sys.executable, "-m", "pytest", "-q", __file__, "-k", f"[{study.folder.name}]"]
-    place = {VARIABLE: ",".join(study.extensions), "PYTHONPATH": str(REPOSITORY)}
+    place = {registry.EXTENSIONS: ",".join(study.extensions), "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=REPOSITORY, env=os.environ | place, stdout=subprocess.PIPE)
     assert done.returncode == 0, done.stdout.decode()
 
