@@ -3,9 +3,8 @@
     text  →  words   Moses tokens (sacremoses, `-a`, nothing escaped), or the text as it is
     words →  pieces  merges of bytes that never cross a word; every byte is in the vocabulary
 
-A word includes the space before it, as in GPT-2, so pieces join again without ambiguity: `words` says
-whether Moses or the text put that space. Merges start from bytes and not from characters, so that no
-character is unknown: a character that the training text lacks becomes its bytes.
+A word includes the space before it, as in GPT-2, so pieces join again without ambiguity. Merges start from
+bytes, so a character that the training text lacks becomes its bytes and is not unknown.
 """
 
 from __future__ import annotations
@@ -173,10 +172,10 @@ _moses, _detokenizer = cache(_Moses), cache(MosesDetokenizer)
 
 
 def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
-    """Return what the merges are learnt on: Moses tokens between single spaces, or the texts.
+    """Return the text that merges are learnt on: Moses tokens between single spaces, or the texts.
 
-    As in fairseq's preparation, hyphens inside words are split off (`-a`); unlike there nothing is
-    escaped (`&apos;`), so that an `&amp;` of the text stays one.
+    Hyphens inside words are split off (`-a`) as in fairseq's preparation, but nothing is escaped
+    (`&apos;`), so that an `&amp;` of the text stays as it is.
     """
     if words == "bytes":
         return list(texts)

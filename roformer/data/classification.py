@@ -37,15 +37,11 @@ IdLists = Sequence[Sequence[int] | NDArray[np.integer]] | RaggedTokens
 
 
 class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Texts as token ids, cut to what the model reads; `inputs[numbers]` is a padded batch.
+    """Texts as token ids, cut to the model's length; `inputs[numbers]` is a padded batch.
 
-    Args:
-        ids: pieces of the first texts, and of the second ones if there are any, without special
-            tokens.
-        labels: class numbers or scores, (N,); None for texts without.
-        tokenizer: gives [CLS], [SEP] and [PAD].
-        max_length: longest sequence, special tokens included. Of a longer one the longer text loses
-            tokens at its end until both fit, as in `transformers` (BERT gives an odd token to the first).
+    `ids` are the pieces of the first texts, and of the second ones if there are any; `labels` are class
+    numbers or scores, (N,). In a sequence longer than `max_length`, special tokens included, the longer
+    text loses tokens at its end until both fit, as in `transformers`.
     """
 
     def __init__(
@@ -67,11 +63,8 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         return len(self.lengths)
 
     def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
-        """Return the batch of these examples.
-
-        Returns:
-            input_ids and token_type_ids (B, T); attention_mask (B, T), true for real tokens, left
-            out where nothing is padded; labels (B,) where there are any.
+        """Return the batch of these examples: input_ids and token_type_ids (B, T), labels (B,) if there are
+        any, and attention_mask (B, T), true for real tokens, if something is padded.
         """
         lengths = self.lengths[list(numbers)]
         shape = (len(lengths), int(lengths.max()))
@@ -108,8 +101,8 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
 class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Triplets as pairs of token ids; `inputs[numbers]` is a padded batch of both pairs of each.
 
-    The two pairs of a triplet are one row, so they are in one batch and on one rank.
-    `max_length` is the longest pair; see `Inputs` for how longer ones are cut.
+    The two pairs of a triplet are one row, so they are in one batch and on one rank. `Inputs` cuts pairs
+    longer than `max_length`.
     """
 
     def __init__(
@@ -129,11 +122,8 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
         return len(self.lengths)
 
     def __getitem__(self, numbers: Sequence[int] | Ids) -> dict[str, Tensor]:
-        """Return the batch of these triplets.
-
-        Returns:
-            input_ids (n, 2, T), n triplets, the pair with B first; token_type_ids, missing if
-            all are zero, and attention_mask as in `Inputs`; labels (n,): 0 where A is closer to B.
+        """Return the batch of n triplets: input_ids (n, 2, T), the pair with B first; labels (n,), 0 where A
+        is closer to B; token_type_ids unless all are zero, and attention_mask as in `Inputs`.
         """
         rows = np.asarray(numbers, np.int64)
         flat = self.pairs[np.stack([rows, rows + len(self)], axis=1).reshape(-1)]
@@ -148,13 +138,9 @@ def _lengths(lists: IdLists) -> Any:
 
 
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:
-    """Return the example numbers of each batch of an epoch.
+    """Return the example numbers of the ⌈N / batch_size⌉ batches of an epoch, equal to one example.
 
-    Args:
-        lengths: tokens of each example, (N,).
-        batch_size: largest batch; ⌈N / batch_size⌉ batches are made, equal to one example.
-        seed: of the order.
-        epoch: 0, 1, …: each has its own order.
+    Lengths are the tokens of each example, (N,). Each epoch 0, 1, … of a seed has its own order.
     """
     random = random_stream(seed, Purpose.EXAMPLE_ORDER, epoch)
     count = -(-len(lengths) // batch_size)

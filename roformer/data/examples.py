@@ -2,14 +2,11 @@
 
     <cache_dir>/glue/<key>  index, label, place, ids_a, ids_b
 
-A label is a class number or a score. Tokens are without special ones and of any length: the model's inputs
-are cut later.
+A label is a class number or a score. Tokens are without special ones; the model's inputs are cut later.
 
-The GLUE tasks are built in, in the official folder or on the Hub. The folder has one folder per task
-with tab-separated (.tsv) or comma-separated files (.csv). Columns are found by their name in the header,
-or by number in a file without one (CoLA). A split is `train`, `validation`, `test`, or a part of the
-latter two, such as `validation_matched`. Labels of a test split are never read: the Hub's are -1, and
-MRPC's file has the real ones.
+GLUE tasks are built in, in the official folder (one folder per task, with .tsv or .csv files) or on the Hub.
+Columns are found by their name in the header, or by number in a file without one (CoLA). A split is `train`,
+`validation`, `test`, or a part of the latter two, such as `validation_matched`.
 """
 
 from __future__ import annotations
@@ -56,13 +53,13 @@ class ExampleSplit:
     """The examples of one split, N of them."""
 
     index: NDArray[np.int64]
-    """Row number of each in its source, (N,)."""
+    """Row numbers in the source, (N,)."""
     labels: NDArray[np.int64] | NDArray[np.float32]
     """Class numbers, int64, or scores, float32; (N,)."""
     places: NDArray[np.int64]
     """For triplets, the number in `PLACES` or `NO_EVIDENCE`; (N,)."""
     ids: tuple[RaggedTokens, ...]
-    """Tokens of the first texts, of the second and of the third, as far as the task has them."""
+    """Tokens of the first texts, and of the second and the third if the task has them."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -109,9 +106,7 @@ class LabelledRows:
             chosen = random_stream(0, self.purpose).choice(len(rows), count, replace=False)
             rows = [rows[number] for number in np.sort(chosen)]
         if not rows:
-            raise InputError(
-                f"{self.name} has no usable row in {split}: give another source (data.path)"
-            )
+            raise InputError(f"{self.name} has no usable row in {split}: change data.path")
         if isinstance(rows[0].label, float):
             # The Hub keeps scores in single precision, the files in decimals: 3.8 is meant.
             rows = [row._replace(label=float(str(np.float32(row.label)))) for row in rows]
@@ -349,12 +344,7 @@ def class_numbers(labels: Sequence[str], first: Mapping[str, str], key: str) -> 
     """Return the class of each spelling in the data, which has all names or all numbers.
 
     A guess would be a silent wrong result: with `labels=["1", "2"]`, 1 is the first class by name and the
-    second by number.
-
-    Args:
-        labels: names of the classes in the order of their numbers.
-        first: each label in the data, and where it occurs first.
-        key: of the labels, for messages.
+    second by number. `first` has each label in the data and where it occurs first; `key` is for messages.
     """
     names = {name: number for number, name in enumerate(labels)}
     numbers = {str(number): number for number in range(len(labels))}

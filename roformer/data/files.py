@@ -1,8 +1,7 @@
 """Rows of data from local files: finding files, reading rows by the kind of file, and checking them.
 
-A source yields the rows of a split and counts what it read. Rows from outside are checked only here,
-against the `Columns` that a row must have. Each problem is one `InputError` line that names the file, the
-line and what to do.
+A source yields the rows of a split and counts them. Rows are checked only here, against the `Columns` that
+a row must have. A problem is one line that names the file, the line and what to do.
 
 Text is UTF-8 (a byte-order mark is ignored), lines end in LF or CRLF, a `.gz` is decompressed; memory holds
 one document.
@@ -139,9 +138,9 @@ class Source(Generic[T]):
 
     Args:
         read: yields the rows of a split; called with the source, which counts them, and the split.
-        splits: their names; `("all",)` where the reader splits the rows.
-        key: identifies the input beyond the configuration, without absolute paths, for a cache key.
-        files: local files, each with its name in the key and in the account.
+        splits: `("all",)` where the reader splits the rows.
+        key: identifies the input beyond the configuration, without absolute paths.
+        files: local files and their names in the key and in the account.
         max_bad_rows: bad rows that `checked` skips; None: any number.
         account: further entries of the account.
     """

@@ -10,7 +10,7 @@ from roformer.data.files import Columns, Rows, first_line
 from roformer.errors import InputError
 
 BATCH = 100
-"""Rows held as Python objects at once."""
+"""Rows that are Python objects at once."""
 WRAPPERS = {
     "ConnectionError",
     "DatasetGenerationError",
@@ -65,7 +65,7 @@ def current_revision(path: str) -> str:
 
 @contextmanager
 def reachable(path: str) -> Iterator[None]:
-    """Turn what goes wrong in reading a data set of the Hub into an InputError that names it."""
+    """Turn failures to read a data set of the Hub into InputErrors that name it."""
     try:
         yield
     except InputError:
@@ -80,10 +80,9 @@ def reachable(path: str) -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return kind and first line of an error of the Hub's libraries, or of what it hides.
+    """Return kind and first line of an error of the Hub's libraries, or of the error inside it.
 
-    A server's error 500 and a damaged file reach us inside errors that say only that something
-    could not be found or made.
+    A server's error 500 and a damaged file arrive inside errors that say only "not found" or "not made".
     """
     while type(error).__name__ in WRAPPERS:
         # `datasets` looks into its cache after a lost connection, which is then the context.

@@ -30,14 +30,10 @@ SHORTEST = 8
 
 
 class Turns(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Batches of plain text, addressed by the sample numbers they hold, which are of one turn.
+    """Batches of plain text, addressed by the sample numbers of one turn.
 
-    Args:
-        stream: documents, each ending in [SEP].
-        tokenizer: of the stream.
-        length: T, tokens of the longest rows.
-        rows: of T tokens in a turn of blocks; shorter rows are as many more.
-        seed: of the order and the pairs; None is frozen, for validation.
+    `length` is T, the tokens of the longest rows, and `rows` their number in a turn; shorter rows are as
+    many more. `seed` decides the order and the pairs; None is frozen, for validation.
     """
 
     def __init__(

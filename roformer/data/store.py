@@ -71,8 +71,7 @@ class Prepared:
     ) -> Self:
         """Open prepared data in `<cache_dir>/<kind>/<key>`, making it first if it is missing.
 
-        `identity` is all that decides the content, as JSON; `build` writes the splits and returns
-        further entries of the manifest.
+        `identity` decides the content; `build` writes the splits and returns entries of the manifest.
         """
 
         def make(folder: Path) -> None:
@@ -99,7 +98,7 @@ class Prepared:
 
 
 def settings(config: Any, *excluded: str) -> dict[str, Any]:
-    """Return a config for a key, without what does not decide the content, such as paths."""
+    """Return a config for a key, without fields that do not decide the content, such as paths."""
     return {name: value for name, value in plain(config).items() if name not in excluded}
 
 
@@ -111,15 +110,10 @@ def _hash(content: Any) -> str:
 
 
 class RaggedTokens:
-    """N lists of token ids in one array.
+    """N lists of token ids: concatenated `tokens`, and `offsets` (N + 1,) of each start and the last end.
 
-    A memory-mapped array pickles as the name of its files, so it is cheap to send to the workers of a
-    DataLoader.
-
-    Args:
-        tokens: concatenated lists.
-        offsets: start of each list and end of the last one, int64 (N + 1,).
-        files: path of the files that they are mapped from, without the suffix.
+    Tokens that are mapped from `files` (a path without the suffix) pickle as its name, so they are cheap to
+    send to the workers of a DataLoader.
     """
 
     def __init__(

@@ -134,8 +134,8 @@ def _file_documents(config: FilesText) -> Source[Example]:
 def _hub_documents(config: HubText) -> Source[Example]:
     """Open data sets of the Hub, one after the other; rows without a text are skipped.
 
-    A null revision is looked up when the reading starts and is written into the account. The cache key has
-    the null, so that prepared data is found again without a network.
+    A null revision is looked up when the reading starts, for the account; the cache key has the null, so
+    that prepared data is found again without a network.
     """
     sources: list[dict[str, Any]] = []
 
@@ -176,10 +176,10 @@ def prepare_text(
     workers: int | None = None,
     progress: bool = True,
 ) -> PreparedText:
-    """Open a corpus's tokens in `<cache_dir>/text/<key>`, making them first where they are missing.
+    """Open a corpus's tokens in `<cache_dir>/text/<key>`, making them first if they are missing.
 
     `tokenizer` replaces the tokenizer of the config. `workers` are processes that parse the built-in
-    corpus and threads that tokenize (null: one per core); the result is the same.
+    corpus and threads that tokenize (null: one per core).
     """
     source = open_documents(config, workers=workers)
     use_threads(workers)

@@ -78,8 +78,8 @@ READABLE = (
     "only WordPiece is read, from a vocab.txt, a tokenizer.json, or a folder or Hub id with one"
 )
 MAX_ALPHABET, MAX_CHINESE_ALPHABET = 1000, 8000
-"""Characters a trained vocabulary may know, the most frequent ones; the rest is [UNK]. The second
-holds where most of the text is Chinese; bert-base-chinese has 7,322 of its characters."""
+"""Characters in a trained vocabulary at most, the most frequent ones; the second limit is for mostly Chinese
+text (bert-base-chinese has 7,322)."""
 MANY_UNKNOWN, MOST_UNKNOWN = 0.02, 0.5
 """Shares of [UNK] in a text beyond which the vocabulary is likely, and surely, made for other text."""
 REMEMBERED = 2**19
@@ -98,12 +98,8 @@ class WordPiece:
     """A WordPiece vocabulary and the rules by which text becomes its ids.
 
     The spelling of a special token inside a text is text: `[MASK]` in a document gives the pieces
-    of "[", "mask" and "]", never `mask_id`.
-
-    Args:
-        library: a tokenizer of `tokenizers` with a WordPiece model; it is kept and gets BERT's
-            special tokens.
-        words: `jieba`: Chinese words of the vocabulary are tokens; `none`: the library cuts words.
+    of "[", "mask" and "]", never `mask_id`. `library` has a WordPiece model; it is kept and gets BERT's
+    special tokens. With `words=jieba` Chinese words of the vocabulary are tokens.
     """
 
     def __init__(self, library: Tokenizer, words: Words = "none") -> None:
@@ -382,8 +378,8 @@ def read_wordpiece(
 
     Args:
         path: a vocab.txt, a tokenizer.json, or a folder with one of them.
-        named: class of the tokenizer, if tokenizer_config.json names none.
-        lowercase: rule of a vocab.txt whose folder states none and whose entries have no capitals.
+        named: class of the tokenizer, if tokenizer_config.json names no class.
+        lowercase: rule of a vocab.txt whose folder states no rule and whose entries have no capitals.
         words: rule of a vocab.txt whose class is not named and whose entries are not Chinese.
         trained: whether it belongs to trained weights, which know only the special tokens that it adds.
 

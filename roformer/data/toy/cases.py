@@ -2,17 +2,17 @@
 
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
-The *finding* says in terms of law what the case turns on, one of `POINTS`. It is near the
-beginning (`early`) or behind all else that can differ (`late`); a case is a `digest`, `middle` or
-`long`, and of a long one the late finding begins beyond `LATE` characters. The pleas argue a point
-in plain words, drawn independently of the finding. So only their findings distinguish A, B and C:
+The *finding* says in terms of law what the case turns on, one of `POINTS`. It is near the beginning
+(`early`) or behind all else that can differ (`late`); a case is a `digest`, `middle` or `long`, and in a
+long case the late finding begins beyond `LATE` characters. The pleas argue a point in plain words, drawn
+independently of the finding. So only their findings distinguish A, B and C:
 
 * Triplets are drawn in groups of four that have the same three cases but for their findings: of two
-  points, A has either and B and C have them either way round. In a group B is the closer one twice,
-  and whatever does not read all three findings is right on exactly two of four. That holds for the
-  beginning of late ones, for only A, and for B and C without A.
-* The pleas of A agree with the pleas of B or of C, evenly, and are longer than a finding: counting the
-  common words of the whole texts is right on some 60 % and no more.
+  points, A has either and B and C have them either way round. In a group B is closer twice, and a reader
+  of fewer than all three findings is right on exactly two of four: of the beginnings of late cases, of
+  only A, or of B and C without A.
+* The pleas of A agree with the pleas of B or C, evenly, and are longer than a finding, so common words of
+  the whole texts are right on some 60 %.
 
 A group is a function of its split and number; fewer triplets are the first of more.
 """
@@ -60,9 +60,8 @@ MIDDLE_EARLY, MIDDLE_LATE = Kind("early", "middle"), Kind("late", "middle")
 HELD_OUT = Kind("early", "long"), Kind("late", "long")
 EARLY, LATE_ONE = HELD_OUT
 TRAIN = (DIGEST, MIDDLE_EARLY, DIGEST, EARLY, DIGEST, DIGEST, MIDDLE_LATE, DIGEST, LATE_ONE, DIGEST)
-"""Kinds of consecutive groups, again and again. Digests, which are a finding and little else, and cases
-of any length up to long are only for training: from digests a small model learns what to compare, in
-a few hundred steps of short pairs, from the others where to find it."""
+"""Kinds of consecutive groups, again and again. Digests, a finding and little else, and cases of any length
+are only for training: from digests a small model learns what to compare, from the others where to find it."""
 
 
 class Triplet(NamedTuple):

@@ -4,13 +4,11 @@ About 32 MB of technical prose in some 5,600 documents, without a network. The f
 `ast`, never imported.
 
 One document is one module: its docstring and the docstrings of its classes and functions, in source order,
-blank lines between. Documents are then uneven (median 2 KB, the largest 370 KB), but what is
-written about one thing stays on one side of the train/valid split; cut by function, half of a
-module's near-identical parameter lists would be seen in training.
+blank lines between. Documents are uneven (median 2 KB, the largest 370 KB), but near-identical parameter
+lists of one module stay on one side of the train/valid split.
 
-The corpus is a function of the packages' versions: distributions in the order below, files
-by sorted name, each docstring where it comes first. What differs between builds of one version
-(a wheel for another Python, CPU or CUDA) is excluded by name.
+The corpus is a function of the packages' versions: distributions in the order below, files by sorted name,
+each docstring where it comes first. Files that differ between builds of one version are excluded by name.
 """
 
 from __future__ import annotations
@@ -73,13 +71,10 @@ def docstring_documents(
     skipped: list[str] | None = None,
     shuffled: bool = False,
 ) -> Iterator[str]:
-    """Yield one document a module, with every docstring of the corpus at most once.
+    """Yield one document per module, with every docstring of the corpus at most once.
 
-    Args:
-        distributions: which of `DISTRIBUTIONS` to read, in this order; missing ones are skipped.
-        workers: processes that parse; null: one per core. Does not change the result.
-        skipped: receives the name of each file that cannot be parsed.
-        shuffled: in the order of the SHA-256 of the files' names, which mixes the packages.
+    `skipped` receives the name of each file that cannot be parsed. `shuffled` means in the order of the
+    SHA-256 of the files' names, which mixes the packages. `workers` processes parse (null: one per core).
     """
     files = [file for name in docstring_packages(distributions) for file in _source_files(name)]
     if shuffled:

@@ -1,20 +1,17 @@
 """Six GLUE-shaped tasks made from templates, in which word order decides, provably.
 
-Examples are drawn in *groups*: text by text the same words the same number of times, in another order
-alone, one example of each label (stsb: two whose scores add up to 5). Whatever does not see positions
-says the same of all members of a group, so it is right on exactly 1/2 of them (mnli: 1/3), and the
-correlation of what it says with the scores is exactly 0.
+Examples are drawn in *groups*: the same words in another order, one example per label (stsb: two whose
+scores add up to 5). A model without positions gives one answer for a group, so it is right on exactly 1/2
+of the examples (mnli: 1/3), and its correlation with the scores is exactly 0.
 
-In tasks of two texts, the two words that can change places are of two kinds, and in the second text
-the usual kind comes first in `TYPICAL` of the groups. So a model that reads only the order of the first
-text gets that far (80 %) and no further. Without this halfway house a small model finds
-nothing in a thousand steps: the label would depend on the orders of both texts together and on
-no single one. The order that changes is in the first text, near [CLS], for the same reason.
+In tasks of two texts, the two words that can change places are of two kinds, and in the second text the
+usual kind comes first in `TYPICAL` of the groups. So the order of only the first text gives 80 %. Without
+this first step a small model finds nothing in a thousand steps, because the label would depend on the orders
+of both texts together. The order that changes is in the first text, near [CLS], for the same reason.
 
-One endless sequence of groups is drawn for a task, no two of the same words; a hash of the words, not
-the place in the sequence, says whether a group is for training or for validation. So the splits are
-disjoint whatever is asked for, and fewer examples are the first of more. Words and punctuation are
-separated by one space.
+One endless sequence of groups is drawn per task, no two of the same words. A hash of the words decides
+between training and validation, so the splits are disjoint, and fewer examples are the first of more. Words
+and punctuation are separated by one space.
 """
 
 from __future__ import annotations
@@ -169,13 +166,10 @@ def _groups(
 
 
 def builtin_examples(task: str, split: str, count: int) -> list[Example]:
-    """Return the examples of one split: always the same ones, group by group.
+    """Return the examples of one split: always the same ones, `count` rounded down to whole groups.
 
-    Args:
-        task: one of `TASKS`.
-        split: `train` or `validation`; of mnli `train`, `validation_matched` (the words of training)
-            or `validation_mismatched` (other ones).
-        count: how many; rounded down to whole groups (see `GROUP`).
+    Splits are `train` and `validation`; mnli has `validation_matched` (the words of training) and
+    `validation_mismatched` (other words).
     """
     if task not in TASKS:
         raise InputError(
