@@ -293,17 +293,3 @@ def test_rows_of_the_hub_are_joined_into_articles(hub, streaming):
     assert texts(open_documents(HubText(sources=[source], streaming=streaming))) == ARTICLES
     with pytest.raises(ValueError, match="document_separator or rows_per_document, not both"):
         of_hub(document_separator="heading", rows_per_document=2)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (of_hub(text_field="body"), "no column 'body', but title, text: set the source's text_fi"),
-        (of_hub("no/where"), "^no/where cannot be read from the Hugging Face Hub: .*data=files"),
-    ],
-)
-@pytest.mark.parametrize("streaming", [False, True])
-def test_what_is_wrong_on_the_hub_is_one_line(hub, source, message, streaming):
-    with pytest.raises(InputError, match=message) as refused:
-        texts(open_documents(HubText(sources=[source], streaming=streaming)))
-    assert "\n" not in str(refused.value)

@@ -281,10 +281,3 @@ def test_built_in_pairs_go_both_ways_and_have_no_other_language():
     assert read(back, "test") == [(german, english)]
     message = refused(BuiltinParallel(target_language="fr"))
     assert message.startswith("the built-in text is English and German, not en and fr")
-
-
-def test_packed_files_and_the_hub_give_the_same_fingerprint(hub, tmp_path):
-    config = write(tmp_path / "packed", packed=True)
-    sources = config, of_hub(tokenizer=config.tokenizer, filter=config.filter)
-    one, other = (prepare(source, tmp_path / "cache") for source in sources)
-    assert one.folder != other.folder and one.fingerprint == other.fingerprint

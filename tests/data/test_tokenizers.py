@@ -4,7 +4,6 @@ import pickle
 import re
 
 import pytest
-from transformers import AutoTokenizer
 
 from roformer.config.schema import TokenizerConfig
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece, train_wordpiece
@@ -20,13 +19,6 @@ TEXTS = [
 @pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
 def tokenizer(request):
     return train_wordpiece(TEXTS, 200, lowercase=request.param)
-
-
-@pytest.fixture(scope="module")
-def folder(tokenizer, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    tokenizer.save(folder)
-    return folder
 
 
 def test_a_vocabulary_is_a_function_of_the_text_of_the_size_asked_for(tokenizer):
@@ -55,29 +47,6 @@ def test_special_tokens_spelt_in_a_text_are_text(tokenizer):
     for encode in (tokenizer.encode, pickle.loads(pickle.dumps(tokenizer)).encode):
         assert not {0, 2, 3, 4} & set(encode(text))
     assert tokenizer.decode(tokenizer.encode("[")) == "["
-
-
-def test_transformers_opens_what_was_saved_with_equal_ids(tokenizer, folder):
-    theirs = AutoTokenizer.from_pretrained(folder)
-    assert type(theirs).__name__.startswith("BertTokenizer")
-    assert len(theirs) == tokenizer.size
-    for name in ("pad", "unk", "cls", "sep", "mask"):
-        assert getattr(theirs, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
-    assert tokenizer.encode_batch(TEXTS) == [tokenizer.encode(text) for text in TEXTS]
-    for text in [*TEXTS[:20], "Ünknown ☃ words, 中文 x" + "y" * 200]:
-        ids = [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
-        assert theirs(text)["input_ids"] == ids
-    assert theirs("a [MASK]")["input_ids"][-2] == tokenizer.mask_id
-
-
-def test_loading_returns_what_we_or_transformers_saved(tokenizer, folder):
-    AutoTokenizer.from_pretrained(folder).save_pretrained(folder / "theirs")
-    (folder / "library").mkdir()
-    (folder / "library" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
-    for saved in (folder, folder / "theirs", folder / "library"):
-        loaded = WordPiece.load(saved)
-        assert loaded.fingerprint == tokenizer.fingerprint
-        assert loaded.encode_batch(TEXTS[:9]) == tokenizer.encode_batch(TEXTS[:9])
 
 
 def test_the_real_vocabulary_is_read(real_data):
@@ -116,21 +85,6 @@ def test_a_broken_vocabulary_names_file_and_line(tmp_path, content, message):
             read(source)
     file.write_bytes("\r\n".join(GOOD).encode())
     assert read(file).vocabulary == tuple(GOOD)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, r"has no tokenizer\.json and no vocab\.txt"),
-        ("{", r"tokenizer\.json is no tokenizer \(EOF"),
-    ],
-)
-def test_a_folder_without_a_wordpiece_tokenizer_is_refused(tmp_path, content, message):
-    if content:
-        (tmp_path / "tokenizer.json").write_text(content)
-    for reader in (read, WordPiece.load):
-        with pytest.raises(InputError, match=message):
-            reader(tmp_path)
 
 
 def test_a_case_rule_that_contradicts_the_vocabulary_is_refused(tmp_path):
