@@ -175,7 +175,7 @@ def pinned(config: C) -> C:
 
 
 def load_start(start: StoredModel, model: nn.Module) -> list[str]:
-    """Load the weights of a start into `model`; return what was taken, dropped and drawn, a line each.
+    """Load the weights of a start into `model`; return what was taken, dropped and drawn, one line each.
 
     If the model has another position encoding than the start, all parameters of the encoding stay as drawn.
     So do weights of a head that the start lacks, has in another shape, or that cannot be computed here.

@@ -1,6 +1,6 @@
 """Predictions on GLUE's test sets, in the files that its server takes (https://gluebenchmark.com/faq).
 
-Labels of the test sets are never read. Nothing here scores anything.
+Labels of the test sets are never read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SHORT = {"matched": "m", "mismatched": "mm"}
 
 
 def write_submission(runs: Sequence[Path], output: Path) -> list[Path]:
-    """Predict the test sets with each task's best run; write a file a test set and a zip of them.
+    """Predict the test sets with each task's best run; write a file per test set and a zip of them.
 
-    Of a task's runs the best on validation that still has its weights is used.
+    The best run of a task is the best on validation that still has its weights.
     """
     best: dict[str, tuple[float, Path, FinetuneConfig]] = {}
     models = set[str]()

@@ -1,17 +1,16 @@
 """The model of `transformers` that computes the same as one here, if there is one.
 
-masked LM, rotary, base 10000        roformer             whole heads, interleaved pairs; values that are
-                                                          rotated too; embeddings of another size
-masked LM, rotary, another base      jina_embeddings_v3   whole heads, half-split pairs, any base
-classifier, rotary                   jina_embeddings_v3   roformer's head has no tanh
-either, learned                      bert
-either, sinusoidal or no positions    bert                its table filled with sinusoids or zeros
-masked LM with a relation head        as without           only bert has the head
-causal LM, rotary                    gpt_neox             any base, whole heads or a part of them
-causal LM, learned                   gpt2
-causal LM, sinusoidal or no positions gpt2                its table filled with sinusoids or zeros
-translation, sinusoidal              marian, pegasus      norms after, before the sublayers
-everything else                      none
+masked LM, rotary, base 10000       roformer             whole heads, interleaved pairs; values that
+                                                         are rotated too; embeddings of another size
+masked LM, rotary, another base     jina_embeddings_v3   whole heads, half-split pairs, any base
+classifier, rotary                  jina_embeddings_v3   roformer's head has no tanh
+either, learned                     bert                 only bert has the head for segment pairs
+either, sinusoidal or no positions  bert                 its table filled with sinusoids or zeros
+causal LM, rotary                   gpt_neox             any base, whole heads or a part of them
+causal LM, learned                  gpt2
+causal LM, sinusoidal or none       gpt2                 its table filled with sinusoids or zeros
+translation, sinusoidal             marian, pegasus      norms after, before the sublayers
+everything else                     none
 """
 
 from __future__ import annotations
@@ -77,19 +76,14 @@ class ExportedModel(NamedTuple):
 
 
 def equivalent(stored: StoredModel, length: int) -> ExportedModel:
-    """Return the model of `transformers` that computes the same as a trained one.
+    """Return the model of `transformers` that computes the same as a trained one, or raise NoEquivalent.
 
-    Args:
-        stored: the trained model.
-        length: the longest text that it was trained on, in tokens; tables that can be of any length
-            get the next power of two, at least 512.
-
-    Raises:
-        NoEquivalent: there is none.
+    `length` is the longest text that it was trained on, in tokens; tables that can be of any length get
+    the next power of two, at least 512.
     """
     import transformers
 
-    if (reason := next(_differences(stored), None)) is not None:
+    for reason in _differences(stored):
         raise NoEquivalent(reason)
     kind, position = _model_type(stored), stored.model.position
     settings, generation, notes = _settings(stored, kind, length)
@@ -204,11 +198,9 @@ def _differences(stored: StoredModel) -> Iterator[str]:
             yield f"{names} have layer_norm_eps=1e-5, this model {model.layer_norm_eps:g}"
     elif position.kind == "rotary":
         part = position.fraction if stored.kind == "causal" else 1.0
+        values = position.rotate_values and own
         same = Rotary(
-            base=position.base,
-            layout=position.layout,
-            fraction=part,
-            rotate_values=position.rotate_values and own,
+            base=position.base, layout=position.layout, fraction=part, rotate_values=values
         )
         if position != same:
             yield f"{names} rotate otherwise than {position}"
@@ -227,11 +219,11 @@ def _settings(
         return _translation(tokenizer, build(SearchConfig, description["search"]), length)
     base = getattr(model.position, "base", None)
     rope = {"rope_type": "default", "rope_theta": base}
-    end_id = getattr(tokenizer, "sep_id", None) if stored.kind == "causal" else None
-    settings: dict[str, Any] = {"bos_token_id": end_id, "eos_token_id": end_id}
-    settings["pad_token_id"] = getattr(tokenizer, "pad_id", None)
+    settings: dict[str, Any] = {"pad_token_id": getattr(tokenizer, "pad_id", None)}
+    settings |= {"bos_token_id": None, "eos_token_id": None}
     if stored.kind == "causal":
-        settings["tie_word_embeddings"] = True
+        end_id = getattr(tokenizer, "sep_id", None)
+        settings |= {"bos_token_id": end_id, "eos_token_id": end_id, "tie_word_embeddings": True}
     if stored.kind == "classifier":
         labels = description["labels"]
         names = dict(enumerate(labels or ["score"]))
@@ -277,9 +269,9 @@ def _translation(
         "do_sample": False,
     }
     notes = [
-        f"`generate` ends any translation at {longest} tokens, and where it is; the run's search "
-        f"ended each at {search.max_length_ratio:g} x source tokens + {search.max_length_extra}, "
-        "with the end. Translations that end before are the same."
+        f"`generate` cuts any translation at {longest} tokens; the run's search ended each at "
+        f"{search.max_length_ratio:g} x source tokens + {search.max_length_extra}. Shorter translations "
+        "are the same."
     ]
     if search.beam > 1:
         generation |= {"early_stopping": True, "length_penalty": search.alpha}
@@ -298,24 +290,20 @@ def _translation(
 
 
 def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tensor]:
-    """Return the weights of a model that reads no translation as another lays them out."""
-    model, weights, layout = stored.model, dict(stored.weights), LAYOUTS.get(kind)
-    if layout is not None and model.position.layout != layout:
-        weights = convert_state_layout(
-            weights,
-            model.heads,
-            layout,
-            rotary_dim=model.rotary_dim,
-            values=model.position.rotate_values,
-        )
+    """Return the weights of a model that is not a translation model as another lays them out."""
+    model, position = stored.model, stored.model.position
+    weights, layout = dict(stored.weights), LAYOUTS.get(kind)
+    if layout is not None and position.layout != layout:
+        size, values = model.rotary_dim, position.rotate_values
+        weights = convert_state_layout(weights, model.heads, layout, rotary_dim=size, values=values)
     for name, tensor in weights.items():
         if kind == "gpt_neox" and ".attention.projection." in name:  # by head: query, key, value
             apart = tensor.unflatten(0, (3, model.heads, model.head_dim))
             weights[name] = apart.transpose(0, 1).flatten(0, 2)
         elif kind == "gpt2" and name.startswith("blocks.") and tensor.ndim == 2:
             weights[name] = tensor.T.contiguous()  # its matrices are (in, out)
-    if layout is None and model.position.kind != "learned":
-        encoding: Any = build_position(model.position, model)
+    if layout is None and position.kind != "learned":
+        encoding: Any = build_position(position, model)
         nothing = torch.zeros(1, positions, model.hidden_size)
         name = "position.table" if kind == "gpt2" else "encoder.position.table"
         weights[name] = encoding.embed(nothing, Positions(torch.arange(positions)))[0]
@@ -327,9 +315,7 @@ def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Both have all sines in the first half of the dimensions and all cosines in the second, where
     Vaswani et al. interleave them. Hidden dimensions have no order, so they are permuted in every
-    weight that reads or writes them.
-
-    Tied matrices, tables and the zero bias are excluded: load it with `strict=False`.
+    weight that reads or writes them. Tied matrices, tables and the zero bias are excluded.
     """
     shared = state["tokens.weight"]
     order = half_order(shared.shape[1]).to(shared.device)

@@ -98,9 +98,9 @@ def read_settings(source: str, revision: str | None = None) -> tuple[EncoderConf
 
 
 def identify(source: str, revision: str | None = None) -> tuple[str | None, str]:
-    """Return the commit of a Hub id, and the SHA-256 of the weights of a Hub id or folder.
+    """Return the commit of a Hub id, and the SHA-256 of its weights or of a folder's.
 
-    The second is the hash of the one file, as the Hub shows it, or of the hashes of several.
+    This is the hash of the one file, as the Hub shows it, or of the hashes of several.
     """
     folder, commit = _locate(source, revision)
     hashes = []
@@ -211,9 +211,9 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
     if kind == "mlm" and {"pooler.weight", "relation.weight"} <= weights.keys():
         description["objective"] = "mlm_nsp"
     with torch.device("meta"):
-        needed = build_model(description, model).state_dict()
+        needed = list(build_model(description, model).state_dict())
     if kind == "encoder":
-        needed = {f"encoder.{name}": tensor for name, tensor in needed.items()}
+        needed = [f"encoder.{name}" for name in needed]
     parts = {part: name for name in needed for part in names_there(name, architecture)}
     used = {part for name in weights for part in names_there(name, architecture)} | parts.keys()
     unused = {name for name in [*unexpected, *(state.keys() - used)] if not name.endswith(IGNORED)}
@@ -225,29 +225,11 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         raise InputError(
             f"the weights are not of its encoder: missing are {named[0]}; not known are {named[1]}"
         )
-    flaw = f"lacks weights of its head: {', '.join(lost)}" if lost else None
-    if kind == "classifier" and not model.affine:
-        flaw = "its head is not read: of RoFormerV2 this package has the encoder and the masked LM"
-    pairs = [(copy, original.format(model.name)) for copy, original in TIED.items()]
-    untied = [
-        f"{copy} is not tied to {original}"
-        for copy, original in pairs
-        if copy in state and not torch.equal(state[copy], state.get(original, state[copy]))
-    ]
-    if kind == "mlm" and untied:
-        flaw = f"{', and '.join(untied)}: choose a model whose output matrix is its embeddings"
     if TABLE in state:
         made = rotary_table(torch.arange(state[TABLE].shape[0]), state[TABLE].shape[1])
         table = torch.cat((made.sin, made.cos), dim=1)
         if not torch.allclose(state[TABLE], table, rtol=0, atol=1e-2):  # it may have been in bf16
             raise InputError(f"{TABLE} is not RoFormer's table (base 10000): it cannot be read")
-    if kind == "classifier" and settings.problem_type == "multi_label_classification":
-        flaw = (
-            "its labels do not exclude each other (problem_type=multi_label_classification): a "
-            "classifier here has one label a text"
-        )
-    if kind == "classifier" and settings.problem_type == "regression" and settings.num_labels > 1:
-        flaw = f"predicts {settings.num_labels} scores of a text: a regression here has one"
     stored_as = _names_in_files(folder, state.keys() | unused)
     names = {own: names_there(own, architecture) for own in weights}
     return StoredModel(
@@ -261,8 +243,32 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         architecture=architecture,
         unused=tuple(sorted(stored_as.get(name, name) for name in unused)),
         names={own: tuple(stored_as.get(n, n) for n in parts) for own, parts in names.items()},
-        flaw=flaw,
+        flaw=_flaw(settings, kind, model, state, lost),
     )
+
+
+def _flaw(
+    settings: Any, kind: Kind, model: EncoderConfig, state: dict[str, Tensor], lost: list[str]
+) -> str | None:
+    """Return why the head cannot be computed here, if it cannot."""
+    pairs = [(copy, original.format(model.name)) for copy, original in TIED.items()]
+    untied = [
+        f"{copy} is not tied to {original}"
+        for copy, original in pairs
+        if copy in state and not torch.equal(state[copy], state.get(original, state[copy]))
+    ]
+    if kind == "mlm" and untied:
+        return f"{', and '.join(untied)}: choose a model whose output matrix is its embeddings"
+    if kind == "classifier" and not model.affine:
+        return "its head is not read: of RoFormerV2 this package has the encoder and the masked LM"
+    if kind == "classifier" and settings.problem_type == "multi_label_classification":
+        return (
+            "its labels do not exclude each other (problem_type=multi_label_classification): a "
+            "classifier here has one label a text"
+        )
+    if kind == "classifier" and settings.problem_type == "regression" and settings.num_labels > 1:
+        return f"predicts {settings.num_labels} scores of a text: a regression here has one"
+    return f"lacks weights of its head: {', '.join(lost)}" if lost else None
 
 
 def _settings(folder: Path) -> Any:
@@ -293,12 +299,9 @@ def _load(
 
     file = next((name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
-        ends = (".h5", ".msgpack", ".ckpt", ".onnx", ".index", ".safetensors", ".bin", ".pt")
-        others = sorted(path.name for path in folder.iterdir() if path.suffix in ends)
-        present = f" (there is {', '.join(others[:4])})" if others else ""
         raise InputError(
-            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards{present}: other formats "
-            "are not read; save_pretrained writes the first"
+            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards: other formats are not "
+            "read; save_pretrained writes the first"
         )
     pattern = "*.safetensors" if file in SAFETENSORS else "*.bin"
     check_size(model, settings.vocab_size, folder.glob(pattern))

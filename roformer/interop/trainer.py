@@ -51,9 +51,7 @@ class WithLoss(nn.Module):
         """Return logits and, given labels, the loss.
 
         Args:
-            input_ids: (B, T).
-            attention_mask: (B, T), 1 or true for real tokens.
-            token_type_ids: (B, T).
+            input_ids, attention_mask, token_type_ids: (B, T); the mask is 1 or true for real tokens.
             labels: (B, T) token ids of a masked LM, `IGNORED` elsewhere; integer classes, (B,) or
                 (B, 1); scores of any type of a classifier with one output, (B,) or (B, 1).
             num_items_in_batch: targets of the whole step; None divides by the targets of this batch.

@@ -47,9 +47,6 @@ def rotary_frequencies(
         head_dim: d, even: the number of rotated dimensions.
         base: above 1; a larger one rotates more slowly.
         device: of the result.
-
-    Raises:
-        ValueError: `head_dim` is odd or not positive, or `base` is not above 1.
     """
     if head_dim <= 0 or head_dim % 2:
         raise ValueError(f"rotary pairs need an even head_dim, not {head_dim}: choose an even size")
@@ -60,12 +57,9 @@ def rotary_frequencies(
 
 
 def rotary_angles(positions: Tensor, head_dim: int, base: float = 10000.0) -> Tensor:
-    """Return the angles m θ_i (Eq. 15), (..., T, head_dim/2) in radians, fp32.
+    """Return the angles m θ_i (Eq. 15), (..., T, head_dim/2) in radians, fp32; see `rotary_frequencies`.
 
-    Args:
-        positions: (..., T), integers or floats, also negative.
-        head_dim: see `rotary_frequencies`, also for what is raised.
-        base: see `rotary_frequencies`.
+    Positions (..., T) are integers or floats, also negative.
     """
     _check_tensor("positions", positions)
     frequencies = rotary_frequencies(head_dim, base, positions.device)
@@ -158,10 +152,6 @@ def apply_rotary(
 
     Returns:
         A tensor of the shape and type of `x`; norms along the last dimension are unchanged.
-
-    Raises:
-        TypeError: x or positions are no tensor, or x has no real floats.
-        ValueError: an odd d, an unknown layout, or positions that do not fit x.
     """
     _check_tensor("x", x)
     _check_tensor("positions", positions)
@@ -256,7 +246,7 @@ def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tens
     Args:
         distances: m - n, any shape.
         head_dim: d, even.
-        base: see `rotary_angles`.
+        base: of the frequencies.
 
     Returns:
         fp32 of the shape of `distances`; (d/2 + 1)/2 at distance 0.

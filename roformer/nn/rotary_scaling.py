@@ -29,13 +29,7 @@ from roformer.nn.rotary import RotaryEmbedding, RotaryTable, rotary_frequencies
 
 
 class ScaledRotaryEmbedding(RotaryEmbedding):
-    """`RotaryEmbedding` with scaled frequencies; no weights and no buffers either.
-
-    Args:
-        head_dim: H, the size of a head.
-        scaling: one of the forms above, and its factor.
-        options: of `RotaryEmbedding`.
-    """
+    """`RotaryEmbedding` with scaled frequencies; no weights and no buffers either."""
 
     def __init__(self, head_dim: int, *, scaling: encodings.Scaling, **options: Any):
         super().__init__(head_dim, **options)
@@ -74,12 +68,9 @@ def ntk_frequencies(plain: Tensor, factor: float | Tensor) -> Tensor:
     """Return θ_i s^(-2(i-1)/(d-2)), the frequencies of base·s^(d/(d-2)) (bloc97 2023).
 
     The fastest pair of `plain` (d/2,) keeps its frequency, the slowest is interpolated by exactly s.
-
-    Raises:
-        ValueError: a single pair, which cannot be both the fastest and the slowest.
     """
     pairs = len(plain)
-    if pairs < 2:
+    if pairs < 2:  # a single pair cannot be both
         raise ValueError(f"NTK-aware scaling needs two rotary pairs, not head_dim={2 * pairs}")
     pair = torch.arange(pairs, device=plain.device, dtype=torch.float32)
     return plain * torch.pow(factor, -2.0 * pair / (2 * pairs - 2))

@@ -180,15 +180,3 @@ def test_pretraining_on_chinese_hub_text(hub, start, tmp_path):
     assert manifest["tokenizer"]["words"].startswith("rjieba ")
     settings = read(made / "tokenizer" / "tokenizer_config.json")
     assert settings["tokenizer_class"] == "RoFormerTokenizer"
-
-
-def test_load_model_of_a_hub_id(hub, start, tmp_path):
-    (commit,) = hub.repositories[TINY_BERT]
-    script, begun = tmp_path / "load.py", len(hub.log)
-    script.write_text(
-        f"import roformer\nprint(type(roformer.load_model({TINY_BERT!r}).model).__name__)\n"
-    )
-    done = start(tmp_path / "loaded", str(script))
-    assert (done.code, done.output.strip()) == (0, "MaskedLM"), done.errors
-    assert hub.revisions(TINY_BERT, begun) <= {"main", commit}
-    assert not [n for n in hub.fetched(TINY_BERT) if n.endswith((".bin", ".h5", ".onnx"))]

@@ -134,14 +134,14 @@ def test_every_class_computes_the_same_and_can_be_started_from(model_class, tmp_
 
     found = start(tmp_path)
     model = Classifier(found.model, found.vocab_size, 2, dropout=0.0)
-    left_out = load_start(found, model)[1]
+    _, left_out, drawn = load_start(found, model)
     assert all(name in left_out for name in unused - POOLER)
     expected = trained.model if home is Encoder else trained.model.encoder
     for name, tensor in expected.state_dict().items():
         assert torch.equal(model.state_dict()[f"encoder.{name}"], tensor), name
     # A pooler of gelu is not the pooler of a fine-tuning; BERT's is.
     has_pooler = model_class in (BertModel, BertForPreTraining, BertForSequenceClassification)
-    assert ("pooler.weight" in found.weights) == has_pooler
+    assert ("pooler.weight" in drawn) != has_pooler
     if model_class is RoFormerForSequenceClassification:
         assert "classifier.dense.weight" in left_out
 
@@ -376,7 +376,7 @@ FOLDERS = {
     "shard lost": (lost_shard, "damaged or incomplete .*model-00002-of-00003.safetensors"),
     "other framework": (
         lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"),
-        r"no model.safetensors and no pytorch_model.bin, .*\(there is tf_model.h5\)",
+        "there is no model.safetensors and no pytorch_model.bin",
     ),
     "vocabulary of another model": (
         lambda f: TOKENIZER_OF_68.save(f),

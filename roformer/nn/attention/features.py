@@ -53,10 +53,6 @@ class FavorFeatures(nn.Module):
     """exp(w·x - |x|²/2) for M random vectors w, with x scaled by H^(-1/4): never negative.
 
     Its mean over w ~ N(0, 1) is the softmax kernel. The vectors are saved with the weights.
-
-    Args:
-        config: number and kind of the vectors.
-        head_dim: H.
     """
 
     vectors: Tensor

@@ -66,14 +66,7 @@ class RunningSums:
 
 
 class LinearSelfAttention(MultiHead):
-    """Multi-head self-attention by a feature map; its weights are named as in `SelfAttention`.
-
-    Args:
-        config: the feature map, and where positions come in.
-        hidden_size: D.
-        heads: N.
-        bias: of the projections.
-    """
+    """Multi-head self-attention by a feature map; its weights are named as in `SelfAttention`."""
 
     def __init__(
         self,
@@ -107,9 +100,6 @@ class LinearSelfAttention(MultiHead):
 
         The mask is the same for all queries, (B, 1, 1, S); `seen` is not needed, since sums have no
         positions.
-
-        Raises:
-            ValueError: a mask that differs between queries.
         """
         if mask is not None and mask.shape[-2] != 1:
             raise ValueError(
@@ -183,9 +173,8 @@ def attend_to_earlier(
     for q, k, v, rotated_q, rotated_k, level in zip(
         *(tensor.split(chunk, -2) for tensor in tensors), strict=True
     ):
-        earlier = (
-            (level.mT - level).exp().tril()
-        )  # (B, N or 1, C, C): divisor of the key over the query's
+        # Divisor of the key over the query's, (B, N or 1, C, C).
+        earlier = (level.mT - level).exp().tril()
         weights = (rotated_q @ rotated_k.mT) * earlier
         shares = weights if same else (q @ k.mT) * earlier
         y = weights @ v

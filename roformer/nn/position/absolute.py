@@ -18,11 +18,7 @@ def sinusoids(positions: Tensor, size: int, base: float = 10000.0) -> Tensor:
 
 
 def rows_of(table: Tensor, ids: Tensor) -> Tensor:
-    """Return the vectors of positions from a learned table, (…, T, D).
-
-    Raises:
-        ValueError: a position is beyond the table.
-    """
+    """Return the vectors of positions from a learned table, (…, T, D)."""
     # Reading the positions would make any device but a CPU wait.
     last = int(ids.max()) if ids.device.type == "cpu" else ids.shape[-1] - 1
     if last >= len(table):

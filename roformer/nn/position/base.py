@@ -146,12 +146,7 @@ def pairs(q: Positions, k: Positions) -> Pairs:
 
 
 class PositionEncoding(nn.Module):
-    """The hooks, and the encoding `none`, which does nothing.
-
-    Args:
-        config: of the encoding.
-        model: the sizes of the model.
-    """
+    """The hooks, and the encoding `none`, which does nothing."""
 
     adds_to_values = False
     """True if `value_term` is used; fused kernels, which hide the probabilities, are then out."""
@@ -189,9 +184,7 @@ class PositionEncoding(nn.Module):
     ) -> Tensor | None:
         """Return what to add to the logits q·k/√H, broadcastable to (B, N, T, S), or None.
 
-        Args:
-            q, k: (B, N, T, H) and (B, N, S, H), as `rotate` left them.
-            q_positions, k_positions: theirs.
+        The arguments are q (B, N, T, H) and k (B, N, S, H), as `rotate` left them, with their positions.
         """
         return None
 
