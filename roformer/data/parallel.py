@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -55,7 +56,7 @@ from roformer.data.files import (
 )
 from roformer.data.hub import HubTable
 from roformer.data.store import Builder, Prepared, Spool, settings
-from roformer.data.tokenizers import use_threads
+from roformer.data.tokenizers import MANY_UNKNOWN, use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
 from roformer.data.work import batches, in_order, stage, tell_skipped, worker_pool
@@ -64,6 +65,11 @@ from roformer.errors import InputError
 SPLITS = ("train", "valid", "test")
 ROWS = (*TABLES, *JSON_LINES, ".parquet")
 """Suffixes of files with both languages in a row."""
+TMX = (".tmx", ".tmx.gz")
+AS_ROWS = (
+    "a TMX is not read: write each <tu> as a row of a .tsv, the <seg> of each language in a column with "
+    "its code as the header"
+)
 FILTERED = 2737
 """Lines of a filtered newstest2014, sacrebleu's wmt14 and not wmt14/full."""
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
@@ -170,12 +176,17 @@ def _build(
     tell_skipped(name, account)
     left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
     used = np.zeros(bpe.size, bool)  # by the training text
+    tokens = fragments = 0
     with stage("encoding", "pairs", sum(s.rows for s in spools.values()), progress, name) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
             for rows in batches(spool, CHUNK):
                 source_words, target_words, *texts = zip(*rows, strict=True)
                 ids = [bpe.encode_words(side) for side in (source_words, target_words)]
+                if given is not None and split == "train":
+                    read_ids = np.fromiter(chain.from_iterable(chain(*ids)), np.int64)
+                    tokens += len(read_ids)
+                    fragments += int(given.fragments[read_ids].sum())
                 if split == "train":
                     kept_pairs = _kept(ids, config.filter, left_out)
                     ids = [list(compress(side, kept_pairs)) for side in ids]
@@ -185,6 +196,14 @@ def _build(
                 columns = zip((*IDS, *TEXTS), (*ids, *texts), strict=False)
                 writer.append(**dict(columns))
                 bar.update(len(rows))
+    if (share := fragments / max(1, tokens)) > MANY_UNKNOWN:
+        source_of_merges = f"data.tokenizer.source={config.tokenizer.source}"
+        remedy = "set data.tokenizer.source=train, which learns from this text"
+        print(
+            f"warning: {name}: {share:.1%} of the tokens are parts of characters, because "
+            f"{source_of_merges} was learnt on other text: {remedy}",
+            file=sys.stderr,
+        )
     read, kept = source.rows_read["train"], builder.writers["train"].rows
     counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
@@ -278,9 +297,10 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     """
     path = Path(config.path)
     if path.is_file() and not has_suffix(path, ROWS):
+        remedy = AS_ROWS if has_suffix(path, TMX) else "convert it"
         raise InputError(
-            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: convert "
-            "it, or give a folder of two aligned files, train.en and train.de"
+            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: {remedy}, "
+            "or give a folder of two aligned files, train.en and train.de"
         )
     root = path.parent if path.is_file() else path
     fractions = {"valid": config.valid_fraction, "test": config.test_fraction}
@@ -344,7 +364,9 @@ def _find_pairs(config: FilesParallel, root: Path, split: str) -> list[Path]:
         f"{' and '.join(names)}, aligned by line, nor {place.name} with {', '.join(ROWS)} and a "
         "column per language"
     )
-    remedy = f"put them there (convert other formats), or set the languages and data.{split}"
+    tmx = named_file(place.parent, [place.name], TMX)
+    remedy = AS_ROWS if tmx else "put them there (convert other formats)"
+    remedy += f", or set the languages and data.{split}"
     if split != "train":
         remedy += f", or hold out pairs with data.{split}_fraction=0.01"
     raise absent(place.parent, wanted, remedy)

@@ -125,6 +125,18 @@ def test_a_given_tokenizer_is_used_and_decides_the_folder(tmp_path):
     assert texts["large"].manifest["tokenizer"]["source"] == "large"
 
 
+def test_a_given_vocabulary_of_other_characters_is_a_warning(tmp_path, capsys):
+    """No byte is unknown, but unknown characters are read byte by byte."""
+    trained("bytes").save(tmp_path / "bpe")
+    config = {"tokenizer": BpeConfig(source=str(tmp_path / "bpe"), words="bytes")}
+    for name, pairs in (("german", TEXT["train"]), ("chinese", [("a cat.", "今天天气很好。")] * 9)):
+        write(tmp_path / name, train=pairs)
+        prepare(files(tmp_path / name, **config), tmp_path / "cache")
+        told = capsys.readouterr().err
+        assert bool(told) is (name == "chinese")
+    assert told.startswith("warning: en-de: ") and "of the tokens are parts of characters" in told
+
+
 def test_another_version_of_moses_cuts_anew(tmp_path, monkeypatch):
     write(tmp_path / "text")
     config = files(tmp_path / "text", tokenizer=BpeConfig(words="moses", merges=100))
