@@ -19,46 +19,61 @@ HEAVY = [
     "torch",
     "transformers",
     "datasets",
+    "roformer.evaluation.glue_metrics",
     "roformer.pipelines.glue",
     "roformer.tasks.translation",
 ]
 
 
-def run_script(script, *arguments, stdin="", cwd=REPOSITORY, env=None, timeout=300):
-    """Run a script; return what `subprocess.run` with captured text does.
+class Script:
+    """A script in a process of its own, the first of a process group.
 
     Args:
         script: its name in scripts/, without `.py`; or a path.
         *arguments: words, paths, numbers.
         stdin: text or bytes.
         cwd: folder that it runs in.
-        env: environment variables in addition to this process's variables.
-        timeout: seconds.
+        env: environment variables that differ from this process's variables; None removes one.
+        before: what the process calls before the script.
     """
-    path = REPOSITORY / "scripts" / f"{script}.py" if Path(script).suffix == "" else Path(script)
-    words = [str(path), *map(str, arguments)]
-    with tempfile.TemporaryDirectory() as folder:
-        streams = [Path(folder, name) for name in ("in", "out", "err")]
-        streams[0].write_bytes(stdin if isinstance(stdin, bytes) else stdin.encode())
-        variables = {**os.environ, **(env or {})}
-        process = _context().Process(target=_run, args=(words, str(cwd), variables, streams))
-        process.start()
-        process.join(timeout)
-        if process.exitcode is None:
-            process.kill()
-            raise subprocess.TimeoutExpired(words, timeout)
-        out, err = (path.read_bytes().decode() for path in streams[1:])
-    return subprocess.CompletedProcess(words, process.exitcode, out, err)
+
+    def __init__(self, script, *arguments, stdin="", cwd=REPOSITORY, env=None, before=None):
+        path = REPOSITORY / "scripts" / f"{script}.py" if Path(script).suffix == "" else script
+        self.words = [str(path), *map(str, arguments)]
+        self.folder = tempfile.TemporaryDirectory()
+        self.streams = [Path(self.folder.name, name) for name in ("in", "out", "err")]
+        self.streams[0].write_bytes(stdin if isinstance(stdin, bytes) else stdin.encode())
+        variables = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
+        given = (self.words, str(cwd), variables, self.streams, before)
+        self.process = forkserver().Process(target=_run, args=given)
+        self.process.start()
+
+    def end(self, timeout=300):
+        """Wait for the end; return what `subprocess.run` with captured text does."""
+        with self.folder:
+            self.process.join(timeout)
+            if self.process.exitcode is None:
+                self.process.kill()
+                raise subprocess.TimeoutExpired(self.words, timeout)
+            out, err = (path.read_bytes().decode() for path in self.streams[1:])
+        return subprocess.CompletedProcess(self.words, self.process.exitcode, out, err)
+
+
+def run_script(script, *arguments, timeout=300, **options):
+    """Run a script to its end; see `Script`."""
+    return Script(script, *arguments, **options).end(timeout)
 
 
 @cache
-def _context():
+def forkserver():
+    """Return the context of processes that begin with all imports of a training."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*HEAVY, __name__])
     return context
 
 
-def _run(words, folder, variables, streams):
+def _run(words, folder, variables, streams, before):
+    os.setsid()
     for number, (stream, mode) in enumerate(zip(streams, ("rb", "wb", "wb"), strict=True)):
         with stream.open(mode) as file:
             os.dup2(file.fileno(), number)
@@ -68,4 +83,6 @@ def _run(words, folder, variables, streams):
     os.chdir(folder)
     sys.path[:0] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = words
+    if before is not None:
+        before()
     runpy.run_path(words[0], run_name="__main__")

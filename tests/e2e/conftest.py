@@ -15,7 +15,6 @@ from roformer.config.build import build
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
-from tests.e2e.kill_harness import ForkServer
 
 HERE = ["runtime.device=cpu", "runtime.tune_process=false"]
 """On any machine alike; and a test must not change the process that the others run in."""
@@ -42,13 +41,6 @@ def write_corpus(path: Path, documents: int = 300) -> None:
             text.append(words[first])
         rows.append(json.dumps({"text": " ".join(text)}))
     path.write_text("\n".join(rows) + "\n")
-
-
-@pytest.fixture(scope="session")
-def server():
-    """Return a process that starts scripts without importing everything each time."""
-    with ForkServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
@@ -101,10 +93,15 @@ def resumed(stop_at):
     return run
 
 
-def run_in_process(pipeline, arguments, *overrides, runs="runs"):
-    """Run a pipeline in this process, runs next to `runtime.runs_dir`; return (summary, folder)."""
+def forget_processes() -> None:
+    """Let accelerate begin anew, with what the next run asks for."""
     AcceleratorState._reset_state()
     PartialState._reset_state()
+
+
+def run_in_process(pipeline, arguments, *overrides, runs="runs"):
+    """Run a pipeline in this process, runs next to `runtime.runs_dir`; return (summary, folder)."""
+    forget_processes()
     given = [*arguments, *overrides]
     where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
     folder = Path(where).with_name(runs)

@@ -1,29 +1,24 @@
-"""Start the real scripts often and cheaply, and kill them where it hurts.
+"""Kill the real scripts where it hurts.
 
-Importing everything takes longer than a small run. So one process, the fork server, imports it once
-and forks a child for every start; the child runs the script as `python scripts/….py …` would. Before,
-it wraps functions (replaces none), so that it can report over a pipe that it has reached a certain
-phase: inside a step, between two files of a checkpoint, in half a line of metrics.jsonl. There it is
-killed from outside, at once or after a while; at the end of the phase it waits for its death.
+The process of a script wraps functions before it begins (replaces none), so that it can report over a
+pipe that it has reached a certain phase: inside a step, between two files of a checkpoint, in half a
+line of metrics.jsonl. There it is killed from outside, at once or after a while; at the end of the
+phase it waits for its death.
 """
 
-from __future__ import annotations
-
-import gc
-import importlib
-import json
+import multiprocessing
 import os
 import random
-import runpy
 import signal
-import subprocess
-import sys
+import socket
 import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.conftest import REPOSITORY
+from tests.scripts import Script
 
 PATIENCE = 120
 """Seconds after which a child that nobody killed gives up."""
@@ -37,88 +32,31 @@ class Plan(NamedTuple):
     delay: float = 0.0
 
 
-IMPORTED = (
-    *("accelerate", "datasets", "transformers", "torch._dynamo", "torch.profiler"),
-    *("wandb", "wandb.apis.public", "wandb.sdk.launch.utils"),
-    *("roformer.pipelines.glue", "roformer.tasks.translation", "roformer.report.scores"),
-    *("evaluate", "roformer.evaluation.glue_metrics"),
-)
-"""Modules that a start would import, also late: wandb imports the most when it begins a run."""
+class PlannedScript(Script):
+    """A script that reports when it reaches the place of a plan, and waits there."""
+
+    def __init__(self, plan: Plan, *command: Any, **options: Any):
+        self._reports, told = multiprocessing.Pipe(duplex=False)
+        super().__init__(*command, before=partial(watch, plan, told), **options)
+        told.close()
+
+    def reached(self) -> bool:
+        """Wait for the report; return False if the script ended without one."""
+        try:
+            return bool(self._reports.recv())
+        except EOFError:
+            return False
 
 
-class ForkServer:
-    """The process that forks the children; one at a time. Use as a context."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.kill_harness"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-        )
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-    def start(
-        self,
-        script: str,
-        arguments: list[str],
-        folder: Path,
-        plan: Plan | None = None,
-        *,
-        environment: dict[str, str | None] | None = None,
-        constants: dict[str, Any] | None = None,
-    ) -> int:
-        """Start a script in `folder`, as the first of a process group; return its process id.
-
-        `printed.txt` there gets its output. It reports when it reaches the plan's place, and waits.
-        Variables of the `environment` differ (None: not set), and `constants` by their full name.
-        """
-        request = (script, arguments, str(folder), plan, environment or {}, constants or {})
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return int(self.line())
-
-    def line(self) -> str:
-        """Return the next message: `at`, or `ended` with the exit status."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def finish(self, script: str, arguments: list[str], folder: Path) -> str:
-        """Run a script to its end; return what it printed."""
-        self.start(script, arguments, folder)
-        code, printed = self.ended(folder)
-        assert code == 0, printed
-        return printed
-
-    def ended(self, folder: Path, line: str | None = None) -> tuple[int, str]:
-        """Wait for the end; return (exit code, minus the signal that killed it; what it printed)."""
-        word, _, code = (line or self.line()).partition(" ")
-        assert word == "ended", word
-        return int(code), (folder / "printed.txt").read_text()
-
-    def kill(self, script: str, arguments: list[str], folder: Path, plan: Plan) -> str | None:
-        """Start a script and kill it as planned; return None, or what it printed if it got through."""
-        child = self.start(script, arguments, folder, plan)
-        line = self.line()
-        if line == "at":
-            time.sleep(plan.delay)
-            os.kill(child, signal.SIGKILL)
-            code, printed = self.ended(folder)
-            assert code == -signal.SIGKILL, printed
-            return None
-        code, printed = self.ended(folder, line)
-        assert code == 0, printed
-        return printed
+def kill(plan: Plan, *command: Any, **options: Any) -> bool:
+    """Start a script and kill it as planned; return False if it got through."""
+    script = PlannedScript(plan, *command, **options)
+    if reached := script.reached():
+        time.sleep(plan.delay)
+        script.process.kill()
+    done = script.end()
+    assert done.returncode == (-signal.SIGKILL if reached else 0), done
+    return reached
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
@@ -130,55 +68,16 @@ def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
-def serve() -> None:
-    """Fork a child for each request; returns only in a child that is to run a script."""
-    for module in IMPORTED:
-        importlib.import_module(module)
-    told = os.dup(1)
-    gc.freeze()  # or every child would copy what its collector looks at
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            become(told, *json.loads(line))
-            return
-        os.write(told, f"{child}\n".encode())
-        _, status = os.waitpid(child, 0)
-        os.write(told, f"ended {os.waitstatus_to_exitcode(status)}\n".encode())
-    raise SystemExit
-
-
-def become(
-    told: int,
-    script: str,
-    arguments: list[str],
-    folder: str,
-    plan: list[Any] | None,
-    environment: dict[str, str | None],
-    constants: dict[str, Any],
-) -> None:
-    """Turn this process into one that has just been started with the script."""
-    os.setsid()
-    os.chdir(folder)
-    printed = os.open("printed.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (printed, 1), (printed, 2)):
-        os.dup2(source, target)
-    sys.argv = [script, *arguments]
-    for name, value in environment.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
-    for name, constant in constants.items():
-        module, _, attribute = name.rpartition(".")
-        setattr(importlib.import_module(module), attribute, constant)
-    if plan is not None:
-        watch(Spy(Plan(*plan), told))
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
 
 
 class Spy:
     """Wraps what a run goes through; reports when the plan's phase begins, and waits for death."""
 
-    def __init__(self, plan: Plan, told: int):
+    def __init__(self, plan: Plan, told: Connection):
         self.plan, self.told, self.seen = plan, told, 0
         self.when = ""
         """`last ` while the last checkpoint is written, after which none could fix it."""
@@ -198,20 +97,20 @@ class Spy:
             if not coming or self.seen != self.plan.occurrence:
                 return original(*args, **kwargs)
             if kind == "during":
-                os.write(self.told, b"at\n")
+                self.told.send(True)
             if kind != "before":
                 original(*args, **kwargs)
             if mess is not None:
                 mess(*args)
             if kind != "during":
-                os.write(self.told, b"at\n")
+                self.told.send(True)
             time.sleep(PATIENCE)
             os._exit(99)
 
         setattr(owner, name, wrapped)
 
 
-def watch(spy: Spy) -> None:
+def watch(plan: Plan, told: Connection) -> None:
     """Wrap what a run goes through."""
     import shutil
 
@@ -223,6 +122,7 @@ def watch(spy: Spy) -> None:
     from roformer.training.loop import Loop
     from roformer.training.tracking import WandbTracker
 
+    spy = Spy(plan, told)
     save, examples = Loop._save, classification.ClassificationTask
 
     def noticing(loop: Loop, **options: Any) -> None:
@@ -313,8 +213,3 @@ def thin(folder: Path) -> None:
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     for path in files[::2]:
         path.unlink()
-
-
-if __name__ == "__main__":
-    serve()
-    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -25,6 +25,7 @@ SMALL_RUNS = {
 DETAILED = ["model.hidden_dropout=0.1", "runtime.keep_optimizer=true"]
 LOGGED = {name: ["training.log_every=1"] for name in SMALL_RUNS if name not in ("glue", "scm")}
 ABOVE_ROUNDING = ["optimizer.eps=1e-6", "optimizer.learning_rate=1e-4"]
+"""AdamW would blow rounding up to whole steps where a gradient is 0."""
 SHORT = [f"training.{key}" for key in ("steps=4", "evaluate_every=4", "checkpoint_every=2")]
 SHORTER = {
     "glue": ["data.train_examples=32", "data.validation_examples=16", "training.epochs=1"],
@@ -41,7 +42,7 @@ def run_small(name, arguments, *overrides, **where):
     return run_in_process(name.split()[0], arguments, *overrides, **where)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def data(corpus, tmp_path_factory):
     """Return the overrides of each pipeline that name its data, prepared once."""
     folder = tmp_path_factory.mktemp("pairs")
@@ -86,11 +87,23 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(pipelin
         assert (folder / file.relative_to(calm)).read_bytes() == file.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def short(data, tmp_path_factory):
+    """Return a function that gives (command line, folder) of a shorter run."""
+
+    @cache
+    def run(pipeline):
+        where = f"runtime.runs_dir={tmp_path_factory.mktemp(pipeline) / 'runs'}"
+        arguments = [*SMALL_RUNS[pipeline], *data[pipeline], where]
+        arguments += [*ABOVE_ROUNDING, *SHORTER.get(pipeline, SHORT)]
+        return arguments, run_small(pipeline, arguments)[1]
+
+    return run
+
+
 @every
-def test_micro_batches_change_nothing(pipeline, small):
-    """At an epsilon above rounding, which AdamW would blow up to whole steps where a gradient is 0."""
-    arguments = [*small(pipeline), *ABOVE_ROUNDING]
-    _, calm = run_small(pipeline, arguments)
+def test_micro_batches_change_nothing(pipeline, short):
+    arguments, calm = short(pipeline)
     _, cut = run_small(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, calm)
 
@@ -99,11 +112,10 @@ def test_micro_batches_change_nothing(pipeline, small):
 @pytest.mark.parametrize(
     "pipeline", ["pretrain on pairs", "convert", "glue", "wmt", "charlm", "scm"]
 )
-def test_another_device_changes_nothing(pipeline, small, monkeypatch):
+def test_another_device_changes_nothing(pipeline, short, monkeypatch):
     """Of every task. Catches what `tests.property.test_another_device` does, in batches, losses,
     evaluations, checkpoints and what a run concludes with."""
-    arguments = [*small(pipeline), *ABOVE_ROUNDING, *SHORTER.get(pipeline, SHORT)]
-    _, here = run_small(pipeline, arguments)
+    arguments, here = short(pipeline)
     monkeypatch.setattr(Accelerator, "device", OTHER)
     with another_device():
         _, there = run_small(pipeline, arguments, runs="there")
@@ -139,5 +151,6 @@ def test_a_finished_run_is_not_run_again(pipeline, whole, monkeypatch, capsys):
 
 @every
 def test_without_training_a_run_counts_as_degenerate(pipeline, small):
-    summary, _ = run_small(pipeline, small(pipeline), "optimizer.learning_rate=1e-9")
+    shorter = SHORTER.get(pipeline, SHORT)
+    summary, _ = run_small(pipeline, small(pipeline), "optimizer.learning_rate=1e-9", *shorter)
     assert summary["status"] == "degenerate"

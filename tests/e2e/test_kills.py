@@ -11,32 +11,17 @@ from typing import NamedTuple
 import pytest
 
 from roformer.training.checkpoint import damage
-from tests.conftest import REPOSITORY
 from tests.e2e.conftest import DROPOUT, assert_same, results, write_corpus
 from tests.e2e.conftest import SMALL as PRETRAIN
-from tests.e2e.kill_harness import Plan, until
+from tests.e2e.kill_harness import Plan, PlannedScript, kill, until
 from tests.e2e.test_glue_processes import SMALL as GLUE
 from tests.e2e.wmt_runs import SMALL as WMT
 from tests.e2e.wmt_runs import write_parallel_text
+from tests.scripts import Script, run_script
 
 pytestmark = pytest.mark.slow
-KILLS = 20
 TERM, INT = (signal.SIGTERM, 143), (signal.SIGINT, 130)
 TRACKED = ["tracker=wandb", "tracker.mode=offline"]
-ONCE = (
-    "preparing the text",
-    "starting the tracker",
-    "half a row",
-    "tracker: a row",
-    "tracker: the end",
-    "half of metrics.jsonl",
-    "checkpoint: half of model.safetensors",
-    "checkpoint: half of complete.json",
-    "checkpoint: before it is renamed",
-    "last link last: before",
-    "half of summary.json",
-)
-"""Phases of every pipeline."""
 SPANS = {
     "preparing the text": 0.3,
     "starting the tracker": 0.3,
@@ -58,9 +43,9 @@ LATE = (
 class Pipeline(NamedTuple):
     arguments: list[str]
     phases: tuple[str, ...]
-    """In addition to `ONCE`."""
 
 
+# The phases that all pipelines have in common are tried in the first one.
 PIPELINES = {
     "pretrain": Pipeline(
         [
@@ -68,8 +53,12 @@ PIPELINES = {
             *("runtime.keep_checkpoints=2", "runtime.prepare_workers=1"),
         ],
         (
-            *(*("step",) * 3, "evaluation", "checkpoint", "checkpoint: renamed"),
+            *("preparing the text", "starting the tracker", "half a row", "half of metrics.jsonl"),
+            *("tracker: a row", "tracker: the end", *("step",) * 3, "evaluation", "checkpoint"),
+            *("checkpoint: half of model.safetensors", "checkpoint: half of complete.json"),
+            *("checkpoint: before it is renamed", "checkpoint: renamed"),
             *("removing a checkpoint", "last removing a checkpoint", "last link best: made aside"),
+            *("last link last: before", "half of summary.json"),
         ),
     ),
     "glue": Pipeline(
@@ -78,9 +67,8 @@ PIPELINES = {
             *("runtime.tune_process=false", "runtime.progress=false"),
         ],
         (
-            *("step", "evaluation", "link best: made aside", "removing a checkpoint"),
-            *("predictions", "half of the predictions", "only the best: before"),
-            *("unlink optimizer.safetensors", "last removing a checkpoint"),
+            *("step", "evaluation", "link best: made aside", "predictions"),
+            *("half of the predictions", "only the best: before", "unlink optimizer.safetensors"),
         ),
     ),
     "wmt": Pipeline(
@@ -89,8 +77,8 @@ PIPELINES = {
             "runtime.prepare_workers=1",
         ],
         (
-            *("step", "evaluation", "last removing a checkpoint", "last link best: made aside"),
-            *("averaging", "removing the old average", "beam search", "scores"),
+            *("preparing the text", "step", "evaluation", "averaging"),
+            *("removing the old average", "beam search", "scores"),
             *("half of the translations", "half of bleu_statistics.json"),
         ),
     ),
@@ -100,35 +88,38 @@ PIPELINES = {
 class Commands:
     """The command of every pipeline, and the run that nothing disturbs, made once."""
 
-    def __init__(self, server, folder: Path):
-        self.server, self.folder = server, folder
+    def __init__(self, folder: Path):
+        self.folder = folder
         write_corpus(folder / "text.jsonl")
         write_parallel_text(folder / "pairs")
         self.text = {"pretrain": ["text.jsonl"], "wmt": ["pairs"]}
 
-    def of(self, name: str, folder: Path, *overrides: str) -> tuple[str, list[str], Path]:
-        """Return script, arguments and folder; a separate cache, so that it prepares the text."""
+    def of(self, name: str, folder: Path, *overrides: str) -> list[str]:
+        """Return script and arguments; a separate cache, so that it prepares the text."""
         folder.mkdir(exist_ok=True)
         text = [f"data.path={self.folder / path}" for path in self.text.get(name, [])]
         where = [f"runtime.{key}_dir={folder / key}" for key in ("runs", "cache")]
-        script = str(REPOSITORY / "scripts" / f"{name}.py")
-        return script, [*PIPELINES[name].arguments, *text, *where, *overrides], folder
+        return [name, *PIPELINES[name].arguments, *text, *where, *overrides]
 
     def calm(self, name: str) -> Path:
         if not (self.folder / name).exists():
-            self.server.finish(*self.of(name, self.folder / name))
+            finish(*self.of(name, self.folder / name))
         return run_in(self.folder / name, name)
 
 
+def finish(*command: str) -> None:
+    done = run_script(*command)
+    assert done.returncode == 0, done
+
+
 @pytest.fixture(scope="module")
-def commands(server, tmp_path_factory):
-    return Commands(server, tmp_path_factory.mktemp("calm"))
+def commands(tmp_path_factory):
+    return Commands(tmp_path_factory.mktemp("calm"))
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_twenty_kills_leave_no_trace(server, commands, tmp_path, name):
-    moments, phases = random.Random(name), [*ONCE, *PIPELINES[name].phases]
-    assert len(phases) >= KILLS
+def test_kills_leave_no_trace(commands, tmp_path, name):
+    moments, phases = random.Random(name), PIPELINES[name].phases
     waiting, killed, rounds = list(phases), Counter[str](), 0
     while waiting:
         rounds += 1
@@ -143,15 +134,14 @@ def test_twenty_kills_leave_no_trace(server, commands, tmp_path, name):
             delay = moments.uniform(0, SPANS.get(phase, 0.0))
             plan = Plan(phase, moments.randint(1, often), delay)
             tracked = TRACKED if "tracker" in phase else []  # wandb takes longer than a small run
-            if server.kill(*commands.of(name, folder, *tracked), plan) is not None:
+            if not kill(plan, *commands.of(name, folder, *tracked)):
                 break  # it got through: the phase's turn is in another run
             killed[phase] += 1
             waiting.remove(phase)
             assert_whole(folder, phase)
-        server.finish(*commands.of(name, folder))
+        finish(*commands.of(name, folder))
         assert_as_if_never_stopped(run_in(folder, name), commands.calm(name))
     assert killed == Counter(phases)
-    print(f"\n{name}: {killed.total()} kills in {rounds} runs: {dict(killed)}")
 
 
 WORKERS, NEVER = "runtime.num_workers=2", "training.checkpoint_every=1000"
@@ -162,24 +152,22 @@ WORKERS, NEVER = "runtime.num_workers=2", "training.checkpoint_every=1000"
     [
         ("pretrain", *TERM, [NEVER]),
         ("pretrain", *INT, [NEVER, WORKERS]),
-        ("glue", *TERM, []),
         ("wmt", *INT, []),
     ],
 )
 def test_a_signal_saves_and_the_same_command_goes_on(
-    server, commands, tmp_path, name, number, code, overrides
+    commands, tmp_path, name, number, code, overrides
 ):
     """The whole group gets the signal, as from launchers and terminals, and so do its workers."""
-    command = commands.of(name, tmp_path / "stopped", *overrides)
-    child = server.start(*command)
-    until(lambda: list(command[-1].glob("runs/*/*/metrics.jsonl")))
-    os.killpg(child, number)
-    ended, printed = server.ended(command[-1])
-    assert ended == code, printed
-    assert "Traceback" not in printed
-    run = run_in(command[-1], name)
+    command = commands.of(name, tmp_path, *overrides)
+    script = Script(*command)
+    until(lambda: list(tmp_path.glob("runs/*/*/metrics.jsonl")))
+    os.killpg(script.process.pid, number)
+    done = script.end()
+    assert done.returncode == code and "Traceback" not in done.stderr, done
+    run = run_in(tmp_path, name)
     assert (run / "checkpoints" / "last").exists() and not (run / "summary.json").exists()
-    server.finish(*command)
+    finish(*command)
     assert_same(run, commands.calm(name))
 
 
@@ -188,24 +176,21 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     [
         ("pretrain", "preparing the text", *TERM),
         ("glue", "predictions", *TERM),
-        ("glue", "only the best: during", *INT),
         ("wmt", "averaging", *INT),
-        ("wmt", "beam search", *TERM),
     ],
 )
 def test_a_signal_where_no_loop_listens_is_told_in_a_line(
-    server, commands, tmp_path, name, phase, number, code
+    commands, tmp_path, name, phase, number, code
 ):
-    command = commands.of(name, tmp_path / "stopped")
-    child = server.start(*command, Plan(phase))
-    assert server.line() == "at"
-    os.killpg(child, number)
-    ended, printed = server.ended(command[-1])
-    assert ended == code, printed
-    assert "Traceback" not in printed
-    assert sum("same command" in line for line in printed.splitlines()) <= 1, printed
-    server.finish(*command)
-    assert_same(run_in(command[-1], name), commands.calm(name))
+    command = commands.of(name, tmp_path)
+    script = PlannedScript(Plan(phase), *command)
+    assert script.reached()
+    os.killpg(script.process.pid, number)
+    done = script.end()
+    assert done.returncode == code and "Traceback" not in done.stderr, done
+    assert (done.stdout + done.stderr).count("same command") <= 1, done
+    finish(*command)
+    assert_same(run_in(tmp_path, name), commands.calm(name))
 
 
 def run_in(folder: Path, name: str) -> Path:

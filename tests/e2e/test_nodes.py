@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, small_run
-from tests.e2e.kill_harness import until
+from tests.e2e.kill_harness import free_port, until
 
 pytestmark = pytest.mark.slow
 LONGER = ["training.steps=150", "training.checkpoint_every=1000", "optimizer.learning_rate=1e-5"]
@@ -53,12 +52,6 @@ STAND_IN = r"""#!/usr/bin/env bash
 ) &
 wait $! || exit 1
 """
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
 
 
 def into(folder: Path, arguments: list[str]) -> list[str]:
@@ -164,8 +157,7 @@ def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path)
     assert_close(run, calm, tolerance=2e-3)
 
 
-@pytest.mark.parametrize("batch", [False, True], ids=["tasks alone", "the shell too"])
-@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+@pytest.mark.parametrize(("batch", "state"), [(False, "RUNNING"), (True, "PENDING")])
 def test_a_job_that_is_told_to_stop_asks_to_be_queued_unless_it_is(tmp_path, batch, state):
     """Catches a shell that dies of the signal, and a launcher that gets the signal twice."""
     slurm = Slurm(tmp_path, STAND_IN)

@@ -1,6 +1,7 @@
 """Pre-training from a command line to its records, in this process."""
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from roformer.cli import compose
 from roformer.config.build import build, from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.random import IGNORED
-from roformer.errors import Diverged, InputError, one_line_errors
+from roformer.errors import InputError, one_line_errors
 from roformer.models import transformer
 from roformer.pipelines import run as runs
 from roformer.tasks.mlm import MaskedLMTask
@@ -93,7 +94,7 @@ def test_its_record_says_what_ran_and_what_came_out(whole):
 
 
 def test_the_metrics_are_of_the_validation_text(whole):
-    """By torch's own loss. Catches training text, and a share of blocks in place of one of tokens."""
+    """By torch's own loss. Catches a mean over blocks in place of tokens."""
     config = from_yaml(PretrainConfig, (whole / "config.yaml").read_text())
     task = MaskedLMTask(config)
     task.build_model()
@@ -130,30 +131,6 @@ def test_a_resumed_run_goes_on_in_its_tracker_and_names_its_commit(arguments, re
     head = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True).stdout.strip() or None
     assert json.loads((folder / "env.json").read_text())["commit"] == commit
-
-
-@pytest.mark.parametrize("step", [5, 24])
-def test_a_run_killed_before_or_right_after_a_checkpoint_goes_on_bitwise(
-    arguments, whole_with_dropout, resumed, step
-):
-    """Dropout on, so that the generators' state counts; checkpoints are of 6, 12, 18, 24."""
-    summary, folder = resumed(step, small_run, arguments, *DROPOUT)
-    assert summary["steps"] == 24
-    assert_same(folder, whole_with_dropout)
-
-
-def test_random_vectors_are_redrawn_alike_after_a_stop(arguments, resumed):
-    """Redrawn at steps 5, 9, …, so the vectors of the checkpoint of step 6 are used until 8."""
-    performer = [SHORT, DROPOUT[0], "model/attention=performer", "model.attention.features=16"]
-    performer = [*performer, "model.attention.redraw_interval=4"]
-    _, whole = small_run(arguments, *performer)
-    _, folder = resumed(7, small_run, arguments, *performer, runs="killed")
-    assert_same(folder, whole)
-    drawn, *_ = [name for name in weights(whole) if name.endswith("feature_map.vectors")]
-    _, never = small_run(
-        arguments, *performer, "model.attention.redraw_interval=null", runs="never"
-    )
-    assert not torch.equal(weights(never)[drawn], weights(whole)[drawn])
 
 
 def test_a_stopped_run_goes_on_with_other_intervals(arguments, whole_with_dropout, resumed):
@@ -219,15 +196,6 @@ def test_a_full_disk_names_the_run_and_its_checkpoints(
     assert ("; earlier checkpoints are intact" in error) == earlier
 
 
-def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
-    """Its moments are gone by then, and not needed."""
-    (copy / "summary.json").unlink()
-    summary, folder = small_run(arguments)
-    assert folder == copy and summary["steps"] == 24
-    assert_same(copy, whole)
-    assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
-
-
 def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
     few = [*arguments, "training.steps=3"]
     summary, _ = small_run(few)
@@ -242,10 +210,7 @@ def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
     assert "the run counts as degenerate" in told
 
 
-def test_a_finished_run_is_not_run_again(arguments, copy, capsys):
-    first = json.loads((copy / "summary.json").read_text())
-    assert small_run(arguments) == (first, copy)
-    assert "already done" in capsys.readouterr().out
+def test_a_finished_run_moves_aside_for_a_new_one(arguments, copy):
     small_run(arguments, "resume=false")
     kept = copy.with_name(f"{copy.name}.before-1")
     assert (kept / "summary.json").is_file() and (copy / "summary.json").is_file()
@@ -285,39 +250,31 @@ def test_a_refused_resume_leaves_no_record(arguments, tmp_path):
     assert not list((tmp_path / "runs").glob("**/*.yaml"))
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("micro", ["null", "2"])
-def test_shares_cover_every_sample_once_whatever_is_left_over(arguments, processes, micro):
-    config = build(
-        PretrainConfig, compose("pretrain", [*arguments, f"runtime.micro_batch_size={micro}"])
-    )
-    task, most = MaskedLMTask(config), 2 if micro == "2" else 8
-    for count in (1, 2, 5, 8):
-        numbers = range(16, 16 + count)
-        shares = [task._share(numbers, rank, processes) for rank in range(processes)]
-        assert [n for share in shares for batch in share for n in batch] == list(numbers)
-        assert all(1 <= len(batch) <= most for share in shares for batch in share)
+def test_shares_cover_every_sample_once_whatever_is_left_over(arguments):
+    for micro, most in (("null", 8), ("2", 2)):
+        words = [*arguments, f"runtime.micro_batch_size={micro}"]
+        task = MaskedLMTask(build(PretrainConfig, compose("pretrain", words)))
+        for processes, count in itertools.product((1, 2, 3, 4, 8), (1, 2, 5, 8)):
+            numbers = range(16, 16 + count)
+            shares = [task._share(numbers, rank, processes) for rank in range(processes)]
+            assert [n for share in shares for batch in share for n in batch] == list(numbers)
+            assert all(1 <= len(batch) <= most for share in shares for batch in share)
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped"])
-def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys, damage):
+def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys):
+    """A flipped bit, which only the checksum shows."""
     go_on = stop_at(16)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments)
     go_on()
     (folder,) = Path(arguments[-1].partition("=")[2], "pretrain").iterdir()
-    newest = folder / "checkpoints" / "step_00000012"
-    if damage == "torn":
-        (newest / "optimizer.safetensors").write_bytes(b"torn")
-    else:
-        content = bytearray((newest / "model.safetensors").read_bytes())
-        content[len(content) // 2] ^= 1
-        (newest / "model.safetensors").write_bytes(content)
+    file = folder / "checkpoints" / "step_00000012" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
     small_run(arguments)
     out = capsys.readouterr().out
-    told = {"torn": "truncated", "flipped": "model.safetensors does not match its checksum"}
-    assert "skipping a damaged checkpoint" in out and told[damage] in out
-    assert "resuming at step 6" in out
+    assert "model.safetensors does not match its checksum" in out and "resuming at step 6" in out
     assert_same(folder, whole)
 
 
@@ -339,74 +296,29 @@ def test_warm_start(arguments, whole):
     small_run(from_whole, *(f"model.position.scaling.{key}" for key in longer))
 
 
-def test_a_diverging_run_stops_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):
-    loss, calls = MaskedLMTask.loss, iter(range(1, 100))
-
-    def diverging(task, model, batch):
-        return loss(task, model, batch) * (float("nan") if next(calls) == 9 else 1)
-
-    monkeypatch.setattr(MaskedLMTask, "loss", diverging)
-    with pytest.raises(Diverged, match=r"not finite at step 9: lower optimizer.learning_rate"):
-        small_run(arguments)
-    (folder,) = Path(arguments[-1].partition("=")[2], "pretrain").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed" and "step 9" in summary["error"]
-    assert (folder / "checkpoints" / "last").resolve().name == "step_00000006"
-    assert all(t.isfinite().all() for t in weights(folder).values())
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, times, capsys):
+def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, capsys):
     """Launchers and batch systems may both send one; at step 5, where none is written otherwise."""
     update = Loop._step
 
     def told(loop, batches):
         update(loop, batches)
         if loop.state.step == 5:
-            for _ in range(times):
+            for _ in range(2):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Loop, "_step", told)
     with pytest.raises(SystemExit) as left:
         small_run(arguments)
     assert left.value.code == 143
-    assert (
-        "stopped at step 6, checkpoint saved: the same command resumes" in capsys.readouterr().out
-    )
+    assert "stopped at step 6, checkpoint saved" in capsys.readouterr().out
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
-
-
-def test_a_sigterm_in_the_last_evaluation_ends_the_run_as_any_other(arguments, monkeypatch):
-    """The last step is saved, and nothing is scored or translated after it."""
-    real = MaskedLMTask.evaluate
-
-    def told(task, *given):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return real(task, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MaskedLMTask, "evaluate", told)
-        with pytest.raises(SystemExit) as left:
-            small_run(arguments, "training.steps=6", "training.evaluate_every=6")
-    assert left.value.code == 143
-    summary, _ = small_run(arguments, "training.steps=6", "training.evaluate_every=6")
-    assert summary["steps"] == 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "shaw", "t5", "alibi", "none"])
-def test_every_encoding_trains(arguments, position):
-    summary, folder = small_run(arguments, f"model/position={position}", "training.steps=40")
-    assert summary["position"] == position
-    assert falls(folder)
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
         ["training.precision=bf16", "training.documents=isolate", "masking.whole_word=true"],
-        ["objective=mlm_sop", "model=bert", "masking.whole_word=true"],
         [
             *("model.norm=pre", "schedule.kind=cosine"),
             *("model.position.layout=half", "model.position.fraction=0.5"),

@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 
 from roformer.cli import compose
 from roformer.config.build import build
 from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
-from roformer.pipelines.run import train
 from roformer.tasks.classification import TripletTask
-from tests.e2e.conftest import small_run, weights
+from tests.e2e.conftest import run_in_process, small_run, weights
 
 TINY = [
     *("recipe=smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
@@ -45,11 +43,7 @@ def config_of(arguments, *overrides) -> ScmConfig:
 
 def run(arguments, *overrides):
     """Run in this process; return (summary, folder)."""
-    AcceleratorState._reset_state()
-    PartialState._reset_state()
-    config = config_of(arguments, *overrides)
-    made = train("scm", config)
-    return made, Path(config.runtime.runs_dir) / "scm" / made["run_id"]
+    return run_in_process("scm", arguments, *overrides)
 
 
 def task_of(arguments, *overrides) -> TripletTask:
@@ -195,8 +189,7 @@ def test_short_pairs_come_first_in_the_first_epoch_alone(small):
 # --- pooling and head ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("head", ["none", "dense"])
+@pytest.mark.parametrize(("pooling", "head"), [("mean", "none"), ("cls", "dense")])
 def test_padding_changes_no_score(small, pooling, head):
     """Catches a mean over padding, and a mask that does not arrive."""
     task = task_of(small, f"pair.pooling={pooling}", f"pair.head={head}")
@@ -218,30 +211,30 @@ def test_padding_changes_no_score(small, pooling, head):
 # --- starts --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pretrained(tmp_path, small):
-    """Return the folder of a small pre-training run on Chinese words."""
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Return (command line, folder) of a small pre-training run on Chinese words."""
+    folder = tmp_path_factory.mktemp("pretrained")
     rows = [{"text": f"原告第{i}次向被告出借款项，被告没有归还。" * 8} for i in range(60)]
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = [
-        *("recipe=smoke", "tracker=none", "data=files", f"data.path={tmp_path / 'text.jsonl'}"),
+        *("recipe=smoke", "tracker=none", "data=files", f"data.path={folder / 'text.jsonl'}"),
         *("data.tokenizer.vocab_size=1024", "data.tokenizer.words=jieba", "training.steps=2"),
         *("training.sequence_length=32", "training.valid_sequences=4", "training.batch_size=4"),
         *("model.hidden_size=32", "model.intermediate_size=64", "runtime.device=cpu"),
         *("runtime.progress=false", "runtime.tune_process=false"),
-        f"runtime.cache_dir={tmp_path / 'cache'}",
-        f"runtime.runs_dir={tmp_path / 'runs'}",
+        *places(folder),
     ]
     return arguments, small_run(arguments)[1]
 
 
 @pytest.fixture
-def known(tmp_path):
-    """Return the command line of a small run on words that the text of `pretrained` has."""
+def known(pretrained, tmp_path):
+    """Return the command line of a run on words that the text of `pretrained` has, beside that run."""
     words = ["原告", "被告", "借款", "归还", "没有"]
-    write_triplets(tmp_path / "triplets", {"train": "B", "valid": "C"}, words)
-    files = [f"data.path={tmp_path / 'triplets'}", "data.max_held_out_triplets=null"]
-    return [*TINY, "data=files", *files, *places(tmp_path)]
+    write_triplets(tmp_path, {"train": "B", "valid": "C"}, words)
+    files = [f"data.path={tmp_path}", "data.max_held_out_triplets=null"]
+    return [*TINY, "data=files", *files, *pretrained[0][-2:]]
 
 
 def test_a_run_of_ours_gives_its_weights_and_tokenizer(known, pretrained, capsys):
@@ -261,8 +254,8 @@ def test_auto_pretrains_this_model_and_tokenizer_once(known, pretrained):
     given = [a for a in given if "words" not in a and "vocab" not in a]
     auto = ["init_from=auto", f"pretraining={given}", "training.epochs=1"]
     first, _ = run(known, *auto)
-    (folder,) = Path(config_of(known).runtime.runs_dir, "pretrain").glob("*/")
-    assert first["init_from"] == folder.name  # the existing run: equal in all that counts
+    # The existing run, which is equal in all that counts.
+    assert [first["init_from"]] == [path.name for path in pretrained[1].parent.iterdir()]
     assert run(known, *auto)[0]["run_id"] == first["run_id"]
 
 
@@ -272,10 +265,9 @@ def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
         run(small, f"init_from={trained[1]}", "tokenizer.words=none")
 
 
-def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained):
+def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained, tmp_path):
     """Its own table counts, not the preset's table."""
-    arguments, _ = pretrained
     short = ["model/position=learned", "model.position.max_positions=48"]
-    _, folder = small_run(arguments, *short)
+    _, folder = small_run([*pretrained[0], f"runtime.runs_dir={tmp_path / 'runs'}"], *short)
     with pytest.raises(InputError, match=r"max_length=64 is beyond the learned table .*=48"):
         run(small, f"init_from={folder.name}")

@@ -10,31 +10,17 @@ from roformer.errors import Diverged
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import spikes
 from roformer.training.loop import Loop
-from tests.e2e.conftest import small_run
+from tests.e2e.conftest import small_run, weights
 
 
-def test_a_spike_is_recorded_with_its_samples_and_printed(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
-    loss, seen = MaskedLMTask.loss, []
-
-    def spiked(task, model, batch):
-        seen.append(batch)
-        return loss(task, model, batch) * (3 if len(seen) == 15 else 1)
-
-    monkeypatch.setattr(MaskedLMTask, "loss", spiked)
-    quiet = ["optimizer.learning_rate=1e-6", "runtime.progress=true"]
-    folder = small_run(arguments, *quiet)[1]
-    monkeypatch.undo()
-    (spike,) = [json.loads(line) for line in (folder / "spikes.jsonl").read_text().splitlines()]
-    assert (spike["step"], spike["rank"]) == (15, 0)
-    assert spike["loss"] == pytest.approx(3 * spike["usual"], rel=0.1)
-    (rows,) = spike["samples"]
-    assert len(rows) == 8
-    line = next(line for line in capsys.readouterr().out.splitlines() if "loss spike" in line)
-    assert "at step 15" in line and str(folder / "spikes.jsonl") in line
+def spikes_of(folder):
+    return [json.loads(line) for line in (folder / "spikes.jsonl").read_text().splitlines()]
 
 
-def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
+def test_a_spike_is_printed_and_recorded_once_with_its_samples(
+    arguments, monkeypatch, stop_at, capsys
+):
+    """Also if the run is killed at step 17 and makes step 15 again."""
     monkeypatch.setattr(spikes, "STEPS_TO_KNOW", 5)
     loss, update, steps = MaskedLMTask.loss, Loop._step, []
 
@@ -47,27 +33,32 @@ def test_a_resumed_run_notes_each_spike_once(arguments, monkeypatch, stop_at):
 
     monkeypatch.setattr(Loop, "_step", counted)
     monkeypatch.setattr(MaskedLMTask, "loss", spiked)
-    quiet = ["optimizer.learning_rate=1e-6"]
+    quiet = ["optimizer.learning_rate=1e-6", "runtime.progress=true"]
     go_on = stop_at(17)
     with pytest.raises(KeyboardInterrupt):
         small_run(arguments, *quiet)
     go_on()
     folder = small_run(arguments, *quiet)[1]
-    noted = [json.loads(line)["step"] for line in (folder / "spikes.jsonl").open()]
-    assert noted == [15] and steps.count(15) == 2
+    (spike,) = spikes_of(folder)
+    assert (spike["step"], spike["rank"]) == (15, 0) and steps.count(15) == 2
+    assert spike["loss"] == pytest.approx(3 * spike["usual"], rel=0.1)
+    assert [len(rows) for rows in spike["samples"]] == [8]
+    line = next(line for line in capsys.readouterr().out.splitlines() if "loss spike" in line)
+    assert "at step 15" in line and str(folder / "spikes.jsonl") in line
 
 
-def test_a_diverged_step_is_noted(arguments, monkeypatch):
+def test_a_diverged_run_names_the_step_and_keeps_good_checkpoints(arguments, monkeypatch):
     loss, calls = MaskedLMTask.loss, iter(range(1, 100))
     monkeypatch.setattr(
-        MaskedLMTask,
-        "loss",
-        lambda *given: loss(*given) * (math.inf if next(calls) == 9 else 1),
+        MaskedLMTask, "loss", lambda *given: loss(*given) * (math.inf if next(calls) == 9 else 1)
     )
-    with pytest.raises(Diverged, match=r"not finite at step 9: .*spikes\.jsonl$"):
+    told = r"not finite at step 9: lower optimizer.learning_rate.*spikes\.jsonl$"
+    with pytest.raises(Diverged, match=told):
         small_run(arguments)
-    monkeypatch.undo()
     (folder,) = Path(arguments[-1].partition("=")[2]).glob("pretrain/*-s0")
-    (spike,) = [json.loads(line) for line in (folder / "spikes.jsonl").open()]
-    assert spike["step"] == 9 and spike["loss"] is None
-    assert len(spike["samples"][0]) == 8
+    (spike,) = spikes_of(folder)
+    assert spike["step"] == 9 and spike["loss"] is None and len(spike["samples"][0]) == 8
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed" and "step 9" in summary["error"]
+    assert (folder / "checkpoints" / "last").resolve().name == "step_00000006"
+    assert all(t.isfinite().all() for t in weights(folder).values())

@@ -1,12 +1,10 @@
 """Pre-training in stages: what is handed on, what begins anew, and a kill between or within them."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from roformer.cli import compose
@@ -20,7 +18,7 @@ from roformer.report.runs import read_runs
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
-from tests.e2e.conftest import COMMON, assert_same, results, weights
+from tests.e2e.conftest import COMMON, assert_same, forget_processes, results, weights
 
 SMALL = [
     *(*COMMON, "data=files", "data.tokenizer.vocab_size=200", "data.max_documents=null"),
@@ -45,8 +43,7 @@ def config(*overrides):
 
 def run(arguments, *stages, runs="runs", more=()):
     """Run stages in this process; return their folders."""
-    AcceleratorState._reset_state()
-    PartialState._reset_state()
+    forget_processes()
     where = next(a for a in arguments if a.startswith("runtime.runs_dir="))
     moved = f"{where.removesuffix('runs')}{runs}"
     return train_stages(config(*arguments, f"stages=[{','.join(stages)}]", *more, moved))
@@ -110,28 +107,15 @@ def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept, arguments):
         assert run_id(read) == folder.name
 
 
-SELDOM = ["training.checkpoint_every=12", "training.evaluate_every=12"]
-
-
-@pytest.mark.parametrize("often", [[], SELDOM], ids=["from its checkpoint", "from its beginning"])
-def test_a_stage_killed_and_started_again_is_bitwise_the_stage_never_stopped(
-    arguments, resumed, often
+def test_a_stage_killed_before_its_first_checkpoint_is_bitwise_the_stage_never_stopped(
+    arguments, kept, resumed
 ):
-    """A stage without its own checkpoint takes the moments of the stage before once more."""
-    whole = run(arguments, FIRST, KEPT, more=often)
-    # The first stage has 6 steps.
-    killed = resumed(9, run, arguments, FIRST, KEPT, more=often, runs="killed")
-    for ours, theirs in zip(killed, whole, strict=True):
-        assert ours.name == theirs.name and ours != theirs
+    """It takes the moments of the stage before once more. The first stage has 6 steps."""
+    seldom = ["training.checkpoint_every=12"]
+    killed = resumed(9, run, arguments, FIRST, KEPT, more=seldom)
+    for ours, theirs in zip(killed, kept[1], strict=True):
+        assert ours.name == theirs.name
         assert_same(ours, theirs)
-
-
-def test_finished_stages_are_passed_over(kept, capsys):
-    arguments, once = kept
-    before = [(folder / "summary.json").read_text() for folder in once]
-    assert run(arguments, FIRST, KEPT) == once
-    assert capsys.readouterr().out.count("already done") == 2
-    assert before == [(folder / "summary.json").read_text() for folder in once]
 
 
 def test_a_later_stage_sees_other_blocks_in_another_order_with_other_masks(arguments):
@@ -160,9 +144,11 @@ def test_ids_do_not_depend_on_where_runs_are(arguments):
     assert here == there
 
 
-def test_moments_that_are_gone_are_told(kept):
-    """Those that a stage hands on are kept until the next one is done."""
+def test_finished_stages_are_skipped_and_keep_no_moments(kept, capsys):
+    """A stage keeps its moments until the next one is done."""
     arguments, folders = kept
+    assert run(arguments, FIRST, KEPT) == folders
+    assert capsys.readouterr().out.count("already done") == 2
     for folder in folders:
         assert not list(folder.glob("checkpoints/*/optimizer.safetensors"))
     with pytest.raises(InputError, match=r"has no moments .* runtime.keep_optimizer=true"):

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
-from tests.e2e.conftest import results
+from tests.e2e.conftest import results, small_run
 from tests.e2e.kill_harness import until
+from tests.scripts import Script, run_script
 
 pytestmark = pytest.mark.slow
-SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")
-OFFLINE = ["tracker=wandb", "tracker.mode=offline"]
 
 
 def services(parent: int) -> list[int]:
@@ -29,30 +27,26 @@ def services(parent: int) -> list[int]:
     return found
 
 
-def test_a_run_outlives_its_service(server, arguments, tmp_path):
+def test_a_run_outlives_its_service(arguments, tmp_path):
     longer = [*arguments, "training.steps=200", "training.checkpoint_every=100"]
-    server.finish(SCRIPT, [*longer, f"runtime.runs_dir={tmp_path}/calm"], tmp_path)
-    child = server.start(SCRIPT, [*longer, *OFFLINE], tmp_path)
+    script = Script("pretrain", *longer, "tracker=wandb", "tracker.mode=offline", cwd=tmp_path)
     until(lambda: list(tmp_path.glob("runs/*/*/metrics.jsonl")))
-    (service,) = services(child)
+    (service,) = services(script.process.pid)
     os.kill(service, signal.SIGKILL)
-    code, printed = server.ended(tmp_path)
-    assert code == 0, printed
-    assert printed.count("wandb failed") == 1, printed
-    (ours,), (theirs,) = (list(tmp_path.glob(f"{runs}/pretrain/*")) for runs in ("runs", "calm"))
-    assert (ours / "summary.json").exists()
-    assert results(ours) == results(theirs)
+    done = script.end()
+    assert done.returncode == 0 and (done.stdout + done.stderr).count("wandb failed") == 1, done
+    _, calm = small_run(longer, runs="calm")
+    (ours,) = (tmp_path / "runs" / "pretrain").iterdir()
+    assert (ours / "summary.json").exists() and results(ours) == results(calm)
 
 
-def test_without_a_key_it_goes_on_offline(server, arguments, tmp_path):
+def test_without_a_key_it_goes_on_offline(arguments, tmp_path):
     nobody = {name: str(tmp_path) for name in ("HOME", "WANDB_CONFIG_DIR")}
     nobody |= {"NETRC": str(tmp_path / "netrc"), "WANDB_API_KEY": None, "WANDB_MODE": None}
-    server.start(
-        SCRIPT, [*arguments, "tracker=wandb", "tracker.mode=online"], tmp_path, environment=nobody
-    )
-    code, printed = server.ended(tmp_path)
-    assert code == 0, printed
-    (line,) = [line for line in printed.splitlines() if "wandb" in line]
+    online = [*arguments, "tracker=wandb", "tracker.mode=online"]
+    done = run_script("pretrain", *online, cwd=tmp_path, env=nobody)
+    assert done.returncode == 0, done
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "wandb" in line]
     (offline,) = tmp_path.glob("runs/*/*/wandb/offline-run-*/run-*.wandb")
     place = offline.parent.relative_to(tmp_path)
     assert line == (

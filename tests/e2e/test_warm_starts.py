@@ -75,12 +75,8 @@ def test_a_published_model_is_continued_as_it_is(where, tmp_path, capsys):
     words = [*where, f"init_from={folder}", LEARNS_NOTHING]
     summary, run = small_run(words)
     model = config_in(run)
-    assert (model["name"], model["layers"], model["hidden_size"], model["heads"]) == (
-        "bert",
-        3,
-        32,
-        4,
-    )
+    sizes = [model[key] for key in ("name", "layers", "hidden_size", "heads")]
+    assert sizes == ["bert", 3, 32, 4]
     assert model["position"] == {"kind": "learned", "max_positions": 40}
     assert WordPiece.load(run / "tokenizer").fingerprint == VOCABULARY.fingerprint
     theirs = load_model(folder).model.state_dict()
@@ -117,8 +113,7 @@ def test_the_heads_of_segment_pairs_are_taken(where, tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize("pipeline", ["pretrain", "stages"])
-def test_paper_warmstart_takes_a_folder_of_woberts_shape(pipeline, tmp_path, capsys):
+def test_paper_warmstart_takes_a_folder_of_woberts_shape(tmp_path, capsys):
     """Type bert, learned positions, Chinese words in vocab.txt; the result is a RoFormer of these sizes."""
     folder = published(tmp_path / "wobert", tokenizer=CHINESE)
     for file in folder.glob("*token*"):
@@ -129,12 +124,8 @@ def test_paper_warmstart_takes_a_folder_of_woberts_shape(pipeline, tmp_path, cap
     words = [*COMMON, "recipe=paper_warmstart", "data=files", f"data.path={text}"]
     words += ["training.valid_sequences=4", f"runtime.cache_dir={tmp_path / 'cache'}"]
     words += ["schedule.warmup_steps=1", f"runtime.runs_dir={tmp_path / 'runs'}"]
-    words.append(f"init_from={folder}")
-    if pipeline == "stages":
-        (run,) = test_stages.run(words, test_stages.FIRST)
-    else:
-        block = ["training.steps=2", "training.batch_size=4", "training.sequence_length=32"]
-        _, run = small_run([*words, *block])
+    words += ["training.steps=2", "training.batch_size=4", "training.sequence_length=32"]
+    _, run = small_run(words, f"init_from={folder}")
     model = config_in(run)
     assert (model["layers"], model["position"]["kind"]) == (3, "rotary")
     assert WordPiece.load(run / "tokenizer").words == "jieba"
@@ -157,8 +148,7 @@ def test_the_first_stage_starts_from_a_published_model(corpus, tmp_path):
     assert "init_digest: " in first and "init_digest" not in second
 
 
-@pytest.mark.parametrize("swap", [False, True])
-@pytest.mark.parametrize("pipeline", ["pretrain", "clm"])
+@pytest.mark.parametrize(("pipeline", "swap"), [("pretrain", False), ("clm", True)])
 def test_a_run_is_continued_on_other_text(pipeline, swap, corpus, tmp_path, capsys):
     """The run keeps its sizes and vocabulary; its positions may be swapped."""
     words = [*corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]

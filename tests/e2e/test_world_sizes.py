@@ -9,10 +9,6 @@ import itertools
 import json
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,6 @@ import torch
 
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.distributed import leave_process_group
-from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_convert, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import (
     SMALL,
@@ -34,6 +29,8 @@ from tests.e2e.conftest import (
     weights,
     write_corpus,
 )
+from tests.e2e.kill_harness import free_port
+from tests.scripts import forkserver
 
 pytestmark = pytest.mark.slow
 STEPS = ["steps=12", "log_every=1", "evaluate_every=6", "checkpoint_every=3"]
@@ -117,56 +114,39 @@ def half_way(run: Path, copy: Path) -> None:
         file.write(bytes(100))
 
 
-def fork(folder: Path, processes: int) -> None:
-    """Train in so many processes, as torchrun starts them, but that they need not import anything."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port = opened.getsockname()[1]
-    children = []
-    for rank in range(processes):
-        if child := os.fork():
-            children.append(child)
-            continue
-        if processes > 1:
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            os.environ |= {name: str(rank) for name in ("RANK", "LOCAL_RANK")}
-            os.environ |= {name: str(processes) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")}
-        try:
-            train(folder, processes)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert codes == [0] * processes, codes
+def train_as(rank: int, processes: int, port: int, folder: Path) -> None:
+    """Train as the process that torchrun starts for a rank."""
+    if processes > 1:
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ |= {name: str(rank) for name in ("RANK", "LOCAL_RANK")}
+        os.environ |= {name: str(processes) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+    train(folder, processes)
 
 
-def main(folder: Path) -> None:
-    write_corpus(folder / "text.jsonl")
-    wmt_runs.write_parallel_text(folder / "parallel")
-    test_convert.original(folder / "original")
-    fork(folder, 2)
-    for begun, others in BEGUN.items():
-        run = the_run(folder, "pretrain", begun)
-        for other in others:
-            half_way(run, folder / other / "pretrain" / run.name)
-    fork(folder, 4)
-    fork(folder, 1)
+def start(folder: Path, processes: int) -> None:
+    given = (processes, free_port(), folder)
+    ranks = [forkserver().Process(target=train_as, args=(n, *given)) for n in range(processes)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0] * processes
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return where every pipeline was run by every number of processes."""
     folder = tmp_path_factory.mktemp("world")
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, str(folder)],
-        cwd=REPOSITORY,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    write_corpus(folder / "text.jsonl")
+    wmt_runs.write_parallel_text(folder / "parallel")
+    test_convert.original(folder / "original")
+    start(folder, 2)
+    for begun, others in BEGUN.items():
+        run = the_run(folder, "pretrain", begun)
+        for other in others:
+            half_way(run, folder / other / "pretrain" / run.name)
+    start(folder, 4)
+    start(folder, 1)
     return folder
 
 
@@ -247,7 +227,3 @@ def test_a_checkpoint_of_two_processes_resumes_on_any_number(folder, runs):
     assert environment["devices"] == 2
     assert [start["devices"] for start in environment["resumed"]] == [int(runs.split()[2])]
     assert_equal(run, the_run(folder, "pretrain", "of 1"))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -136,7 +136,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(seed, penalty, n_best, limi
         )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     SEEDS,
     PENALTIES,

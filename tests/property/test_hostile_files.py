@@ -97,7 +97,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 @given(st.data())
-@fuzz(80)
+@fuzz(40)
 def test_a_file_is_read_whole_or_refused(folder, name, data):
     read, contents = READERS[name]
     (folder / name).write_bytes(content := data.draw(contents))
@@ -113,7 +113,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 @given(st.data())
-@fuzz(80)
+@fuzz(40)
 def test_a_table_of_a_task_is_read_or_counted(folder, name, data):
     task = TASKS[name]
     (place := folder / task.files.folder).mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ PAIRS = b"One.\nTwo.\nThree.\n"
 
 
 @given(mangled(PAIRS), mangled(PAIRS) | st.just(PAIRS), st.sampled_from(["train", "test"]))
-@fuzz(80)
+@fuzz(40)
 def test_pairs_stay_aligned(folder, source, target, split):
     for name in ("train", "valid", "test"):
         (folder / f"{name}.en").write_bytes(source)
@@ -171,7 +171,7 @@ JSON = [(WordPiece, "tokenizer.json"), (WordPiece, "tokenizer_config.json")]
 
 @pytest.mark.parametrize(("cls", "name"), [*JSON, (Bpe, "tokenizer.json"), (Bpe, "bpe.json")])
 @given(st.data())
-@fuzz(80)
+@fuzz(40)
 def test_a_tokenizer_folder_is_sound_or_refused(saved, cls, name, data):
     file = saved[cls] / name
     good = file.read_bytes()
@@ -184,7 +184,7 @@ def test_a_tokenizer_folder_is_sound_or_refused(saved, cls, name, data):
 
 
 @given(st.text() | st.text("\n\r\u2028\x1b\ud800\0", min_size=1))
-@fuzz(80)
+@fuzz(40)
 def test_a_refusal_is_one_printable_line(text):
     message = str(InputError(f"a{text}b"))
     assert message.isprintable() and len(message.splitlines()) == 1

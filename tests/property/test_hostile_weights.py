@@ -12,9 +12,6 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from roformer.config.schema import TokenizerConfig
-from roformer.data.bpe import Bpe
-from roformer.data.tokenizers import WordPiece, load_wordpiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.inference.start import find_start
@@ -91,19 +88,6 @@ def test_code_beside_a_hugging_face_model_is_not_run(tmp_path, marker):
         content = {"model_type": model_type, "auto_map": code}
         (folder / "config.json").write_text(json.dumps(content))
         assert read_or_refused(lambda: start(folder), f"init_from={folder}") is None
-
-
-def test_tokenizer_files_that_are_pickles_are_refused(tmp_path, marker):
-    for content in pickles(marker):
-        for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bpe.json"):
-            (folder := tmp_path / name.partition(".")[0]).mkdir(exist_ok=True)
-            TOKENIZER.save(folder)
-            (folder / "vocab.txt").unlink()
-            (folder / name).write_bytes(content)
-            reader = Bpe if name == "bpe.json" else WordPiece
-            assert read_or_refused(lambda r=reader, f=folder: r.load(f), folder) is None
-        config = TokenizerConfig(source=str(tmp_path / "vocab" / "vocab.txt"))
-        assert read_or_refused(lambda c=config: load_wordpiece(c), tmp_path) is None
 
 
 def test_a_hugging_face_model_that_its_weights_do_not_fill_is_not_built(tmp_path):

@@ -191,7 +191,7 @@ def test_layouts_agree_after_permuting_the_projection():
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout"), [("none", "half"), *((kind, "interleaved") for kind in ("none", *SCALINGS))]
+    ("kind", "layout"), [("none", "half"), ("none", "interleaved"), ("dynamic_ntk", "interleaved")]
 )
 def test_compiles_without_a_break(kind, layout):
     module, x = embedding(kind, layout=layout), torch.randn(2, 6, 16)
@@ -227,15 +227,10 @@ def test_bad_input_is_refused_with_the_fix(message):
 X, POSITIONS = torch.ones(3, 8), torch.arange(3)
 WRONG_TYPES = {
     "positions must be a tensor, not int": lambda: roformer.apply_rotary(X, 5),
-    "positions must be a tensor, not list": lambda: roformer.apply_rotary(X, [0, 1, 2]),
     "positions must be a tensor, not ndarray": lambda: rotary.rotary_angles(POSITIONS.numpy(), 8),
     "positions must be a tensor, not float": lambda: embedding().table(2.0),
-    "x must be a tensor, not list": lambda: roformer.apply_rotary(X.tolist(), POSITIONS),
     "x must be a tensor, not ndarray": lambda: roformer.apply_rotary(X.numpy(), POSITIONS),
     "x must have real floats, not torch.int64": lambda: roformer.apply_rotary(X.long(), POSITIONS),
-    "x must have real floats, not torch.int32": lambda: embedding(dim=8)(
-        X.int(), embedding(dim=8).table(POSITIONS)
-    ),
     "x must have real floats, not torch.complex64": lambda: embedding(dim=8)(
         X.to(torch.complex64), embedding(dim=8).table(POSITIONS)
     ),
