@@ -46,7 +46,10 @@ def trained(text, tmp_path_factory):
 def of_other_words(text, tmp_path_factory):
     """Return the folder of a short run with another vocabulary."""
     where = f"runtime.runs_dir={tmp_path_factory.mktemp('other') / 'runs'}"
-    few = [f"training.{key}" for key in ("steps=2", "evaluate_every=2", "average=1")]
+    few = [
+        f"training.{key}"
+        for key in ("steps=2", "evaluate_every=2", "checkpoint_every=2", "average=1")
+    ]
     few += ["schedule.warmup_steps=1", "data.tokenizer.merges=50"]
     return small_run([*SMALL, *text, where], *few)[1]
 
