@@ -13,8 +13,6 @@ from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
 from roformer.pipelines.stages import stages_of, train_stages
-from roformer.report.pages import run_tables
-from roformer.report.runs import read_runs
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
@@ -165,13 +163,3 @@ def test_a_stage_is_of_the_weights_it_began_with(arguments):
     (second / "summary.json").unlink()
     with pytest.raises(InputError, match=refused):
         run(arguments, FIRST, FRESH)
-
-
-def test_the_table_has_the_paper_and_ours(kept):
-    folders = kept[1]
-    text = run_tables(read_runs(folders))[0].markdown()
-    metrics = json.loads((folders[1] / "summary.json").read_text())["metrics"]
-    accuracy = f"{100 * metrics['valid/mlm_accuracy']:.1f} (1) |"
-    (row,) = [line for line in text.splitlines() if "after stage 2 | 64 |" in line]
-    assert "12 of 4 × 64" in row and row.endswith(accuracy)
-    assert "| paper: stage 5, split not said | 1,536 | 1.58 | 67.4 |" in text
