@@ -15,11 +15,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-# The value of a variable: $(call given,RUN,EXAMPLE) that a target needs, $(call number,GPUS) a number,
+# The value of a variable: $(call path_of,RUN,EXAMPLE) that a target needs, $(call number,GPUS) a number,
 # $(call one_of,PIPELINE,NAMES) a name that the target knows.
 given = $(or $($(1)),$(error make $@ needs $(1): add $(1)=$(2)))
 one_of = $(or $(filter $(2),$($(1))),$(error make $@ has no $(1)=$($(1)): choose one of $(2)))
 number = $(if $(shell echo '$($(1))' | tr -d 0-9),$(error $(1)=$($(1)) is no number: give one, $(1)=2),$($(1)))
+
+# $(call path,RUN) and $(call path_of,RUN,EXAMPLE): one path as one word of the shell. Globs, ~ and quotes
+# keep their meaning.
+space := $(subst ,, )
+left := (
+right := )
+escaped = $(subst $(right),\$(right),$(subst $(left),\$(left),$(subst $(space),\ ,$(strip $(1)))))
+path = $(if $(findstring ',$($(1)))$(findstring ",$($(1))),$($(1)),$(call escaped,$($(1))))
+path_of = $(if $(call given,$(1),$(2)),$(call path,$(1)))
 
 # A variable that no given target reads, such as recipe= or ARG=, is an error that names the right one.
 # READ is found in the lines of the targets.
@@ -91,7 +100,7 @@ stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as
 	$(LAUNCH) scripts/stages.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 convert: $(STAMP) $(GPUS_THERE)  ## other positions for a published BERT: make convert FROM=FOLDER [smoke, mini, small]
-	$(LAUNCH) scripts/convert.py init_from=$(call given,FROM,FOLDER) recipe=$(RECIPE) $(ARGS)
+	$(LAUNCH) scripts/convert.py init_from=$(call path_of,FROM,FOLDER) recipe=$(RECIPE) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
 	$(LAUNCH) scripts/glue.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
@@ -112,30 +121,30 @@ prepare: $(STAMP)  ## only the data, which training prepares when needed: PIPELI
 	$(BIN)/python scripts/$(call one_of,PIPELINE,pretrain stages convert wmt charlm clm).py --prepare $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
 sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/causal_lm ARGS="--jobs 2"
-	$(BIN)/python scripts/sweep.py $(call given,STUDY,experiments/causal_lm) $(ARGS)
+	$(BIN)/python scripts/sweep.py $(call path_of,STUDY,experiments/causal_lm) $(ARGS)
 
 ##@ Use a trained run (RUN=)
 
 predict: $(STAMP)  ## classify lines of stdin: make predict RUN=runs/glue/sst2-… < sentences.txt
-	@$(BIN)/python scripts/predict.py $(RUN) $(ARGS)
+	@$(BIN)/python scripts/predict.py $(call path,RUN) $(ARGS)
 
 translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
-	@$(BIN)/python scripts/translate.py $(RUN) $(ARGS)
+	@$(BIN)/python scripts/translate.py $(call path,RUN) $(ARGS)
 
 generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--prompt 'The' --seed 1"
-	@$(BIN)/python scripts/generate.py $(RUN) $(ARGS)
+	@$(BIN)/python scripts/generate.py $(call path,RUN) $(ARGS)
 
 extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
-	$(BIN)/python experiments/length_extension/measure.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
+	$(BIN)/python experiments/length_extension/measure.py $(call path_of,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
 
 average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/… ARGS="--last 5"
-	$(BIN)/python scripts/average.py $(call given,RUN,runs/wmt/YOUR_RUN) $(or $(ARGS),--last 5)
+	$(BIN)/python scripts/average.py $(call path_of,RUN,runs/wmt/YOUR_RUN) $(or $(ARGS),--last 5)
 
 export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/… ARGS="--output FOLDER"
-	@$(BIN)/python scripts/export.py $(RUN) $(ARGS)
+	@$(BIN)/python scripts/export.py $(call path,RUN) $(ARGS)
 
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
-	$(BIN)/python scripts/convert_layout.py $(call given,RUN,runs/pretrain/YOUR_RUN) $(call given,ARGS,"--to half --output FOLDER")
+	$(BIN)/python scripts/convert_layout.py $(call path_of,RUN,runs/pretrain/YOUR_RUN) $(call given,ARGS,"--to half --output FOLDER")
 
 ##@ Results
 

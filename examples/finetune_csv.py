@@ -22,18 +22,19 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, EvalPrediction, Trainer, TrainingArguments
 
 import roformer
-from roformer.cli import one_line_errors
 from roformer.data.files import Columns, file_rows
 from roformer.errors import InputError
 from roformer.interop.trainer import WithLoss
 from roformer.models.classifier import Classifier
+from roformer.script import Arguments, script
 
 LENGTH = 512
 """Longest text or pair in tokens; longer ones are truncated. A model's own limit may be lower."""
 
 
+@script()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Arguments(__doc__)
     parser.add_argument("model", help="a pre-trained model: a run, a folder or a Hub id")
     parser.add_argument("csv", type=Path, help="a .csv, or a .tsv without quotes, in UTF-8")
     parser.add_argument(
@@ -46,9 +47,7 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("runs/examples/csv"), help="folder for the model"
     )
-    arguments = parser.parse_args()
-    with one_line_errors():
-        finetune(arguments)
+    finetune(parser.parse_args())
 
 
 def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str] | None]:

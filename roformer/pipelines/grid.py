@@ -197,7 +197,11 @@ def _work(place: int, function: Callable[..., object], arguments: Sequence[Any])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= _gpu_of(place)  # CUDA is not in use yet, so the choice counts
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), one_line_errors():
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        one_line_errors(),
+    ):
         function(*arguments)
 
 

@@ -312,6 +312,22 @@ def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
     assert known == [name for name, one in pipelines().items() if part in one.flags]
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["export", "RUN=a b (1)"], r"export.py a\ b\ \(1\)"),
+        (["convert", "FROM=~/a b"], r"convert.py init_from=~/a\ b recipe=mini"),
+        (["sweep", "STUDY=a b"], r"sweep.py a\ b"),
+        (["predict", "RUN=a/*"], "predict.py a/*"),
+        (["predict", "RUN='a b'"], "predict.py 'a b'"),
+    ],
+)
+def test_make_passes_a_path_on_as_one_word(words, shown):
+    command = ["make", "-n", "-o", ".venv/.complete", *words]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stdout.strip().endswith(f"scripts/{shown}")
+
+
 def test_what_reads_runs_takes_args():
     for target in ("compare", "tables", "glue-submission", "wmt-compare"):
         command = ["make", "-n", "--no-print-directory", target, "RUNS=a b", "ARGS=--flag 3"]
