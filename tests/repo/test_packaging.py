@@ -159,6 +159,6 @@ def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
         text=True,
     )
     assert printed.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"
-    assert "experiments/paper.yaml, with the paper's numbers, is not part of an" in printed
+    assert "experiments/, with the paper's numbers, is not part of an" in printed
     assert "**valid/mlm_loss at equal steps**" in printed  # all else is made
     assert printed.endswith("install a clone of the repository with pip install -e .\n")
