@@ -152,7 +152,10 @@ def show_outcome(
     if not shown:
         from roformer.pipelines.run import outcome
 
-        print(already_done(folders, began) + outcome(pipeline, folders))
+        files = [file for folder in folders if (file := folder / "summary.json").is_file()]
+        kept = sum(file.stat().st_mtime < began for file in files)
+        count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
+        print(f"{count}already done: " if kept else "", outcome(pipeline, folders), sep="")
     if several:
         from roformer.report.pages import tables_of
         from roformer.report.tables import end_with
@@ -161,14 +164,6 @@ def show_outcome(
         end_with(tables_of(folders), page, shown=shown)
     elif not shown:
         print(f"run: {folders[0]}")
-
-
-def already_done(folders: list[Path], began: float) -> str:
-    """Return the start of a line about runs: how many were finished before the command began."""
-    files = [file for folder in folders if (file := folder / "summary.json").is_file()]
-    kept = sum(file.stat().st_mtime < began for file in files)
-    count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
-    return f"{count}already done: " if kept else ""
 
 
 def read_flags(

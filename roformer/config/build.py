@@ -219,7 +219,8 @@ def _place(cls: type, content: Any, loc: Sequence[int | str]) -> _Place:
     """Return the place that pydantic's `loc` names; it also has kinds and types, which nobody typed."""
     path, section, kinds, inner, found = list[str](), cls, list[Any](), cls, list[Any]()
     for part in loc:
-        if part in (content if isinstance(content, Mapping) else _numbers(content)):
+        parts = range(len(content)) if isinstance(content, list) else content
+        if isinstance(parts, (range, Mapping)) and part in parts:
             content, section, kinds = content[part], inner, found
             path.append(str(part))
             found = sections_in(hints_of(section).get(str(part)))
@@ -228,10 +229,6 @@ def _place(cls: type, content: Any, loc: Sequence[int | str]) -> _Place:
                 (one for one in found if getattr(one, "kind", kind) == kind), [*found, inner][0]
             )
     return _Place(tuple(path), section, kinds, inner)
-
-
-def _numbers(content: Any) -> range:
-    return range(len(content) if isinstance(content, list) else 0)
 
 
 def _explain(place: _Place, problems: Sequence[Any], keys: Sequence[Key]) -> list[str]:

@@ -7,7 +7,7 @@ it is a run (`FinetuneConfig`), whose config is in its record.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
 
@@ -35,10 +35,6 @@ T = TypeVar("T")
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 
 
-def _several(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
 def _once(values: Sequence[T]) -> Sequence[T]:
     if again := sorted({str(value) for value in values if values.count(value) > 1}):
         raise ValueError(f"{', '.join(again)} occurs more than once: give each value once")
@@ -46,7 +42,10 @@ def _once(values: Sequence[T]) -> Sequence[T]:
 
 
 OneOrMore = Annotated[
-    list[T], BeforeValidator(_several), Field(min_length=1), AfterValidator(_once)
+    list[T],
+    BeforeValidator(lambda value: value if isinstance(value, (list, tuple)) else [value]),
+    Field(min_length=1),
+    AfterValidator(_once),
 ]
 """Values of a grid; a single value is a list of one."""
 OneOrTwo = Annotated[list[T], Field(min_length=1, max_length=2), AfterValidator(_once)]

@@ -46,7 +46,7 @@ def glue(config: GlueConfig) -> list[Path]:
     """
     config = resolve(config)
     if config.init_from == AUTO:
-        config = starting_from(config, train("pretrain", pretraining_of(config))["run_id"])
+        config = after(config, train("pretrain", pretraining_of(config))["run_id"])
     cells = list(cells_of(config))
     start = start_of(cells[0])
     begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
@@ -60,7 +60,8 @@ def glue(config: GlueConfig) -> list[Path]:
         own = start_of(cell) if start.name == SCRATCH else start
         sizes[name] = prepare(cell, own.tokenizer).manifest["tokens"]["train"]
     cells.sort(key=lambda cell: -sizes[cell.task_name])
-    wanted = config.jobs or default_jobs(config.runtime.device)
+    places = {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}
+    wanted = config.jobs or places.get(config.runtime.device, 1)
     run_cells(cells, 1 if process_count() > 1 else min(wanted, len(cells)), progress)
     folders = sorted(map(folder_of, cells))
     if config.keep_weights == "selected" and first_process():
@@ -72,12 +73,12 @@ def folders_of(config: GlueConfig) -> list[Path]:
     """Return the run folders that a grid fills."""
     config = resolve(config)
     if config.init_from == AUTO:
-        config = starting_from(config, run_id(resolve(pretraining_of(config))))
+        config = after(config, run_id(resolve(pretraining_of(config))))
     return sorted(map(folder_of, cells_of(config)))
 
 
-def starting_from(config: GlueConfig, pretraining: str) -> GlueConfig:
-    """Return a grid on the run that `init_from=auto` stands for, which has the tokenizer asked for."""
+def after(config: GlueConfig, pretraining: str) -> GlueConfig:
+    """Return a grid on a pre-training run, which has the tokenizer that the grid asks for."""
     return changed(config, init_from=pretraining, tokenizer=None)
 
 
@@ -94,11 +95,6 @@ def cells_of(config: GlueConfig) -> Iterator[FinetuneConfig]:
         one = {"task": {task: content["task"][task]}, "seed": seed}
         optimizer = content["optimizer"] | {"learning_rate": rate}
         yield build(FinetuneConfig, content | one | {"optimizer": optimizer})
-
-
-def default_jobs(device: str) -> int:
-    """Return how many cells run in parallel: one per GPU, or one per core."""
-    return {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}.get(device, 1)
 
 
 def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:

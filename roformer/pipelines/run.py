@@ -64,11 +64,10 @@ def resolve(config: C) -> C:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(device, True):
         raise InputError(f"runtime.device={device} is not on this machine: choose auto or cpu")
-    precision = config.training.precision
-    if precision == "auto":
-        precision = auto_precision(device)
     content = plain(config)
-    content["runtime"]["device"], content["training"]["precision"] = device, precision
+    content["runtime"]["device"] = device
+    if config.training.precision == "auto":
+        content["training"]["precision"] = auto_precision(device)
     resolved: C = pinned(build(type(config), content))
     return resolved
 
@@ -78,7 +77,10 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
 
     `init_from=auto` of a fine-tuning is trained first if it is missing.
     """
-    task = registry.get(pipeline).parts().task(with_pretraining(resolve(config)))
+    config = resolve(config)
+    if hasattr(config, "pretraining") and config.init_from == AUTO:
+        config = changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
+    task = registry.get(pipeline).parts().task(config)
     folder = RunFolder(Path(task.config.runtime.runs_dir) / pipeline / run_id(task.config))
     summary = find_earlier(task, folder).summary
     if summary is None:
@@ -127,13 +129,6 @@ def changed(config: C, **values: Any) -> C:
     """Return a config with some keys replaced."""
     found: C = build(type(config), plain(config) | values)
     return found
-
-
-def with_pretraining(config: C) -> C:
-    """Return a resolved config whose `init_from=auto` is the pre-training run, made if need be."""
-    if not hasattr(config, "pretraining") or config.init_from != AUTO:
-        return config
-    return changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
 
 
 def pretraining_of(config: Any) -> schema.PretrainConfig:
