@@ -87,15 +87,13 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
         task.build_model()
         introduce(task, folder)
         try:
-            earlier = take(task, folder) if first_process() else Earlier()
-            with naming(folder.path):
+            with naming(folder.path), folder.locked() if first_process() else nullcontext():
+                earlier = take(task, folder) if first_process() else Earlier()
                 summary = train_from(task, folder, earlier)
         except OSError as error:
             if steps_in(folder.path / "checkpoints"):
                 error.add_note("earlier checkpoints are intact")
             raise
-        finally:
-            folder.lock.release()
         if first_process():
             say_all(task.result(summary, folder.path), task)
     if task.keep_only_best and first_process():  # a kill may have come before this
@@ -208,8 +206,7 @@ def other_inputs(task: Task, folder: RunFolder) -> str | None:
 
 
 def take(task: Task, folder: RunFolder) -> Earlier:
-    """Lock the run, and return what an earlier start left, whose weights are verified."""
-    folder.lock.acquire()
+    """Set an earlier run aside if asked to; return what an earlier start left, with weights verified."""
     if task.config.resume is False and (old := folder.set_aside()):
         say_all([f"starting over; the earlier run is kept as {old}"], task)
     return find_earlier(task, folder, verify=True)

@@ -19,9 +19,11 @@ import math
 import os
 import platform
 import shlex
+import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,6 @@ import torch
 
 from roformer.errors import InputError, naming
 from roformer.json_files import read_object
-from roformer.training.lock import Lock
 
 COMMAND = "ROFORMER_COMMAND"
 """Environment variable that holds the script and arguments as they were typed."""
@@ -46,8 +47,31 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.spikes = path / "spikes.jsonl"
-        name = f"{path.parent.name}-{path.name}.lock"
-        self.lock = Lock(path.absolute().parent.parent / ".locks" / name, str(path))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's lock, a file that names the holder; it ends with the process in any case."""
+        from filelock import FileLock, SoftFileLock, Timeout  # reading a record does not need it
+
+        name = f"{self.path.parent.name}-{self.path.name}.lock"
+        file = self.path.absolute().parent.parent / ".locks" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            holder = file.read_text(encoding="utf-8").strip() or "another process"
+            raise InputError(
+                f"{self.path} is being written by {holder}: wait for it or stop it"
+            ) from None
+        # On a disk without flock the library keeps its own text in the file.
+        if not isinstance(lock, SoftFileLock):
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+            lock.release()
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of a run that ended, else None."""

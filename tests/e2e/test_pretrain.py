@@ -233,13 +233,11 @@ def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
 
 def test_a_run_that_is_being_written_is_refused(arguments, copy):
     (copy / "summary.json").unlink()
-    lock = RunFolder(copy).lock
-    lock.acquire()
     writing = rf"being written by process {os.getpid()} on .+: wait"
-    for overrides in ([], ["resume=false"]):
-        with pytest.raises(InputError, match=writing):
-            small_run(arguments, *overrides)
-    lock.release()
+    with RunFolder(copy).locked():
+        for overrides in ([], ["resume=false"]):
+            with pytest.raises(InputError, match=writing):
+                small_run(arguments, *overrides)
     assert small_run(arguments)[0]["steps"] == 24
     assert not list(copy.parents[1].glob(".locks/*"))
 
