@@ -189,9 +189,8 @@ class MaskedLMTask(BlockTask):
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return loss and accuracy on the frozen sample, and its unigram entropy."""
         device = accelerator.device
-        wide = widest_float(device)
         # Loss and hits of the masked tokens and of the pairs, then the number of masked tokens.
-        sums = torch.zeros(5, dtype=wide, device=device)
+        sums = torch.zeros(5, dtype=widest_float(device), device=device)
         batch_size = self.config.training.batch_size
         for first in range(0, self.valid_count, batch_size):
             numbers = range(first, min(first + batch_size, self.valid_count))

@@ -101,10 +101,9 @@ class TranslationTask(Task):
         return len(batch["predict"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return self._loss(model, batch, self.config.training.label_smoothing)[0]
+        return self._loss(model, batch, self.config.training.label_smoothing)
 
-    def _loss(self, model: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, int]:
-        """Return the loss summed over the target tokens without padding, and their number."""
+    def _loss(self, model: nn.Module, batch: Batch, smoothing: float) -> Tensor:
         predict = batch["predict"]
         logits = model(
             batch["input_ids"],
@@ -113,20 +112,19 @@ class TranslationTask(Task):
             predict=predict,
         )
         labels = batch["labels"].flatten()[predict]
-        return smoothed_cross_entropy(logits, labels, smoothing), len(predict)
+        return smoothed_cross_entropy(logits, labels, smoothing)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         """Return the loss without smoothing, the unigram entropy, and greedy BLEU of the first sentences."""
         device = accelerator.device
         rank, ranks = accelerator.process_index, accelerator.num_processes
-        wide = widest_float(device)
-        sums = torch.zeros(2, dtype=wide, device=device)
+        sums = torch.zeros(2, dtype=widest_float(device), device=device)
         for bucket in self.buckets[rank::ranks]:
             batch = {k: v.to(device) for k, v in self.validation[bucket].items()}
-            loss, count = self._loss(model, batch, 0.0)
-            sums += torch.stack([loss.to(wide), torch.tensor(count, dtype=wide, device=device)])
-        loss_sum, count_sum = accelerator.reduce(sums, "sum").tolist()
-        metrics = {"valid/loss": loss_sum / count_sum, "valid/unigram_entropy": self.entropy}
+            sums[0] += self._loss(model, batch, 0.0)
+            sums[1] += self.targets(batch)
+        loss, count = accelerator.reduce(sums, "sum").tolist()
+        metrics = {"valid/loss": loss / count, "valid/unigram_entropy": self.entropy}
         references = self.text.texts("valid")[1][: self.config.training.valid_bleu_sentences]
         if references:
             plain_model = accelerator.unwrap_model(model)
