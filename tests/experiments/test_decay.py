@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -12,12 +11,10 @@ from experiments.decay import measure as decay
 from roformer.analysis.pretrained import open_pretrained
 from roformer.config.build import build
 from roformer.config.schema import EncoderConfig
-from roformer.errors import InputError
 from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.report.pages import script_of
 from roformer.report.tables import markdown_of
-from tests.analysis.test_pretrained import edited
 from tests.e2e.conftest import SMALL, small_run
 from tests.scripts import run_script
 
@@ -168,20 +165,3 @@ def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
     assert run_script(script, file, "--table").stdout.strip() == markdown_of(tables)
     refused = run_script(script, tmp_path / "none.json", "--table")
     assert refused.returncode == 2 and "cannot be read" in refused.stderr
-
-
-@pytest.mark.filterwarnings("ignore:.* is skipped")
-def test_what_cannot_be_measured_is_one_line(runs, tmp_path):
-    def refused(message, folders=runs, sequences=2, length=None):
-        with pytest.raises(InputError, match=message) as refusal:
-            decay.measure(folders, sequences=sequences, length=length)
-        assert "\n" not in str(refusal.value)
-
-    refused("is given twice", [runs[0], runs[0]])
-    refused("give from 2 to as many --sequences", sequences=10**6)
-    refused("learned table of 512 positions, and 600", length=600)
-    other = edited(runs[0], tmp_path / "l", "config.yaml", b"length: 32", b"length: 64")
-    refused("trained at 32, 64 tokens", [runs[0], other])
-    cut = shutil.copytree(runs[0], tmp_path / "cut", symlinks=True)
-    (cut / "checkpoints" / "step_00000002" / "model.safetensors").write_bytes(b"cut")
-    refused("is of step 1 of 2", [cut])

@@ -185,21 +185,3 @@ def test_standard_error_is_that_of_the_window_means():
     means = by_window.mean(1)
     assert found["difference"] == pytest.approx(means.mean())
     assert found["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(20))
-
-
-@pytest.mark.parametrize(
-    ("control", "none", "expected"),
-    [
-        ((0.05, 0.03), (0.0, 0.0), "keeps"),
-        ((0.07, 0.03), (-0.07, 0.03), "helps"),
-        ((-0.1, 0.03), (-0.1, 0.03), "keeps, helps"),
-        ((0.07, 0.03), (-0.05, 0.03), ""),
-    ],
-)
-def test_verdicts_are_by_two_standard_errors(control, none, expected):
-    names = ("difference", "standard_error")
-    row = {
-        "against_control": dict(zip(names, control, strict=True)),
-        "against_none": dict(zip(names, none, strict=True)),
-    }
-    assert verdict(row) == expected

@@ -1,7 +1,6 @@
 """Runs before their first step: late failures are reported early; a task has the run's settings."""
 
 import json
-import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,25 +128,18 @@ def cell(root, name, value, *, status="done", weights=True, task="mrpc"):
     return root / name
 
 
-@pytest.mark.parametrize(
-    ("others", "kept"),
-    [
-        ([("b", 0.9, "done", True)], ["b"]),
-        ([("b", 0.9, "failed", True)], ["a"]),
-        ([("b", 0.9, "done", False)], ["a"]),
-        ([("b", math.nan, "degenerate", True)], ["a"]),
-    ],
-)
-def test_the_best_cell_that_ended_well_and_has_weights_keeps_them(tmp_path, others, kept):
-    folders = [cell(tmp_path, "a", 0.8)]
-    for name, value, status, weights in others:
-        value = None if math.isnan(value) else value
-        folders.append(cell(tmp_path, name, value, status=status, weights=weights))
-    folders.append(cell(tmp_path, "other", 0.1, status="failed", task="sst2"))
-    assert all(RunFolder(folder).summary() for folder in folders)
-    glue.forget_weights(folders)
-    left = [folder.name for folder in folders if (folder / "checkpoints").exists()]
-    assert left == [*kept, "other"]
+def test_the_best_cell_that_ended_well_and_has_weights_keeps_them(tmp_path):
+    cells = {
+        "a": cell(tmp_path, "a", 0.7),
+        "best": cell(tmp_path, "best", 0.8),
+        "failed": cell(tmp_path, "failed", 0.9, status="failed"),
+        "bare": cell(tmp_path, "bare", 0.9, weights=False),
+        "undefined": cell(tmp_path, "undefined", None, status="degenerate"),
+        "other": cell(tmp_path, "other", 0.1, status="failed", task="sst2"),
+    }
+    glue.forget_weights([*cells.values()])
+    left = [name for name, folder in cells.items() if (folder / "checkpoints").exists()]
+    assert left == ["best", "other"]
 
 
 # --- what the settings come to -------------------------------------------------------------------
