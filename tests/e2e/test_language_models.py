@@ -89,7 +89,7 @@ def test_the_whole_validation_and_test_text_are_what_is_reported(trained):
     in place of the whole, nats in place of bits."""
     summary, folder = trained("charlm")
     (cache,) = {path.parent for path in cache_of(folder).rglob("bytes/*/manifest.json")}
-    text = PreparedBytes.open(cache)
+    text = PreparedBytes(cache)
     for split, name in (
         (text.valid, "valid/bits_per_byte_whole"),
         (text.test, "test/bits_per_byte"),
@@ -130,7 +130,7 @@ def shards_of(folder):
     found, *_ = [  # one text may be prepared under several keys
         path.parent for path in manifests if json.loads(path.read_text())["fingerprint"] == data
     ]
-    return PreparedText.open(found)
+    return PreparedText(found)
 
 
 def test_longer_texts_are_the_same_text(trained):
