@@ -1,5 +1,7 @@
 """One text has one answer, a list has a list, and anything else raises a one-line error."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -106,7 +108,13 @@ def test_pairs_are_for_tasks_of_pairs(ask):
 
 def test_a_model_that_cannot_answer_says_so(ask):
     masked, single = ask["masked"].__self__, ask["single"].__self__
+    made = stored("classifier", described={"texts": ["a", "b"]}, token_types=1)
+    one_type = TrainedModel(made.build(), made.tokenizer, made.description)
     for call, message in (
+        (
+            lambda: one_type.predict(("a", "b")),
+            "needs two token types, and this model has token_typ",
+        ),
         (lambda: masked.predict("a"), "was not fine-tuned"),
         (lambda: single.fill_mask("[MASK]"), "predicts no tokens"),
         (lambda: masked.embed("a", "max"), "pooling=max: choose mean or cls"),
@@ -119,6 +127,13 @@ def test_a_model_that_cannot_answer_says_so(ask):
     ):
         with pytest.raises(InputError, match=message):
             call()
+
+
+def test_a_trained_model_shows_what_it_is(ask):
+    shown = (
+        r"TrainedModel\(Classifier of mrpc, 2 layers of 32, rotary positions, [\d,]+ parameters\)"
+    )
+    assert re.fullmatch(shown, repr(ask["single"].__self__))
 
 
 def test_a_search_that_fails_leaves_the_model_in_training(ask, monkeypatch):

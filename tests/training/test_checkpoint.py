@@ -57,6 +57,15 @@ def test_weights_and_moments_come_back_bit_equal(saved):
     assert {p.suffix for p in path.iterdir()} == {".safetensors", ".json"}  # nothing executable
 
 
+@pytest.mark.parametrize("verify", [True, False])
+def test_only_weights_are_hashed_and_only_to_verify(saved, monkeypatch, verify):
+    """The first of several processes verifies; the moments, twice as large, have their size."""
+    hashed = []
+    monkeypatch.setattr(checkpoint, "_sha256", lambda path: [hashed.append(path.name), ""][1])
+    saved.last(verify=verify)
+    assert {*hashed} == ({checkpoint.MODEL} if verify else set())
+
+
 def test_old_ones_go_but_the_best_stays(saved):
     saved.keep = 2
     save(saved, 40)
