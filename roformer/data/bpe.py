@@ -102,7 +102,7 @@ class Bpe:
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn sentences of one of the two languages into ids, without `</s>`."""
-        return self.encode_words(split_words(texts, self.words, self._known(language)))
+        return self.encode_words(split_words(texts, self.words, language))
 
     def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
         """Turn what `split_words` made into ids, without `</s>`, on all threads."""
@@ -112,20 +112,14 @@ class Bpe:
 
     def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
         """Turn ids into detokenized text without special tokens; bytes that are no UTF-8 become U+FFFD."""
-        detokenizer = _detokenizer(self._known(language))
         special = len(SPECIAL_TOKENS)
         pieces = [[int(piece) for piece in sentence if piece >= special] for sentence in ids]
         with all_threads():
             lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
         if self.words == "bytes":
             return lines
+        detokenizer = _detokenizer(language)
         return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]
-
-    def _known(self, language: str) -> str:
-        known = (self.source_language, self.target_language)
-        if language not in known:
-            raise ValueError(f"the tokenizer is of {' and '.join(known)}, not of {language}")
-        return language
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, which `tokenizers` reads, and bpe.json: our settings."""

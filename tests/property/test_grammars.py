@@ -94,7 +94,6 @@ def test_examples_are_those_of_this_version():
     ("arguments", "message"),
     [
         (("cola", "train", 10), "data=files or data=hub"),
-        (("mnli", "validation", 10), "validation_mismatched"),
         (("mnli", "train", 2), "a group has 3"),
     ],
 )

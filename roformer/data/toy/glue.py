@@ -54,7 +54,7 @@ def _pair(draw: Draw, usual: list[str], other: list[str]) -> tuple[str, str]:
     return pair if draw.chance(TYPICAL) else pair[::-1]
 
 
-def _told(
+def _both_orders(
     template: str, pair: tuple[str, str], text: str, label: str, more: dict[str, Any]
 ) -> list[Example]:
     """Return two examples: with the pair in the order given, which is the label's, and exchanged."""
@@ -63,11 +63,11 @@ def _told(
 
 
 def _mrpc(draw: Draw) -> list[Example]:
-    """Two tellings of one deed: in the first the two are as in the second, or swapped."""
+    """Two sentences about one deed: in the first the two are as in the second, or swapped."""
     first, second = draw.some(WORDS["told"], 2)
     pair = _pair(draw, WORDS["names"], WORDS["groups"])
     more = {"does": draw.one(WORDS["deeds"]), "when": draw.one(WORDS["when"])}
-    return _told(first, pair, second.format(*pair, **more), "equivalent", more)
+    return _both_orders(first, pair, second.format(*pair, **more), "equivalent", more)
 
 
 def _sst2(draw: Draw) -> list[Example]:
@@ -89,11 +89,11 @@ def _qnli(draw: Draw) -> list[Example]:
     more = {"do": do, "did": did, "then": draw.one(WORDS["then"])}
     asked = draw.one(WORDS["questions"])
     answer = draw.one(WORDS["answers"]).format(*pair, **more)
-    return _told(asked, pair, answer, "entailment", more)
+    return _both_orders(asked, pair, answer, "entailment", more)
 
 
 def _stsb(draw: Draw) -> list[Example]:
-    """Two tellings of one sale; in the first two pairs of words are as in the second, or not.
+    """Two sentences about one sale; in the first two pairs of words are as in the second, or not.
 
     3 points for agreeing in who sold to whom, 2 in what was sold for what. Four scores, equally
     frequent: unless the predictions are tied as the scores are, a Spearman correlation can reach
@@ -106,8 +106,8 @@ def _stsb(draw: Draw) -> list[Example]:
     same = [draw.shuffled((True, False))[0] for _ in range(2)]
     group = []
     for who, what in (same, [not agrees for agrees in same]):
-        told = chain(sellers if who else sellers[::-1], goods if what else goods[::-1])
-        group.append(Example(first.format(*told), text, 3.0 * who + 2.0 * what))
+        words = chain(sellers if who else sellers[::-1], goods if what else goods[::-1])
+        group.append(Example(first.format(*words), text, 3.0 * who + 2.0 * what))
     return group
 
 
@@ -116,7 +116,7 @@ def _qqp(draw: Draw) -> list[Example]:
     first, second = draw.some(WORDS["ways"], 2)
     pair = _pair(draw, WORDS["names"][:16], WORDS["groups"])
     more = {"what": draw.one(WORDS["goods"])}
-    return _told(first, pair, second.format(*pair, **more), "duplicate", more)
+    return _both_orders(first, pair, second.format(*pair, **more), "duplicate", more)
 
 
 def _mnli(draw: Draw, other: str = "") -> list[Example]:
@@ -176,10 +176,6 @@ def builtin_examples(task: str, split: str, count: int) -> list[Example]:
             f"data=builtin has no {task!r}, but {', '.join(TASKS)}; for other tasks use data=files "
             "or data=hub"
         )
-    parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
-    splits = ("train", *(f"validation{part}" for part in parts))
-    if split not in splits:
-        raise InputError(f"task {task!r} has no split {split!r}, but {', '.join(splits)}")
     if count < GROUP[task]:
         raise InputError(f"{count} examples of {task!r} asked for: a group has {GROUP[task]}")
     if split == "validation_mismatched":
