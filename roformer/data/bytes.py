@@ -56,7 +56,6 @@ COPIED = 2**22
 class PreparedBytes(Prepared):
     """A prepared text: three streams of bytes."""
 
-    kind = "bytes"
     vocabulary = ByteVocabulary()
 
     def __init__(self, folder: Path) -> None:
@@ -87,6 +86,7 @@ def prepare_bytes(
     else:
         source = _download(config, Path(cache_dir), progress)
     return PreparedBytes.prepare(
+        "bytes",
         {"data": settings(config, "path", "url"), "source": source.key},
         cache_dir,
         lambda builder: _build_bytes(config, source, builder, progress),

@@ -68,8 +68,6 @@ class ExampleSplit:
 class PreparedExamples(Prepared):
     """Prepared splits of labelled texts."""
 
-    kind = "glue"
-
     def split(self, name: str) -> ExampleSplit:
         """Map a split."""
         values = self.values(name)
@@ -88,7 +86,8 @@ class LabelledRows:
 
     name: str
     source: Source[Example]
-    kind: type[PreparedExamples]
+    kind: str
+    """Folder in the cache."""
     purpose: Purpose
     train_limit: int | None
     held_out_limit: int | None
@@ -123,7 +122,8 @@ class LabelledRows:
         keys = {"source": self.source.key, "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
-        return self.kind.prepare(
+        return PreparedExamples.prepare(
+            self.kind,
             self.identity | keys,
             cache_dir,
             lambda builder: self._build(builder, tokenizer, progress),
@@ -196,7 +196,7 @@ def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
     return LabelledRows(
         name=name,
         source=open_examples(name, task, data),
-        kind=PreparedExamples,
+        kind="glue",
         purpose=Purpose.EXAMPLE_SUBSET,
         train_limit=data.max_train_examples,
         held_out_limit=None,

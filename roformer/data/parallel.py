@@ -82,8 +82,6 @@ ALONE = 10
 class PreparedPairs(Prepared):
     """A prepared parallel text: three splits and their tokenizer."""
 
-    kind = "wmt"
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.tokenizer = Bpe.load(folder / "tokenizer")
@@ -127,6 +125,7 @@ def prepare_parallel(
     if config.tokenizer.words == "moses":
         data["words"] = f"sacremoses {metadata.version('sacremoses')}"
     return PreparedPairs.prepare(
+        "wmt",
         {"data": data, "source": source.key},
         cache_dir,
         lambda builder: _build(config, source, given, builder, workers, progress),

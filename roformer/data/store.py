@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -42,12 +42,7 @@ MANIFEST = "manifest.json"
 
 
 class Prepared:
-    """A prepared data set; there is one subclass per kind.
-
-    `fingerprint` hashes the columns and the tokenizer, wherever the rows came from.
-    """
-
-    kind: ClassVar[str]
+    """A prepared data set; `fingerprint` hashes the columns and the tokenizer, but no place of the source."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,6 +59,7 @@ class Prepared:
     @classmethod
     def prepare(
         cls,
+        kind: str,
         identity: Mapping[str, Any],
         cache_dir: str | Path,
         build: Callable[[Builder], Mapping[str, Any]],
@@ -76,17 +72,11 @@ class Prepared:
 
         def make(folder: Path) -> None:
             builder = Builder(folder)
-            builder.finish(cls.kind, build(builder))
+            builder.finish(kind, build(builder))
 
-        folder = cls.folder_of(identity, cache_dir)
+        folder = folder_of(kind, identity, cache_dir)
         publish(folder, make, progress)
         return cls(folder)
-
-    @classmethod
-    def folder_of(cls, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
-        """Return the folder of prepared data, which may not exist yet."""
-        key = _hash({"format": FORMAT, "version": 2, **identity})[:16]
-        return Path(cache_dir) / cls.kind / key
 
     def tokens(self, split: str, column: str) -> RaggedTokens:
         """Map a column of token lists."""
@@ -100,6 +90,11 @@ class Prepared:
 def settings(config: Any, *excluded: str) -> dict[str, Any]:
     """Return a config for a key, without fields that do not decide the content, such as paths."""
     return {name: value for name, value in plain(config).items() if name not in excluded}
+
+
+def folder_of(kind: str, identity: Mapping[str, Any], cache_dir: str | Path) -> Path:
+    """Return the folder of prepared data, which may not exist yet."""
+    return Path(cache_dir) / kind / _hash({"format": FORMAT, "version": 2, **identity})[:16]
 
 
 def _hash(content: Any) -> str:

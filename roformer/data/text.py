@@ -38,7 +38,7 @@ from roformer.data.files import (
     has_suffix,
 )
 from roformer.data.hub import HubTable, current_revision
-from roformer.data.store import Builder, Prepared, Spool, TokenStream, settings
+from roformer.data.store import Builder, Prepared, Spool, TokenStream, folder_of, settings
 from roformer.data.tokenizers import (
     WordPiece,
     check_unknown,
@@ -59,8 +59,6 @@ CHARACTERS = 2**22
 
 class PreparedText(Prepared):
     """A prepared corpus: two token streams and their tokenizer."""
-
-    kind = "text"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -185,11 +183,12 @@ def prepare_text(
     use_threads(workers)
     if tokenizer is not None:
         # The tokenizer of a run may have been trained on this very text.
-        folder = PreparedText.folder_of(text_identity(config, source), cache_dir)
+        folder = folder_of("text", text_identity(config, source), cache_dir)
         own = PreparedText(folder) if folder.exists() else None
         if own is not None and own.tokenizer.fingerprint == tokenizer.fingerprint:
             return own
     return PreparedText.prepare(
+        "text",
         text_identity(config, source, tokenizer),
         cache_dir,
         lambda builder: _build_text(config, source, tokenizer, builder, progress),

@@ -463,8 +463,8 @@ def _read_library(file: Path) -> Tokenizer:
     return library
 
 
-def _contents(tokens: object) -> set[str]:
-    """Return the texts of tokens in a file, a list or by number or name, each alone or with its flags."""
+def _contents(tokens: Any) -> set[str]:
+    """Return the texts of tokens as a file lists them: a list or an object, of texts or texts with flags."""
     listed = tokens.values() if isinstance(tokens, dict) else tokens
     each = listed if isinstance(tokens, (dict, list)) else ()
     texts = (token.get("content") if isinstance(token, dict) else token for token in each)

@@ -20,7 +20,6 @@ from typing import Any
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
 from roformer.data.examples import (
     LabelledRows,
-    PreparedExamples,
     Splits,
     content_settings,
     label_counts,
@@ -51,12 +50,6 @@ CUT = (0.6, 0.8)
 """Shares of the shuffled rows at which `paper622` splits them."""
 
 
-class PreparedTriplets(PreparedExamples):
-    """Prepared splits of triplets."""
-
-    kind = "scm"
-
-
 def triplet_rows(data: TripletData) -> LabelledRows:
     """Open triplets of documents."""
 
@@ -75,7 +68,7 @@ def triplet_rows(data: TripletData) -> LabelledRows:
     return LabelledRows(
         name="scm",
         source=open_triplets(data),
-        kind=PreparedTriplets,
+        kind="scm",
         purpose=Purpose.TRIPLET_SUBSET,
         train_limit=data.max_train_triplets,
         held_out_limit=data.max_held_out_triplets,
