@@ -73,39 +73,28 @@ def test_a_failed_stage_shows_its_last_lines_and_the_others_go_on(tmp_path, caps
     assert [one.code for one in failed] == [3] and "[2/2] x" in out and "[1/2]" not in out
     assert "error: no such data" in error and "\n20\n" in error and "\n10\n" not in error
     assert str(tmp_path / "1.log") in error and "ended with code 3" in error
-
-
-def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
-    def outcome(statuses):
-        folders = [tmp_path / str(n) for n in range(len(statuses))]
-        for folder, status in zip(folders, statuses, strict=True):
-            folder.mkdir(exist_ok=True)
-            metrics = {} if status == "failed" else {"test/sacrebleu": 27.5}
-            summary = {"status": status, "metrics": metrics}
-            (folder / "summary.json").write_text(json.dumps(summary))
-        return run_outcome(registry.get("wmt"), folders)
-
-    assert outcome(["done"]) == "test/sacrebleu 27.500"
-    assert outcome(["failed"]) == "test/sacrebleu NaN [failed]"
-    assert outcome(["done", "failed"]) == "test/sacrebleu 27.500, test/sacrebleu NaN [1 failed]"
-    assert outcome(["done"] * 9 + ["degenerate"]) == "10 runs [1 degenerate]"
-
-
-def test_several_tasks_are_told_by_their_names(tmp_path):
-    folders = [tmp_path / "mrpc", tmp_path / "stsb"]
-    for folder, metric in zip(folders, ("mrpc/f1", "stsb/spearman"), strict=True):
-        folder.mkdir()
-        summary = {"status": "done", "headline": metric, "metrics": {metric: 0.5}}
-        (folder / "summary.json").write_text(json.dumps(summary))
-    glue = registry.get("glue")
-    assert run_outcome(glue, folders) == "mrpc 0.500, stsb 0.500"
-    assert run_outcome(glue, folders[:1]) == "mrpc/f1 0.500"
-
-
-def test_quiet_it_tells_of_what_failed_alone(tmp_path, capsys):
     failed = run(tmp_path, "true", "echo 'error: no such data'; exit 3", quiet=True)
     out, error = capsys.readouterr()
     assert [one.code for one in failed] == [3] and not out and "error: no such data" in error
+
+
+def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
+    def outcome(pipeline, *runs):
+        folders = [tmp_path / f"{pipeline}{n}" for n in range(len(runs))]
+        for folder, (status, metrics) in zip(folders, runs, strict=True):
+            folder.mkdir(exist_ok=True)
+            summary = {"status": status, "headline": next(iter(metrics), ""), "metrics": metrics}
+            (folder / "summary.json").write_text(json.dumps(summary))
+        return run_outcome(registry.get(pipeline), folders)
+
+    done, failed = ("done", {"test/sacrebleu": 27.5}), ("failed", {})
+    assert outcome("wmt", done) == "test/sacrebleu 27.500"
+    assert outcome("wmt", failed) == "test/sacrebleu NaN [failed]"
+    assert outcome("wmt", done, failed) == "test/sacrebleu 27.500, test/sacrebleu NaN [1 failed]"
+    assert outcome("wmt", *[done] * 9, ("degenerate", {})) == "10 runs [1 degenerate]"
+    tasks = [("done", {"mrpc/f1": 0.5}), ("done", {"stsb/spearman": 0.5})]
+    assert outcome("glue", *tasks) == "mrpc 0.500, stsb 0.500"
+    assert outcome("glue", tasks[0]) == "mrpc/f1 0.500"
 
 
 def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
@@ -121,9 +110,7 @@ def test_models_share_the_cores_of_a_cpu_and_fill_an_accelerator(monkeypatch):
     ("pipeline", "stages", "jobs", "expected"),
     [
         ("pretrain", 2, 2, (2, ["runtime.threads=2"])),
-        ("stages", 1, 2, (1, [])),
         ("glue", 2, 2, (2, ["jobs=2", "runtime.threads=1"])),
-        ("glue", 2, 1, (1, [])),
         ("clm", 6, 6, (6, ["runtime.threads=1"])),
         ("wmt", 2, 1, (1, [])),
     ],

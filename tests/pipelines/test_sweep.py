@@ -86,17 +86,6 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 
-def test_a_run_and_its_log_are_called_after_configuration_and_seeds(tmp_path, capsys, monkeypatch):
-    """Also where one is left, or overrides follow: the last word of a command names nothing."""
-    monkeypatch.setattr("scripts.sweep.outcome", lambda words: "ended")
-    words = ["python", "-c", "", "seed=0", "tracker=none"]
-    for name, seeds in (("rotary", "seed=7"), ("grid", "seed=[0,1]")):
-        assert sweep([(name, [*words, seeds])], 1, tmp_path) == 0
-    told = capsys.readouterr().out
-    assert "[1/1] rotary, seed 7 … " in told and "[1/1] grid, seeds 0, 1 … " in told
-    assert {file.name for file in tmp_path.iterdir()} == {"1-rotary-s7.log", "1-grid-s0,1.log"}
-
-
 def dry_run(study, *words, cwd=REPOSITORY):
     return run_script("sweep", study, "--dry-run", *words, cwd=cwd)
 

@@ -75,12 +75,6 @@ def test_every_import_is_a_dependency():
     assert imported("roformer", "scripts") <= set(ranges(lines))
 
 
-def test_development_tools_do_not_come_with_the_package():
-    base = set(ranges(PROJECT["dependencies"]))
-    assert base.isdisjoint({"pytest", "mypy", "playwright", "ruff", "hypothesis", "sympy"})
-    assert base.isdisjoint({"wandb", "matplotlib", "plotly", "hydra-core", "datasets"})
-
-
 def test_the_version_has_one_place():
     assert roformer.__version__ == PROJECT["version"] == metadata.version("roformer")
 
