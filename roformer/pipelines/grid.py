@@ -127,7 +127,6 @@ def run_jobs(
     places: int,
     ended: Callable[[Started], None],
     *,
-    starts: Callable[[Job], None] = lambda job: None,
     progress: bool = False,
 ) -> None:
     """Run jobs in their order, up to `places` of them side by side.
@@ -136,7 +135,6 @@ def run_jobs(
         jobs: what to run.
         places: at least 1.
         ended: called with each job that has ended; what it raises stops all others.
-        starts: called with each job before it starts.
         progress: whether a terminal shows a bar over all jobs and a line for each that runs.
     """
     off = not (progress and sys.stderr.isatty())
@@ -150,7 +148,7 @@ def run_jobs(
         while waiting or running:
             for place in range(places):
                 if waiting and place not in running:
-                    starts(job := waiting.pop(0))
+                    job = waiting.pop(0)
                     with _signals_wait():  # until the job is known, and so can be stopped
                         running[place] = Started(job, job.start(place), time.monotonic())
             time.sleep(POLL)
