@@ -32,13 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roformer.config.build import plain
-from roformer.config.wmt import (
-    BuiltinParallel,
-    FilesParallel,
-    FilterConfig,
-    HubParallel,
-    Parallel,
-)
+from roformer.config.wmt import BuiltinParallel, FilesParallel, FilterConfig, HubParallel, Parallel
 from roformer.data.bpe import Bpe, split_pairs
 from roformer.data.files import (
     JSON_LINES,

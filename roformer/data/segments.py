@@ -56,11 +56,7 @@ class SegmentPairs:
     """
 
     def __init__(
-        self,
-        stream: TokenStream,
-        tokenizer: WordPiece,
-        sequence_length: int,
-        objective: Objective,
+        self, stream: TokenStream, tokenizer: WordPiece, sequence_length: int, objective: Objective
     ):
         self.stream, self.tokenizer, self.objective = stream, tokenizer, objective
         self.body = sequence_length - 3

@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
-from roformer.data.examples import (
-    LabelledRows,
-    Splits,
-    content_settings,
-    label_counts,
-)
+from roformer.data.examples import LabelledRows, Splits, content_settings, label_counts
 from roformer.data.files import (
     JSON_LINES,
     Columns,

@@ -119,11 +119,7 @@ def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("a.parquet", b"PAR1", "gives no file of .txt, .gz, .zip, .jsonl"),
-        (
-            "a.tar.gz",
-            gzip.compress(TEXT, mtime=0),
-            r"but a\.tar\.gz: convert or unpack it",
-        ),
+        ("a.tar.gz", gzip.compress(TEXT, mtime=0), r"but a\.tar\.gz: convert or unpack it"),
         ("torn.gz", gzip.compress(TEXT, mtime=0)[:-20], "torn.gz is not a complete gzip file"),
         ("none.zip", b"no zip at all", "none.zip is not a .zip that can be unpacked"),
         ("several.zip", {"a": "a", "b": "b"}, r"holds a, b: choose one file with data\.member"),

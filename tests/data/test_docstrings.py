@@ -4,10 +4,7 @@ import pytest
 
 from roformer.config.schema import BuiltinText, TokenizerConfig
 from roformer.data.text import open_documents, prepare_text
-from roformer.data.toy.docstrings import (
-    docstring_documents,
-    module_docstrings,
-)
+from roformer.data.toy.docstrings import docstring_documents, module_docstrings
 from roformer.errors import InputError
 
 MODULE = '''

@@ -79,10 +79,7 @@ def check_laws(pairs, stream, objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@given(
-    lengths=st.lists(st.integers(1, 120), min_size=1, max_size=8),
-    seed=st.integers(0, 1000),
-)
+@given(lengths=st.lists(st.integers(1, 120), min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_the_laws_of_pairs(objective, lengths, seed):
     stream = documents(*lengths, LENGTH - 3, LENGTH - 2)
     check_laws(pairs_of(stream, objective, seed), stream, objective)

@@ -92,10 +92,7 @@ def test_examples_are_those_of_this_version():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("cola", "train", 10), "data=files or data=hub"),
-        (("mnli", "train", 2), "a group has 3"),
-    ],
+    [(("cola", "train", 10), "data=files or data=hub"), (("mnli", "train", 2), "a group has 3")],
 )
 def test_what_cannot_be_drawn(arguments, message):
     with pytest.raises(InputError, match=message):
