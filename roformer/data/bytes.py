@@ -85,54 +85,49 @@ def prepare_bytes(
         source = _docstrings(workers)
     else:
         source = _download(config, Path(cache_dir), progress)
-    return PreparedBytes.prepare(
-        "bytes",
-        {"data": settings(config, "path", "url"), "source": source.key},
-        cache_dir,
-        lambda builder: _build_bytes(config, source, builder, progress),
-        progress,
-    )
 
-
-def _build_bytes(
-    config: Bytes, source: Source[bytes], builder: Builder, progress: bool
-) -> dict[str, Any]:
-    whole = builder.folder / "whole.bin"
-    with (
-        open(whole, "wb") as stream,
-        stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
-    ):
-        for piece in source.rows():
-            left = None if config.max_bytes is None else config.max_bytes - stream.tell()
-            bar.update(stream.write(piece[:left]))
-            if left is not None and left <= len(piece):
-                break
-    count = whole.stat().st_size
-    valid, test = (round(part * count) for part in (config.valid_fraction, config.test_fraction))
-    sizes = {"train": count - valid - test, "valid": valid, "test": test}
-    if min(sizes.values()) < 2:
-        counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
-        raise InputError(
-            f"the text has {count:,} bytes, which would be {counts}: give more text "
-            f"(data.max_bytes={config.max_bytes})"
+    def build(builder: Builder) -> dict[str, Any]:
+        whole = builder.folder / "whole.bin"
+        with (
+            open(whole, "wb") as stream,
+            stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
+        ):
+            for piece in source.rows():
+                left = None if config.max_bytes is None else config.max_bytes - stream.tell()
+                bar.update(stream.write(piece[:left]))
+                if left is not None and left <= len(piece):
+                    break
+        count = whole.stat().st_size
+        valid, test = (
+            round(part * count) for part in (config.valid_fraction, config.test_fraction)
         )
-    with open(whole, "rb") as stream:
-        for split, size in sizes.items():
-            writer = builder.split(split, ids=np.uint8)
-            while size:
-                piece = stream.read(min(size, COPIED))
-                writer.append(ids=[np.frombuffer(piece, np.uint8)])
-                size -= len(piece)
-    whole.unlink()
-    account = source.describe()
-    tell_skipped("text", account)
-    return {
-        "source": account,
-        "max_bytes": config.max_bytes,
-        "split_rule": "consecutive: train, valid, test",
-        "valid_fraction": config.valid_fraction,
-        "test_fraction": config.test_fraction,
-    }
+        sizes = {"train": count - valid - test, "valid": valid, "test": test}
+        if min(sizes.values()) < 2:
+            counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+            raise InputError(
+                f"the text has {count:,} bytes, which would be {counts}: give more text "
+                f"(data.max_bytes={config.max_bytes})"
+            )
+        with open(whole, "rb") as stream:
+            for split, size in sizes.items():
+                writer = builder.split(split, ids=np.uint8)
+                while size:
+                    piece = stream.read(min(size, COPIED))
+                    writer.append(ids=[np.frombuffer(piece, np.uint8)])
+                    size -= len(piece)
+        whole.unlink()
+        account = source.describe()
+        tell_skipped("text", account)
+        return {
+            "source": account,
+            "max_bytes": config.max_bytes,
+            "split_rule": "consecutive: train, valid, test",
+            "valid_fraction": config.valid_fraction,
+            "test_fraction": config.test_fraction,
+        }
+
+    identity = {"data": settings(config, "path", "url"), "source": source.key}
+    return PreparedBytes.prepare("bytes", identity, cache_dir, build, progress)
 
 
 # --- sources -------------------------------------------------------------------------------------

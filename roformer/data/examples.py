@@ -122,46 +122,46 @@ class LabelledRows:
         keys = {"source": self.source.key, "tokenizer": tokenizer.fingerprint}
         if tokenizer.words != "none":
             keys["words"] = segmenter()
-        return PreparedExamples.prepare(
-            self.kind,
-            self.identity | keys,
-            cache_dir,
-            lambda builder: self._build(builder, tokenizer, progress),
-            progress,
-        )
 
-    def _build(self, builder: Builder, tokenizer: WordPiece, progress: bool) -> dict[str, Any]:
-        splits: Splits = {}
-        with stage("reading", "rows", None, progress, self.name) as bar:
-            for split in self.source.splits:
-                splits[split] = self.read(split)
-                bar.update(len(splits[split]))
-        account = self.source.describe()
-        tell_skipped(self.name, account)
-        for file in account.get("unlabelled", ()):
-            line = "has no labels: B is taken to be the closer one of every row"
-            print(f"{self.name}: {file} {line}", file=sys.stderr)
-        total = sum(map(len, splits.values()))
-        with stage("tokenizing", "rows", total, progress, self.name) as bar:
-            unknown = 0
-            for split, rows in splits.items():
-                columns = IDS[: len(rows[0].texts)]
-                writer = builder.split(split, **dict.fromkeys(columns, np.int32))
-                for some in batches(rows, 1000):
-                    index, texts, label, place = zip(*some, strict=True)
-                    ids = [tokenizer.encode_batch(column) for column in zip(*texts, strict=True)]
-                    unknown += sum(text.count(tokenizer.unk_id) for side in ids for text in side)
-                    tokens = dict(zip(columns, ids, strict=True))
-                    writer.append(index=index, place=place, label=label, **tokens)
-                    bar.update(len(some))
-        count = sum(writer.tokens for writer in builder.writers.values())
-        check_unknown(unknown / max(1, count), "init_from", self.name)
-        return {
-            "source": account,
-            "texts": len(splits["train"][0].texts),
-            **self.facts(splits),
-            "tokenizer": tokenizer_facts(tokenizer),
-        }
+        def build(builder: Builder) -> dict[str, Any]:
+            splits: Splits = {}
+            with stage("reading", "rows", None, progress, self.name) as bar:
+                for split in self.source.splits:
+                    splits[split] = self.read(split)
+                    bar.update(len(splits[split]))
+            account = self.source.describe()
+            tell_skipped(self.name, account)
+            for file in account.get("unlabelled", ()):
+                line = "has no labels: B is taken to be the closer one of every row"
+                print(f"{self.name}: {file} {line}", file=sys.stderr)
+            total = sum(map(len, splits.values()))
+            with stage("tokenizing", "rows", total, progress, self.name) as bar:
+                unknown = 0
+                for split, rows in splits.items():
+                    columns = IDS[: len(rows[0].texts)]
+                    writer = builder.split(split, **dict.fromkeys(columns, np.int32))
+                    for some in batches(rows, 1000):
+                        index, texts, label, place = zip(*some, strict=True)
+                        ids = [
+                            tokenizer.encode_batch(column) for column in zip(*texts, strict=True)
+                        ]
+                        unknown += sum(
+                            text.count(tokenizer.unk_id) for side in ids for text in side
+                        )
+                        tokens = dict(zip(columns, ids, strict=True))
+                        writer.append(index=index, place=place, label=label, **tokens)
+                        bar.update(len(some))
+            count = sum(writer.tokens for writer in builder.writers.values())
+            check_unknown(unknown / max(1, count), "init_from", self.name)
+            return {
+                "source": account,
+                "texts": len(splits["train"][0].texts),
+                **self.facts(splits),
+                "tokenizer": tokenizer_facts(tokenizer),
+            }
+
+        identity = self.identity | keys
+        return PreparedExamples.prepare(self.kind, identity, cache_dir, build, progress)
 
 
 def content_settings(data: Any) -> dict[str, Any]:

@@ -187,13 +187,43 @@ def prepare_text(
         own = PreparedText(folder) if folder.exists() else None
         if own is not None and own.tokenizer.fingerprint == tokenizer.fingerprint:
             return own
-    return PreparedText.prepare(
-        "text",
-        text_identity(config, source, tokenizer),
-        cache_dir,
-        lambda builder: _build_text(config, source, tokenizer, builder, progress),
-        progress,
-    )
+
+    def build(builder: Builder) -> dict[str, Any]:
+        given = config.tokenizer.source if tokenizer is None else "init_from"
+        pieces = tokenizer
+        if pieces is None and given != "train":
+            pieces = load_wordpiece(config.tokenizer)  # fails early
+        facts, spools = _read(config, source, builder.folder, progress)
+        if pieces is None:
+            with stage("training the tokenizer", "entries", None, progress) as bar:
+                pieces = train_tokenizer(spools["train"], config.tokenizer)
+                bar.update(pieces.size)
+        pieces.save(builder.folder / "tokenizer")
+
+        unknown = 0
+        dtype = np.uint16 if pieces.size < 2**16 else np.uint32
+        with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
+            for split, spool in spools.items():
+                writer = builder.split(split, ids=dtype)
+                for texts in batches(spool, CHARACTERS, weight=len):
+                    ids = pieces.encode_batch(texts)
+                    writer.append(ids=[[*document, pieces.sep_id] for document in ids])
+                    unknown += sum(document.count(pieces.unk_id) for document in ids)
+                    bar.update(sum(len(text.encode()) for text in texts))
+        written = builder.writers.values()
+        share = unknown / max(1, sum(writer.tokens - writer.rows for writer in written))
+        check_unknown(share, given)
+        facts["unknown_share"] = share
+        facts["tokenizer"] = {
+            "source": Path(given).name if Path(given).exists() else given,
+            "revision": config.tokenizer.revision,
+            **tokenizer_facts(pieces),
+            **({"words": segmenter()} if pieces.words != "none" else {}),
+        }
+        return facts
+
+    identity = text_identity(config, source, tokenizer)
+    return PreparedText.prepare("text", identity, cache_dir, build, progress)
 
 
 def text_identity(
@@ -212,46 +242,6 @@ def text_identity(
     if data["tokenizer"]["words"] != "none":
         data["tokenizer"]["words"] = segmenter()
     return {"data": data, "source": source.key}
-
-
-def _build_text(
-    config: Text,
-    source: Source[Example],
-    tokenizer: WordPiece | None,
-    builder: Builder,
-    progress: bool,
-) -> dict[str, Any]:
-    given = config.tokenizer.source if tokenizer is None else "init_from"
-    if tokenizer is None and given != "train":
-        tokenizer = load_wordpiece(config.tokenizer)  # fails early
-    facts, spools = _read(config, source, builder.folder, progress)
-    if tokenizer is None:
-        with stage("training the tokenizer", "entries", None, progress) as bar:
-            tokenizer = train_tokenizer(spools["train"], config.tokenizer)
-            bar.update(tokenizer.size)
-    tokenizer.save(builder.folder / "tokenizer")
-
-    unknown = 0
-    dtype = np.uint16 if tokenizer.size < 2**16 else np.uint32
-    with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
-        for split, spool in spools.items():
-            writer = builder.split(split, ids=dtype)
-            for texts in batches(spool, CHARACTERS, weight=len):
-                ids = tokenizer.encode_batch(texts)
-                writer.append(ids=[[*document, tokenizer.sep_id] for document in ids])
-                unknown += sum(document.count(tokenizer.unk_id) for document in ids)
-                bar.update(sum(len(text.encode()) for text in texts))
-    written = builder.writers.values()
-    share = unknown / max(1, sum(writer.tokens - writer.rows for writer in written))
-    check_unknown(share, given)
-    facts["unknown_share"] = share
-    facts["tokenizer"] = {
-        "source": Path(given).name if Path(given).exists() else given,
-        "revision": config.tokenizer.revision,
-        **tokenizer_facts(tokenizer),
-        **({"words": segmenter()} if tokenizer.words != "none" else {}),
-    }
-    return facts
 
 
 def _read(
