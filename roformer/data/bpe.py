@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
 from roformer.data.tokenizers import all_threads, read_json
-from roformer.data.work import stage
+from roformer.data.work import progress_bar
 from roformer.errors import InputError
 
 PAD, END, UNKNOWN = SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
@@ -85,7 +85,7 @@ class Bpe:
             initial_alphabet=ALPHABET,
             show_progress=False,
         )
-        with stage("learning", "merges", None, progress, "BPE") as bar, all_threads():
+        with progress_bar("learning", "merges", None, progress, "BPE") as bar, all_threads():
             tokenizer.train_from_iterator(lines, trainer=trainer)
             # Two merges may give one entry (a+bc and ab+c), so counting entries, as the trainer
             # does, is not counting merges: it may have learnt a few more than asked for.

@@ -38,7 +38,7 @@ from roformer.data.files import (
 from roformer.data.store import Builder, Prepared, TokenStream, publish, settings
 from roformer.data.tokenizers import ByteVocabulary
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
-from roformer.data.work import stage, tell_skipped
+from roformer.data.work import progress_bar, tell_skipped
 from roformer.errors import InputError
 
 SEPARATOR = b"\n\n"
@@ -90,7 +90,7 @@ def prepare_bytes(
         whole = builder.folder / "whole.bin"
         with (
             open(whole, "wb") as stream,
-            stage("reading", "B", config.max_bytes, progress, "bytes") as bar,
+            progress_bar("reading", "B", config.max_bytes, progress, "bytes") as bar,
         ):
             for piece in source.rows():
                 left = None if config.max_bytes is None else config.max_bytes - stream.tell()
@@ -213,7 +213,7 @@ def _download(config: Enwik8, cache_dir: Path, progress: bool) -> Source[bytes]:
             with (
                 urlopen(config.url, timeout=SILENCE) as answer,
                 open(target / "download.zip", "wb") as file,
-                stage("downloading", "B", answer.length, progress, config.url) as bar,
+                progress_bar("downloading", "B", answer.length, progress, config.url) as bar,
             ):
                 for piece in _pieces(answer):
                     digest.update(piece)

@@ -40,7 +40,7 @@ from roformer.data.random import Purpose, random_stream
 from roformer.data.store import Builder, Prepared, RaggedTokens, settings
 from roformer.data.tokenizers import WordPiece, check_unknown, segmenter, tokenizer_facts
 from roformer.data.toy import glue
-from roformer.data.work import batches, stage, tell_skipped
+from roformer.data.work import batches, progress_bar, tell_skipped
 from roformer.errors import InputError
 
 IDS = ("ids_a", "ids_b", "ids_c")
@@ -125,7 +125,7 @@ class LabelledRows:
 
         def build(builder: Builder) -> dict[str, Any]:
             splits: Splits = {}
-            with stage("reading", "rows", None, progress, self.name) as bar:
+            with progress_bar("reading", "rows", None, progress, self.name) as bar:
                 for split in self.source.splits:
                     splits[split] = self.read(split)
                     bar.update(len(splits[split]))
@@ -135,7 +135,7 @@ class LabelledRows:
                 line = "has no labels: B is taken to be the closer one of every row"
                 print(f"{self.name}: {file} {line}", file=sys.stderr)
             total = sum(map(len, splits.values()))
-            with stage("tokenizing", "rows", total, progress, self.name) as bar:
+            with progress_bar("tokenizing", "rows", total, progress, self.name) as bar:
                 unknown = 0
                 for split, rows in splits.items():
                     columns = IDS[: len(rows[0].texts)]

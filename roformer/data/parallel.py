@@ -53,7 +53,7 @@ from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.tokenizers import MANY_UNKNOWN, use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
-from roformer.data.work import batches, in_order, stage, tell_skipped, worker_pool
+from roformer.data.work import batches, imap_ordered, progress_bar, tell_skipped, worker_pool
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -154,7 +154,7 @@ def _build(
     name, words = "-".join(languages), config.tokenizer.words
     spools = {split: Spool(builder.folder) for split in SPLITS}
     work = partial(split_pairs, words=words, languages=languages)
-    with stage("reading", "pairs", None, progress, name) as bar:
+    with progress_bar("reading", "pairs", None, progress, name) as bar:
         for split, spool in spools.items():
             chunks = batches((row.texts for row in source.rows(split)), CHUNK)
             for rows in _in_processes(work, chunks, 1 if words == "bytes" else workers):
@@ -170,7 +170,9 @@ def _build(
     left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
     used = np.zeros(bpe.size, bool)  # by the training text
     tokens = fragments = 0
-    with stage("encoding", "pairs", sum(s.rows for s in spools.values()), progress, name) as bar:
+    with progress_bar(
+        "encoding", "pairs", sum(s.rows for s in spools.values()), progress, name
+    ) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
             for rows in batches(spool, CHUNK):
@@ -232,7 +234,7 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
     workers, chunks = workers or os.cpu_count() or 1, iter(chunks)
     yield from map(work, islice(chunks, ALONE if workers > 1 else None))
     with worker_pool(workers) as pool:
-        yield from in_order(pool, work, chunks, ahead=2 * workers)
+        yield from imap_ordered(pool, work, chunks, ahead=2 * workers)
 
 
 def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:

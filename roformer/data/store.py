@@ -2,7 +2,7 @@
 
     <cache_dir>/<kind>/<key>/
         <split>.<column>.npy           token ids of all lists
-        <split>.<column>.offsets.npy   start of each list and end of the last one, int64 (N + 1,)
+        <split>.<column>.offsets.npy   start of each list and end of the last, int64 (N + 1,)
         <split>.json                   other columns: labels, texts, …
         tokenizer/ …                   other files of the data
         manifest.json                  the source and what was read

@@ -50,7 +50,7 @@ from roformer.data.tokenizers import (
 )
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
-from roformer.data.work import batches, stage, tell_skipped
+from roformer.data.work import batches, progress_bar, tell_skipped
 from roformer.errors import InputError
 
 CHARACTERS = 2**22
@@ -195,14 +195,14 @@ def prepare_text(
             pieces = load_wordpiece(config.tokenizer)  # fails early
         facts, spools = _read(config, source, builder.folder, progress)
         if pieces is None:
-            with stage("training the tokenizer", "entries", None, progress) as bar:
+            with progress_bar("training the tokenizer", "entries", None, progress) as bar:
                 pieces = train_tokenizer(spools["train"], config.tokenizer)
                 bar.update(pieces.size)
         pieces.save(builder.folder / "tokenizer")
 
         unknown = 0
         dtype = np.uint16 if pieces.size < 2**16 else np.uint32
-        with stage("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
+        with progress_bar("tokenizing", "B", sum(facts["bytes"].values()), progress) as bar:
             for split, spool in spools.items():
                 writer = builder.split(split, ids=dtype)
                 for texts in batches(spool, CHARACTERS, weight=len):
@@ -252,7 +252,7 @@ def _read(
     sizes = dict.fromkeys(spools, 0)
     seen: set[bytes] = set()
     duplicates = 0
-    with stage("reading", "documents", config.max_documents, progress) as bar:
+    with progress_bar("reading", "documents", config.max_documents, progress) as bar:
         for row in islice(source.rows(), config.max_documents):
             bar.update(1)
             (text,) = row.texts
@@ -268,16 +268,16 @@ def _read(
             sizes[split] += len(encoded)
     for split, spool in spools.items():
         if not spool.rows:
-            found = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
+            documents = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
             if getattr(config, "document_separator", "") == "blank_line" and any(
                 has_suffix(file, PLAIN) for file in source.files
             ):
-                found += (
+                documents += (
                     " (blank lines part the documents of a .txt: put them there, or read each line "
                     "as a document with data.document_separator=line_break)"
                 )
             raise InputError(
-                f"data.valid_fraction={config.valid_fraction} puts none of {found} into {split}: give "
+                f"data.valid_fraction={config.valid_fraction} puts none of {documents} into {split}: give "
                 "more documents, or change data.valid_fraction"
             )
     account = source.describe()

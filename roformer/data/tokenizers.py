@@ -47,7 +47,7 @@ from tokenizers import (
 from roformer.config.schema import TokenizerConfig, Words
 from roformer.data.files import first_line, readable
 from roformer.data.hub import describe_error
-from roformer.data.work import in_order
+from roformer.data.work import imap_ordered
 from roformer.errors import InputError
 from roformer.json_files import read_object
 
@@ -542,7 +542,7 @@ def cut_words(
 
     threads = int(os.environ.get("RAYON_NUM_THREADS") or 0) or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:  # jieba computes without Python's lock
-        yield from in_order(pool, words_of, texts, ahead=64)
+        yield from imap_ordered(pool, words_of, texts, ahead=64)
 
 
 def _model(ids: dict[str, int]) -> models.WordPiece:

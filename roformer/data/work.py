@@ -1,4 +1,4 @@
-"""Work on many rows: in batches, in order by several workers, with its progress shown."""
+"""Work on many rows: batches, ordered maps over worker pools, progress bars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from roformer.errors import InputError
 
 EVERY = 10.0
-"""Seconds between the lines of a log; a stage that ends before has none."""
+"""Seconds between the lines of a log; work that ends before has no line."""
 
 UNGUARDED = (
     "the script is imported by each worker and starts its work there again: put that work under "
@@ -47,7 +47,7 @@ def batches(
 
 @contextmanager
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of processes; one that ends before its work does is an InputError."""
+    """Open a pool of processes; a process that ends early is an InputError."""
     # Not forked from here: this process may have started threads (torch, tqdm, a GPU's runtime).
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver"), **options)
     try:
@@ -58,10 +58,10 @@ def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def in_order(
+def imap_ordered(
     pool: Executor, work: Callable[[Row], Result], rows: Iterable[Row], ahead: int
 ) -> Iterator[Result]:
-    """Yield what `work` makes of each row, in their order; at most `ahead` rows are in the pool."""
+    """Map `work` over rows in a pool and keep their order; at most `ahead` rows are in the pool."""
     remaining = iter(rows)
     waiting = deque(pool.submit(work, row) for row in islice(remaining, ahead))
     while waiting:
@@ -69,11 +69,10 @@ def in_order(
         waiting.extend(pool.submit(work, row) for row in islice(remaining, 1))
 
 
-def stage(what: str, unit: str, total: int | None, progress: bool, subject: str = "text") -> Any:
-    """Return the progress bar of one stage of the work on `subject`, for a `with` statement.
-
-    A terminal shows it while the stage lasts; elsewhere it is a plain line now and then.
-    """
+def progress_bar(
+    what: str, unit: str, total: int | None, progress: bool, subject: str = "text"
+) -> Any:
+    """Return a progress bar for a `with` statement; without a terminal it is a plain line now and then."""
     options: dict[str, Any] = {"dynamic_ncols": True, "leave": False}
     if not sys.stderr.isatty():
         options = {"file": _Lines(), "ncols": 0, "mininterval": EVERY, "delay": EVERY}

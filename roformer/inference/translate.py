@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from roformer.config.build import build
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
-from roformer.data.work import stage
+from roformer.data.work import progress_bar
 from roformer.errors import InputError
 from roformer.evaluation.beam import beam_search, length_limits
 from roformer.inference.resolve import resolve
@@ -98,7 +98,7 @@ class Translator:
         training = self.model.training
         self.model.eval()
         try:
-            with stage("translating", "lines", len(left), progress) as bar:
+            with progress_bar("translating", "lines", len(left), progress) as bar:
                 while len(left):
                     count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
                     numbers, left = left[:count], left[count:]

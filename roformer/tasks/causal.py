@@ -23,7 +23,7 @@ from roformer.config.lm import CharLMConfig, LanguageModelConfig
 from roformer.data.bytes import PreparedBytes, prepare_bytes
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
 from roformer.data.random import IGNORED, unigram_entropy
-from roformer.data.work import stage
+from roformer.data.work import progress_bar
 from roformer.models.causal import CausalLM
 from roformer.models.cost import flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
@@ -253,7 +253,7 @@ class Scorer:
         half = autocast_of(self.device, self.precision)
         what = f"reading in blocks of {blocks.length}"
         sums = torch.zeros(2, blocks.length, dtype=widest_float(self.device), device=self.device)
-        with stage(what, "blocks", len(numbers), self.shown) as bar, half:
+        with progress_bar(what, "blocks", len(numbers), self.shown) as bar, half:
             for first in range(0, len(numbers), together):
                 part = numbers[first : first + together]
                 sums += losses_by_position(self.model, blocks, part, self.device)

@@ -6,7 +6,7 @@ import pytest
 from roformer.config.wmt import BpeConfig, FilterConfig
 from roformer.data import parallel
 from roformer.data.bpe import Bpe
-from roformer.data.work import in_order
+from roformer.data.work import imap_ordered
 from roformer.errors import InputError
 from tests.data.parallel_texts import ENGLISH, GERMAN, TEXT, files, prepare, trained, write
 
@@ -100,13 +100,13 @@ def test_neither_processes_nor_chunks_show(tmp_path, monkeypatch):
                 taken += 1
                 yield chunk
 
-        for done, found in enumerate(in_order(pool, work, counted(), ahead)):
+        for done, found in enumerate(imap_ordered(pool, work, counted(), ahead)):
             most.append(taken - done)
             yield found
 
     monkeypatch.setattr(parallel, "CHUNK", 3)
     monkeypatch.setattr(parallel, "ALONE", 1)
-    monkeypatch.setattr(parallel, "in_order", watched)
+    monkeypatch.setattr(parallel, "imap_ordered", watched)
     other = prepare(config, tmp_path / "other", workers=2)
     assert other.manifest == one.manifest and other.fingerprint == one.fingerprint
     assert len(most) > 10 and max(most) <= 4

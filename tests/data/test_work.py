@@ -11,7 +11,7 @@ from tests.terminal import terminal
 
 
 def draw(rows=3):
-    with work.stage("reading", "rows", rows, True, "sst2") as bar:
+    with work.progress_bar("reading", "rows", rows, True, "sst2") as bar:
         for _ in range(rows):
             bar.update()
 

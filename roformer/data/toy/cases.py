@@ -87,7 +87,8 @@ def case_triplets(split: str, count: int) -> list[Triplet]:
     """Return the triplets of a split, always the same ones, `count` rounded down to whole groups."""
     if count < GROUP:
         raise InputError(f"{count} builtin triplets asked for: a group has {GROUP}")
-    return [one for number in range(count // GROUP) for one in triplet_group(split, number)]
+    numbers = range(count // GROUP)
+    return [triplet for number in numbers for triplet in triplet_group(split, number)]
 
 
 def triplet_group(split: str, number: int) -> list[Triplet]:
