@@ -18,7 +18,6 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roformer.config.build import plain
 from roformer.config.lm import CharLMConfig, LanguageModelConfig
 from roformer.data.bytes import PreparedBytes, prepare_bytes
 from roformer.data.causal import CausalBatches, CausalBlocks, batch_of, validation_sample
@@ -45,7 +44,6 @@ class CausalTask(BlockTask):
 
     config: LanguageModelConfig
     text: Any
-    tokenizer: Any
     reads: str
     """`bytes` or `tokens`; kept in the checkpoints' description."""
     final_metrics: tuple[str, ...]
@@ -55,9 +53,8 @@ class CausalTask(BlockTask):
         config, text = self.config, self.text
         self.valid, self.source = text.valid, text.manifest["source"]
         training, length = config.training, config.training.sequence_length
-        size = self.tokenizer.size if self.origin is None else self.origin.vocab_size
         torch.manual_seed(config.seed)
-        self.model = CausalLM(config.model, size)
+        self.model = CausalLM(config.model, self.vocab_size)
         self.load_origin()
         self.batches: CausalBatches = CausalBatches(CausalBlocks(text.train, length), config.seed)
         self.check_batch(len(self.batches.blocks))
@@ -66,15 +63,8 @@ class CausalTask(BlockTask):
             text.valid, length, training.valid_sequences, training.longest
         )
         self.entropy = unigram_entropy(np.stack([self.validation[i][1] for i in self.sample]))
-        self.description = {
-            "kind": "causal",
-            "model": plain(config.model),
-            "vocab_size": size,
-            "tokenizer": self.tokenizer.fingerprint,
-            "reads": self.reads,
-            "length": length,
-        }
-        self.flops_per_token = flops_per_token(config.model, size, length)
+        self.description = self.describe("causal", reads=self.reads, length=length)
+        self.flops_per_token = flops_per_token(config.model, self.vocab_size, length)
 
     @abstractmethod
     def measured(self, split: str, nats: float) -> dict[str, float]:

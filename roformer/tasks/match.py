@@ -22,7 +22,6 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from roformer.config.build import plain
 from roformer.config.schema import PretrainConfig
 from roformer.data.match import Turns
 from roformer.errors import InputError
@@ -67,12 +66,7 @@ class MatchTask(BlockTask):
         held_out = max(1, config.training.valid_sequences // turns)
         self.validation = Turns(text.valid, text.tokenizer, length, held_out, None)
         self.variance, self.swapped = self._measure()
-        self.description = {
-            "kind": "mlm",
-            "model": plain(config.model),
-            "vocab_size": origin.vocab_size,
-            "tokenizer": text.tokenizer.fingerprint,
-        }
+        self.description = self.describe("mlm")
         # The teacher's forward pass is a third more.
         self.flops_per_token = 4 / 3 * flops_per_token(config.model, origin.vocab_size, length, 0.0)
 

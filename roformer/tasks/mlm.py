@@ -43,6 +43,7 @@ class BlockTask(Task):
     config: PretrainConfig | LanguageModelConfig
     origin: StoredModel | None = None
     """Weights that the training starts from; None: random ones."""
+    tokenizer: Any
     batches: Any
     loaded: list[str]
     """Lines on the weights that were loaded, dropped and drawn at the start."""
@@ -75,6 +76,21 @@ class BlockTask(Task):
 
     def targets(self, batch: Batch) -> int:
         return int((batch["labels"] != IGNORED).sum())
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the token table: as many as the weights at the start have, or the tokenizer."""
+        return self.tokenizer.size if self.origin is None else self.origin.vocab_size
+
+    def describe(self, kind: str, **more: Any) -> dict[str, Any]:
+        """Return the description of the model."""
+        return {
+            "kind": kind,
+            "model": plain(self.config.model),
+            "vocab_size": self.vocab_size,
+            "tokenizer": self.tokenizer.fingerprint,
+            **more,
+        }
 
     def check_batch(self, blocks: int) -> None:
         """Raise InputError if a step reads more blocks than the training text has."""
@@ -137,14 +153,13 @@ class MaskedLMTask(BlockTask):
     def build_model(self) -> None:
         config, text = self.config, self.text
         self.source = text.manifest["source"]
-        size = text.tokenizer.size if self.origin is None else self.origin.vocab_size
         length = config.training.sequence_length
         self.relation = config.objective.partition("_")[2]
         """`nsp`, `sop` or empty: prefix of the metrics of a pair's relation."""
         if self.relation:
             self.losses = ("mlm_loss", f"{self.relation}_loss")
         torch.manual_seed(config.seed)
-        self.model = MaskedLM(config.model, size, related=bool(self.relation))
+        self.model = MaskedLM(config.model, self.vocab_size, related=bool(self.relation))
         self.load_origin()
         settings = text.tokenizer, config.masking, config.training
         self.batches: MaskedBatches = MaskedBatches(
@@ -156,16 +171,11 @@ class MaskedLMTask(BlockTask):
         labels = self.validation.labels(self.valid_count)
         self.entropy = unigram_entropy(labels)
         self.context_free = self.validation.masker.context_free_loss(labels)
-        self.description = {
-            "kind": "mlm",
-            "model": plain(config.model),
-            "vocab_size": size,
-            "tokenizer": text.tokenizer.fingerprint,
-            **({"objective": config.objective} if self.relation else {}),
-        }
+        objective = {"objective": config.objective} if self.relation else {}
+        self.description = self.describe("mlm", **objective)
         self.flops_per_token = flops_per_token(
             config.model,
-            size,
+            self.vocab_size,
             length,
             self.batches.masker.count / length,
             related=bool(self.relation),
