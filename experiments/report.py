@@ -1,21 +1,23 @@
-"""The blocks of README.md: the paper's claims and tables with the results of one study each, from paper.yaml.
+"""The blocks of the pages above the studies: the paper's claims and tables, our results, lists of studies.
 
 The paper's numbers and ours have different data, models and budgets: they are in separate rows, each row
 names its split, and no difference between them is taken.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from roformer.report.pages import link_to, script_of
-from roformer.report.runs import RecordError, read_runs, read_yaml_file
-from roformer.report.scores import baseline_texts, scores
-from roformer.report.statistics import mean_text
-from roformer.report.studies import Study, read_study
-from roformer.report.tables import Table
+from roformer.report.pages import script_of
+from roformer.report.runs import LOSSES, RecordError, read_runs, read_yaml_file
+from roformer.report.scores import baseline_texts, pipeline_of, scored, scores
+from roformer.report.statistics import interval_text, mean_interval, mean_text
+from roformer.report.studies import Result, Study, read_study
+from roformer.report.tables import Table, find_baseline, markdown
 
 VERDICTS = ("supported", "same direction", "inconclusive", "contradicted", "not tested")
 Paper = dict[str, Any]
@@ -103,6 +105,32 @@ def _our_rows(key: str, ours: Mapping[str, Any], runs: pd.DataFrame) -> dict[str
     }
 
 
+def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
+    """Return the cells of a result: means with 95 % t-intervals and seeds, and model-free scores."""
+    digits = scored(pipeline_of(frame)).digits
+    found = frame[frame.chosen & (frame.metric == result.metric)]
+    cells = []
+    for wanted in (result.ours, result.baseline):
+        part = found[found.name == find_baseline(found.name, wanted)]
+        text = f"{fmean(part.value):.{digits}f}"
+        if interval := mean_interval([*part.value]):
+            text += f" ({interval_text(interval, digits, sign=False)})"
+        cells.append(f"{text}, n={len(part)}")
+    cells[1] = f"{part.label.iloc[0]} {cells[1]}"
+    run = found.iloc[0]
+    simple = dict(run.baselines)
+    if run.pipeline in LOSSES and not simple:
+        simple["unigram entropy"] = run.summary["metrics"][LOSSES[run.pipeline].entropy]
+    texts = [f"{k} {v:.{digits}f}" for k, v in simple.items() if not math.isnan(v)]
+    return [*cells, ", ".join(texts) or "–"]
+
+
+def link_to(study: Study, text: str) -> str:
+    """Return a link from the page above a study to its report, or to its plan before it has one."""
+    page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
+    return f"[{text}]({study.name}/{page})"
+
+
 def claims(folder: Path, words: list[str]) -> list[Table]:
     """`claims`: one row per claim of the paper."""
     return [claims_table(folder, lambda study: link_to(study, study.name))]
@@ -111,3 +139,23 @@ def claims(folder: Path, words: list[str]) -> list[Table]:
 def paper(folder: Path, words: list[str]) -> list[Table]:
     """`paper`: the paper's tables with our rows."""
     return paper_tables(folder)
+
+
+def index(folder: Path, words: list[str]) -> str:
+    """`index [toy]`: the titles of the studies in the page's folder, of real or of synthetic data."""
+    studies = [read_study(file.parent) for file in sorted(folder.glob("*/study.yaml"))]
+    return "\n".join(f"- {link_to(s, s.title)}" for s in studies if s.toy == (words == ["toy"]))
+
+
+def results(folder: Path, words: list[str]) -> str:
+    """`results STUDY …`: one row per result that these studies name."""
+    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict"]
+    lines = [["claim", *columns]]
+    for word in words:
+        study = read_study(folder / word)
+        frame = scores(read_runs([study.folder]).runs)
+        for result in study.results:
+            link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
+            cells = result_texts(result, frame)
+            lines.append([link, result.test, *cells, result.verdict])
+    return markdown(lines, text_columns=6)

@@ -11,29 +11,27 @@ added.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from roformer import registry
 from roformer.config.build import build
 from roformer.report.resampling import STATISTICS, packed, unpacked
-from roformer.report.runs import write_recorded
+from roformer.report.runs import Record, write_recorded
 from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import Arguments, script
 from roformer.training.records import finite
 
 
-class Completed:
-    """Adds to records the plan's name of their configuration and the model-free baselines of their data."""
+def completing(study: Study | None = None) -> Callable[[Record], Record]:
+    """Return a function that adds the plan's name of the configuration and the baselines to a record."""
+    known: dict[str, Any] = {}
 
-    def __init__(self, study: Study | None = None) -> None:
-        self.study = study
-        self.known: dict[str, Any] = {}
-
-    def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
+    def complete(record: Record) -> Record:
         summary, config = record["summary"], record["config"]
         pipeline = registry.get(summary["pipeline"])
-        if self.study and (planned := self.study.configuration_of(record["command"])):
+        if study and (planned := study.configuration_of(record["command"])):
             record = record | {"planned": planned}
         # Only the tables of triplets read predictions; the first studies' records have no files.
         if pipeline.kind != "scorer" and "files" in record:
@@ -43,15 +41,16 @@ class Completed:
                 systems = {name: packed(unpacked(one)) for name, one in lines["systems"].items()}
                 kept[STATISTICS] = lines | {"systems": systems}
             record = record | {"files": kept}
-        baselines = pipeline.parts().baselines
-        if baselines is None or "baselines" in summary:
+        if not pipeline.baselines or "baselines" in summary:
             return record
         sections = [config.get(section) for section in registry.DECIDE_BASELINES]
         key = json.dumps([pipeline.name, sections])
-        if key not in self.known:
+        if key not in known:
             typed = build(pipeline.config_of_run, config)
-            self.known[key] = finite(baselines(typed))
-        return record | {"summary": summary | {"baselines": self.known[key]}}
+            known[key] = finite(pipeline.baselines(typed))
+        return record | {"summary": summary | {"baselines": known[key]}}
+
+    return complete
 
 
 @script()
@@ -61,7 +60,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path, help="folders of finished runs")
     arguments = parser.parse_args()
     require_plan(arguments.study)
-    complete = Completed(read_study(arguments.study))
+    complete = completing(read_study(arguments.study))
     for name in write_recorded(arguments.study, arguments.runs, complete):
         print(f"{arguments.study}: {name}")
 

@@ -40,7 +40,7 @@ from roformer.report.runs import (
     settings_of,
     study_files,
 )
-from roformer.report.scores import result_texts, score_tables, scores
+from roformer.report.scores import score_tables
 from roformer.report.studies import Study, read_study
 from roformer.report.tables import (
     Table,
@@ -48,7 +48,6 @@ from roformer.report.tables import (
     escaped,
     figure_markdown,
     first_of_each_seed,
-    markdown,
     markdown_of,
     tables_by_group,
 )
@@ -252,12 +251,6 @@ def matching(folder: Path, patterns: Iterable[str]) -> Runs:
     return runs._replace(runs=first_of_each_seed(runs.runs)[0])
 
 
-def link_to(study: Study, text: str) -> str:
-    """Return a link from the page above a study to its report, or to its plan before it has one."""
-    page = "REPORT.md" if (study.folder / "REPORT.md").is_file() else "PLAN.md"
-    return f"[{text}]({study.name}/{page})"
-
-
 def compare_block(folder: Path, words: list[str]) -> list[Table]:
     """`compare RUN …`: the losses of single runs side by side."""
     runs = matching(folder, words)
@@ -296,26 +289,6 @@ def facts_block(folder: Path, words: list[str]) -> str:
     return "\n".join(lines)
 
 
-def index_block(folder: Path, words: list[str]) -> str:
-    """`index [toy]`: the titles of the studies in the page's folder, of real or of synthetic data."""
-    studies = [read_study(file.parent) for file in sorted(folder.glob("*/study.yaml"))]
-    return "\n".join(f"- {link_to(s, s.title)}" for s in studies if s.toy == (words == ["toy"]))
-
-
-def results_block(folder: Path, words: list[str]) -> str:
-    """`results STUDY …`: one row per result that these studies name."""
-    columns = ["our test", "RoFormer", "baseline", "without a model", "verdict"]
-    lines = [["claim", *columns]]
-    for word in words:
-        study = read_study(folder / word)
-        frame = scores(read_runs([study.folder]).runs)
-        for result in study.results:
-            link = f"[{result.claim}]({word}/REPORT.md){' (toy)' if study.toy else ''}"
-            cells = result_texts(result, frame)
-            lines.append([link, result.test, *cells, result.verdict])
-    return markdown(lines, text_columns=6)
-
-
 def tables_block(folder: Path, words: list[str]) -> list[Table]:
     """`tables [RUN …]`: the tables of the study's runs, or of these, with the study's baseline."""
     runs = matching(folder, words) if words else read_runs([folder])
@@ -339,7 +312,5 @@ BLOCKS: dict[str, Block] = {
     "curves": curves_block,
     "facts": facts_block,
     "figure": figure_block,
-    "index": index_block,
-    "results": results_block,
     "tables": tables_block,
 }

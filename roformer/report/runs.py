@@ -350,7 +350,7 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     record = {
         "id": folder.resolve().name,
         "summary": summary,
-        "config": part("config.yaml", _config, {}, optional=not ended),
+        "config": part("config.yaml", read_yaml, {}, optional=not ended),
         "environment": part("env.json", json.loads, {}, optional=not ended),
         "command": part("command.txt", str.strip, "", optional=True),
     }
@@ -428,7 +428,7 @@ def write_recorded(
 def read_yaml_file(file: Path, *, what: str) -> dict[str, Any]:
     """Return a YAML file as plain data, without resolving anything in it."""
     with _naming(file, what):
-        return _config(file.read_text(encoding="utf-8"))
+        return read_yaml(file.read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -447,9 +447,3 @@ def _spikes(content: str) -> str:
     keys = ("step", "rank", "loss", "usual")
     rows = (json.loads(line) for line in content.splitlines())
     return "".join(json.dumps({key: row.get(key) for key in keys}) + "\n" for row in rows)
-
-
-def _config(content: str) -> dict[str, Any]:
-    if not isinstance(config := read_yaml(content), dict):
-        raise ValueError("it has no keys")
-    return config

@@ -30,13 +30,11 @@ from roformer.report.statistics import (
     difference_text,
     holm,
     interval_text,
-    mean_interval,
     mean_text,
     p_text,
     paired,
     sign_flip_limit,
 )
-from roformer.report.studies import Result
 from roformer.report.tables import (
     Table,
     find_baseline,
@@ -198,26 +196,6 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 def place_of(task: str) -> tuple[int, str]:
     """Return a sort key: tasks in the order of the paper, others by name."""
     return (GLUE_ORDER.index(task) if task in GLUE_ORDER else len(GLUE_ORDER), task)
-
-
-def result_texts(result: Result, frame: pd.DataFrame) -> list[str]:
-    """Return the cells of a result: means with 95 % t-intervals and seeds, and model-free scores."""
-    digits = scored(pipeline_of(frame)).digits
-    found = frame[frame.chosen & (frame.metric == result.metric)]
-    cells = []
-    for wanted in (result.ours, result.baseline):
-        part = found[found.name == find_baseline(found.name, wanted)]
-        text = f"{fmean(part.value):.{digits}f}"
-        if interval := mean_interval([*part.value]):
-            text += f" ({interval_text(interval, digits, sign=False)})"
-        cells.append(f"{text}, n={len(part)}")
-    cells[1] = f"{part.label.iloc[0]} {cells[1]}"
-    run = found.iloc[0]
-    simple = dict(run.baselines)
-    if run.pipeline in LOSSES and not simple:
-        simple["unigram entropy"] = run.summary["metrics"][LOSSES[run.pipeline].entropy]
-    texts = [f"{k} {v:.{digits}f}" for k, v in simple.items() if not math.isnan(v)]
-    return [*cells, ", ".join(texts) or "–"]
 
 
 def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:

@@ -254,7 +254,7 @@ def test_every_study_has_generated_parts_and_a_changed_number_is_seen():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- report: index -->\n", "without its <!-- /report -->"),
+        ("<!-- report: facts -->\n", "without its <!-- /report -->"),
         ("<!-- report: graphs runs/* -->\n<!-- /report -->", "no block 'graphs'"),
         ("<!-- report: tables runs/* -->\n<!-- /report -->", "no run is"),
     ],
@@ -291,11 +291,12 @@ def test_the_results_of_the_readme_are_few_and_of_real_data():
     """Its two tables are generated; a study of synthetic data would be marked in the first."""
     every = [line for line in README.splitlines() if line.startswith("|")]
     blocks = re.findall(r"<!-- report: (\S+) (.*?) -->\n\n(.*?)\n\n<!-- /", README, re.DOTALL)
-    assert [kind for kind, *_ in blocks] == ["results", "experiments/speed/report.py"]
+    scripts = ["experiments/report.py", "experiments/speed/report.py"]
+    assert [script for script, *_ in blocks] == scripts
     table, speed = ([row for row in text.splitlines() if row[:1] == "|"] for *_, text in blocks)
     assert table + speed == every
     assert len(table[2:]) <= 8 and len(speed[2:]) <= 6
-    for study in map(read_study, map(REPOSITORY.joinpath, blocks[0][1].split())):
+    for study in map(read_study, map(REPOSITORY.joinpath, blocks[0][1].split()[1:])):
         rows = [row for row in table if f"]({study.path}/REPORT.md)" in row]
         assert len(rows) == len(study.results) > 0
         assert all(("(toy)" in row) == study.toy for row in rows)

@@ -125,7 +125,7 @@ def test_studies_are_whole(study):
 
 def test_a_study_of_the_first_form_of_records_takes_more():
     """convergence's first records keep no files."""
-    complete = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]()
+    complete = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["completing"]()
     (record, *_) = (
         record
         for record, _ in read_recorded(BY_NAME["convergence"].folder).values()

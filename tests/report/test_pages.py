@@ -23,9 +23,10 @@ def experiments(tmp_path):
     copy = tmp_path / "experiments"
     for study in ("pretraining_builtin", "wmt_builtin"):
         shutil.copytree(EXPERIMENTS / "appendix" / study, copy / "appendix" / study)
-    shutil.copy(EXPERIMENTS / "paper.yaml", copy)
+    for name in ("paper.yaml", "report.py"):
+        shutil.copy(EXPERIMENTS / name, copy)
     page = copy / "appendix" / "README.md"
-    page.write_text("<!-- report: index -->\n\n<!-- /report -->\n")
+    page.write_text("<!-- report: ../report.py index -->\n\n<!-- /report -->\n")
     return copy
 
 

@@ -22,7 +22,7 @@ from roformer.tasks.translation import fingerprint, write_bleu_statistics
 from tests.conftest import REPOSITORY
 from tests.report.records import SIGNATURES, change, record, translation_run
 
-COMPLETED = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["Completed"]()
+COMPLETED = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))["completing"]()
 COMPARE = runpy.run_path(str(REPOSITORY / "scripts" / "wmt_compare.py"))["compare"]
 REFERENCES = [f"Der Satz {i} steht hier vor dem Wort {i % 7} ." for i in range(60)]
 

@@ -42,7 +42,7 @@ def test_weights_to_start_from_are_named_by_the_plan(tmp_path):
         command = ["python", "scripts/glue.py", *words, "task=[mrpc]", "seed=[0]"]
         (runs[name] / "command.txt").write_text(shlex.join(command))
     script = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))
-    complete = script["Completed"](read_study(study))
+    complete = script["completing"](read_study(study))
 
     def names():
         found = scores(read_runs([study]).runs).name

@@ -24,12 +24,7 @@ HEADERS = {
 
 
 class DashboardServer(ThreadingHTTPServer):
-    """Answers `/` with the page and `/records.json` with its data, and nothing else.
-
-    Args:
-        port: the first to try.
-        page: makes the page.
-        data: makes its data.
+    """Answers `/` with the page and `/records.json` with its data, on the first free port from `port` on.
 
     Raises:
         OSError: no port is free, or the given one is not allowed.
