@@ -44,12 +44,9 @@ class Export(NamedTuple):
     """A written export."""
 
     folder: Path
-    checkpoint: str
-    """Name of the checkpoint."""
-    kind: str | None
-    """`model_type` of `transformers`, or None for a folder of `roformer`."""
-    notes: tuple[str, ...]
-    """Sentences for its user, such as why it is a folder of `roformer`."""
+    checkpoint: str  # its name
+    kind: str | None  # `model_type` of `transformers`, or None for a folder of `roformer`
+    notes: tuple[str, ...]  # sentences for its user, such as why it is a folder of `roformer`
 
 
 def export(run: Path, output: Path | None = None, which: str | None = None) -> Export:
@@ -59,7 +56,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
             written again as safetensors, without a card.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
-        which: `step_…`, `best`, `last` or `averaged`; None: see `choose`.
+        which: name of a checkpoint; None: see `choose`.
     """
     run = Path(find(run))
     if not run.exists():

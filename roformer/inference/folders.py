@@ -68,16 +68,9 @@ def convert_run_layout(
 ) -> Path:
     """Write a run's model with queries and keys in the other rotary layout; it computes the same.
 
-    It can be loaded and fine-tuned, but not resumed, because the optimizer's state is not copied. Converting
-    it back gives the first weights bit by bit.
-
-    Args:
-        path: a run, of which the checkpoint that loading takes is converted, or a checkpoint in one.
-        to: the layout wanted.
-        output: folder of the new run, with one checkpoint; new or empty.
-
-    Returns:
-        The new checkpoint's folder.
+    `path` is a run or one of its checkpoints, `output` the folder of a new run with one checkpoint, which
+    is returned. It can be loaded and fine-tuned, but not resumed, because the optimizer's state is not
+    copied. Converting it back gives the first weights bit by bit.
     """
     folder = choose(Path(path))
     stored = resolve(folder)
@@ -91,13 +84,8 @@ def convert_run_layout(
         )
     if position.layout == to:
         raise InputError(f"{path} is in the layout {to} already")
-    weights = convert_state_layout(
-        stored.weights,
-        model.heads,
-        to,
-        rotary_dim=model.rotary_dim,
-        values=position.rotate_values,
-    )
+    size, values = model.rotary_dim, position.rotate_values
+    weights = convert_state_layout(stored.weights, model.heads, to, rotary_dim=size, values=values)
     stored.description["model"]["position"]["layout"] = to
     with new_folder(Path(output)) as partial:
         written = write_run(partial, folder, weights, stored.description, stored.tokenizer)

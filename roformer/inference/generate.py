@@ -74,13 +74,7 @@ class WordPieceCodec:
 
 
 class Generator:
-    """A language model that continues texts.
-
-    Args:
-        model: in evaluation mode.
-        codec: text to ids and back, as in the training.
-        length: tokens that the model was trained to read at once.
-    """
+    """A language model that continues texts; it was trained to read `length` tokens at once."""
 
     def __init__(self, model: CausalLM, codec: ByteCodec | WordPieceCodec, length: int):
         self.model, self.codec, self.length = model, codec, length
@@ -94,13 +88,8 @@ class Generator:
     ) -> Any:
         """Return an iterator of the pieces of a prompt's continuation, drawn as they are taken.
 
-        The continuation ends with the document, where the model knows its end, or after `max_tokens`.
-
-        Args:
-            prompts: one text, or many, which have a list of iterators and are continued independently.
-            sampling: how a token is drawn.
-            max_tokens: tokens or bytes of a continuation, at least 1.
-            seed: gives the same text again.
+        Many prompts have a list of iterators. A continuation ends with the document, where the model knows
+        its end, or after `max_tokens` tokens or bytes. The same seed gives the same text.
         """
 
         def continued(prompt: str) -> Iterator[str]:
@@ -133,11 +122,10 @@ class Generator:
 
 
 def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
-    """Open a language model: a run under runs/charlm/ or runs/clm/, at its last checkpoint.
+    """Open a language model at its last checkpoint.
 
-    Args:
-        path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
-        device: where the model goes.
+    `path` is the folder of a run under runs/charlm/ or runs/clm/, its id, a checkpoint's folder in it, or an
+    export.
     """
     check_device(device)
     stored = resolve(path, ["causal"])

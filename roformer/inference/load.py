@@ -30,19 +30,15 @@ BATCH = 32
 class Prediction(NamedTuple):
     """Prediction for one text or pair."""
 
-    label: str | None
-    """None of a regression."""
-    score: float
-    """Probability of the label, or the score of a regression."""
-    cut: bool
-    """True if the text was longer than the model reads, and its end was cut."""
+    label: str | None  # None of a regression
+    score: float  # probability of the label, or the score of a regression
+    cut: bool  # True if the text was longer than the model reads, and its end was cut
 
 
 class Filling(NamedTuple):
-    """A token that may fill a [MASK]."""
+    """A token that may fill a [MASK]; `##` begins a piece that continues a word."""
 
     token: str
-    """Entry of the vocabulary; `##` begins a piece that continues a word."""
     probability: float
 
 
@@ -105,10 +101,8 @@ class TrainedModel:
     def embed(self, texts: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> Tensor:
         """Return a vector for each text, (N, D), or for one text, (D,); fp32, on the CPU.
 
-        Args:
-            texts: one text or many; a text beyond the model's length is cut, with a warning.
-            pooling: `mean` of the last hidden states of all tokens, [CLS] and [SEP] included, or the
-                state of [CLS].
+        `pooling` is the mean of the last hidden states of all tokens, [CLS] and [SEP] included, or the
+        state of [CLS]. A text beyond the model's length is cut, with a warning.
         """
         if pooling not in ("mean", "cls"):
             raise InputError(f"pooling={pooling}: choose mean or cls")
@@ -140,8 +134,7 @@ class TrainedModel:
     def predict(self, texts: Text | Iterable[Text]) -> Any:
         """Return the `Prediction` for one text or pair, or the list of predictions for many.
 
-        Args:
-            texts: one text (a str) or one pair (a tuple of two strs, of a task of pairs), or many.
+        A text is a str, a pair a tuple of two strs.
         """
         if not isinstance(self.model, Classifier):
             raise InputError("this model was not fine-tuned: give a run under runs/glue/")
@@ -194,11 +187,9 @@ class TrainedModel:
     # --- masked tokens -----------------------------------------------------------------------
 
     def fill_mask(self, texts: str | Iterable[str], top: int = 5) -> Any:
-        """Return for each [MASK] of a text, in order, its most probable `Filling`s, the best first.
+        """Return for each [MASK] of a text, in order, its `top` most probable `Filling`s, the best first.
 
-        Args:
-            texts: one text with [MASK] at least once, or many.
-            top: number of fillings for each [MASK].
+        For many texts it is a list of these.
         """
         if not isinstance(self.model, MaskedLM):
             raise InputError("this model predicts no tokens: give a pre-training run")
@@ -267,11 +258,8 @@ def load_model(
     becomes a `MaskedLM`, a `Classifier`, or where it has neither head an `Encoder`; a warning names
     weights of it that are not used.
 
-    Args:
-        path: a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
-            Hugging Face folder, or a Hub id.
-        device: where the model goes.
-        revision: branch, tag or commit of a Hub id.
+    `path` is a run's folder, the id of a run below runs/, a checkpoint's folder, an exported or other
+    Hugging Face folder, or a Hub id, of which `revision` is a branch, tag or commit.
     """
     check_device(device)
     stored = resolve(path, ("mlm", "classifier", "encoder"), revision=revision)

@@ -52,13 +52,10 @@ def resolve(
     revision: str | None = None,
     runs_dir: str | Path = RUNS,
 ) -> StoredModel:
-    """Open a trained model, on the CPU.
+    """Open a trained model of one of these kinds, on the CPU.
 
-    Args:
-        name: see `find`; or the folder of an exported or other Hugging Face model, or a Hub id.
-        kinds: kinds of models that are accepted.
-        revision: branch, tag or commit of a Hub id.
-        runs_dir: folder of runs.
+    `name` is what `find` takes, or the folder of an exported or other Hugging Face model, or a Hub id, of
+    which `revision` is a branch, tag or commit.
     """
     source = find(name, runs_dir)
     path, published = Path(source).expanduser(), is_hugging_face(source)

@@ -38,14 +38,12 @@ def find_start(
     runs_dir: str,
     texts: Callable[[], Iterable[str]],
 ) -> StoredModel:
-    """Open the model that a fine-tuning starts from.
+    """Open the model that a fine-tuning starts from: trained weights, or random ones for `scratch`.
 
     Args:
-        init_from: see `open_start`, or `scratch`.
-        revision: branch, tag or commit of a Hub id.
+        init_from, revision, runs_dir: see `resolve`.
         model: the model for random weights; a trained model takes only its dropout.
         tokenizer: for random weights; next to trained weights it must be the tokenizer of these.
-        runs_dir: folder of runs.
         texts: training texts, for random weights whose tokenizer is to be trained.
     """
     if init_from == SCRATCH:

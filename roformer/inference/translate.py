@@ -33,10 +33,8 @@ class Translation(NamedTuple):
     """One hypothesis for a line."""
 
     text: str
-    score: float
-    """Log-probability over the length penalty; see `roformer.evaluation.beam`."""
-    cut: bool
-    """True if the source was longer than the model reads, and its end was cut."""
+    score: float  # log-probability over the length penalty, see `roformer.evaluation.beam`
+    cut: bool  # True if the source was longer than the model reads, and its end was cut
 
 
 class Translator:
@@ -47,8 +45,7 @@ class Translator:
         tokenizer: the tokenizer of the training.
         search: beam, length penalty, longest translation.
         n_best: hypotheses per line, at most the beam.
-        max_length: source tokens, the end not counted, that the model was trained on; longer sources
-            are cut. None: no limit.
+        max_length: longer sources are cut, the end token not counted; None: no limit.
         precision: `fp32`, or `bf16` for autocast.
     """
 
@@ -72,9 +69,7 @@ class Translator:
     def translate(self, lines: str | Iterable[str], *, progress: bool = False) -> Any:
         """Return the `n_best` translations of a line, the best first, or a list of these for many lines.
 
-        Args:
-            lines: one line or many; an empty line is translated to empty ones.
-            progress: whether to show a bar.
+        An empty line is translated to empty ones.
         """
         return answer(lines, check_text, lambda each: self._translate(each, progress))
 
@@ -148,13 +143,13 @@ def load_translator(
     precision: str = "fp32",
     device: str = "cpu",
 ) -> Translator:
-    """Open a translation run: its averaged checkpoint if there is one, else its last.
+    """Open a translation run: its averaged checkpoint if it has one, else its last.
 
     Args:
         path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
         changes: keys of `SearchConfig` that differ from the run's.
         n_best, precision: see `Translator`.
-        device: where the model goes.
+        device: of the model.
     """
     check_device(device)
     stored = resolve(path, ["translation"])

@@ -65,14 +65,10 @@ class NoEquivalent(Exception):
 class ExportedModel(NamedTuple):
     """A model of `transformers` with the weights of a trained one."""
 
-    model: Any
-    """A `PreTrainedModel` in evaluation mode."""
-    length: int
-    """Tokens that it can read."""
-    notes: tuple[str, ...]
-    """Sentences on the conversion for the user."""
-    description: dict[str, Any] | None
-    """See `roformer.models.description`; None of a type that `roformer.interop.hugging_face` reads."""
+    model: Any  # a `PreTrainedModel` in evaluation mode
+    length: int  # tokens that it can read
+    notes: tuple[str, ...]  # sentences on the conversion for the user
+    description: dict[str, Any] | None  # None of a type that `roformer.interop.hugging_face` reads
 
 
 def equivalent(stored: StoredModel, length: int) -> ExportedModel:

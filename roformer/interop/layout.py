@@ -20,7 +20,6 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
     """Permute the rows of a query or key projection so that the other rotary layout gives the same.
 
     Interleaved pairs are rows (0, 1), (2, 3), … of a head; half-split pairs are rows (i, i + R/2).
-
     Converting back restores it bit by bit.
 
     Args:

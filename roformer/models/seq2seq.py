@@ -24,10 +24,8 @@ from roformer.nn.position import PositionEncoding, Positions, build_position
 class Source(NamedTuple):
     """An encoded source."""
 
-    hidden: Tensor
-    """(B, S, D)."""
-    mask: Tensor | None
-    """Additive, (B, 1, 1, S)."""
+    hidden: Tensor  # (B, S, D)
+    mask: Tensor | None  # additive, (B, 1, 1, S)
 
 
 class Seq2Seq(nn.Module):

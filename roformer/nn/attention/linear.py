@@ -34,12 +34,9 @@ from roformer.nn.position import PositionEncoding, Positions
 class Sums(NamedTuple):
     """Sums over the keys before a causal query."""
 
-    context: Tensor
-    """Σ φ(k) vᵀ with positions applied, (R, N, M, H)."""
-    total: Tensor
-    """Σ φ(k), (R, N, M, 1)."""
-    level: Tensor
-    """ln of the divisor of both, (R, N or 1, 1, 1)."""
+    context: Tensor  # Σ φ(k) vᵀ with positions applied, (R, N, M, H)
+    total: Tensor  # Σ φ(k), (R, N, M, 1)
+    level: Tensor  # ln of the divisor of both, (R, N or 1, 1, 1)
 
 
 class RunningSums:

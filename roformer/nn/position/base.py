@@ -74,10 +74,8 @@ class Pairs(NamedTuple):
     shifted into its place, so that no (T, S, H) tensor is made.
     """
 
-    distances: Tensor
-    """(L,), ascending: key position minus query position."""
-    queries: int
-    """T."""
+    distances: Tensor  # (L,), ascending: key position minus query position
+    queries: int  # T
     places: Tensor | None
     """Each pair's place among the distances, (T, S) or (B, T, S); None where positions count up."""
 
