@@ -73,6 +73,15 @@ def _leave(line: str, code: int) -> NoReturn:
 
 
 @contextmanager
+def prefixed(prefix: str) -> Iterator[None]:
+    """Begin the message of an InputError with what it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{prefix}{error}") from error
+
+
+@contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Add the path to an OSError that does not name one, such as an error of an open file."""
     try:

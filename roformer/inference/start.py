@@ -15,7 +15,7 @@ from roformer.config.build import build, plain
 from roformer.config.lm import CausalLMConfig
 from roformer.config.start import Weights, fixed, of_parameters
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
-from roformer.errors import InputError
+from roformer.errors import InputError, prefixed
 from roformer.inference.resolve import AT_STEP, RUNS, choose, find, resolve
 from roformer.interop.hugging_face import identify, is_hugging_face, read_settings
 from roformer.models.description import KINDS, Kind, StoredModel
@@ -117,10 +117,8 @@ def open_start(
             f"init_from={init_from}: no such run, folder or Hub id: give a run under {runs_dir}/, "
             "its id, or a Hugging Face model"
         )
-    try:
+    with prefixed("init_from="):
         start = resolve(path, kinds, revision=revision, runs_dir=runs_dir)
-    except InputError as error:
-        raise InputError(f"init_from={error}") from error
     if isinstance(start.tokenizer, str):
         raise InputError(f"init_from={init_from} cannot be trained on texts: {start.tokenizer}")
     # In the record a pre-training run is its id, with a step for one of its checkpoints, however it was
@@ -159,10 +157,8 @@ def pinned(config: C) -> C:
     path = find(config.init_from, config.runtime.runs_dir)
     if not is_hugging_face(path):
         return config
-    try:
+    with prefixed("init_from="):
         commit, digest = identify(path, config.init_revision)
-    except InputError as error:
-        raise InputError(f"init_from={error}") from error
     if config.init_digest not in (None, digest):
         raise InputError(
             f"init_from={config.init_from} has the SHA-256 {digest}, not "

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
-from roformer.errors import InputError
+from roformer.errors import InputError, prefixed
 
 T = TypeVar("T")
 
@@ -27,10 +27,8 @@ def answer(given: object, check: Callable[[object], T], ask: Callable[[list[T]],
         raise InputError(f"give one text or a list of texts, not {shown(given)}")
     checked = []
     for number, text in enumerate(given, 1):
-        try:
+        with prefixed(f"text {number}: "):
             checked.append(check(text))
-        except InputError as error:
-            raise InputError(f"text {number}: {error}") from error
     return ask(checked)
 
 

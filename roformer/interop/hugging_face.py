@@ -22,7 +22,7 @@ from roformer.config.schema import EncoderConfig
 from roformer.data.hub import describe_error
 from roformer.data.tokenizers import FILES as TOKENIZER_FILES
 from roformer.data.tokenizers import is_hub_id, read_json
-from roformer.errors import InputError
+from roformer.errors import InputError, prefixed
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
 from roformer.interop.tokenizers import read_tokenizer
 from roformer.models.description import Kind, StoredModel, build_model, check_size
@@ -81,20 +81,16 @@ def is_hugging_face(source: str) -> bool:
 def read_hugging_face(source: str, revision: str | None = None) -> StoredModel:
     """Load a folder or Hub id of type bert or roformer; `revision` is a branch, tag or commit."""
     folder, commit = _locate(source, revision)
-    try:
+    with prefixed(f"{source}: "):
         return _read(source, folder, commit)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
 
 
 def read_settings(source: str, revision: str | None = None) -> tuple[EncoderConfig, int]:
     """Return the configuration of a folder or Hub id, and the size of its vocabulary, without its weights."""
     folder, _ = _locate(source, revision, [CONFIG])
-    try:
+    with prefixed(f"{source}: "):
         settings = _settings(folder)
         return encoder_config(settings), settings.vocab_size
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
 
 
 def identify(source: str, revision: str | None = None) -> tuple[str | None, str]:
@@ -111,26 +107,14 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     return commit, hashes[0] if single else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def _locate(source: str, revision: str | None, files: list[str] = FILES) -> tuple[Path, str | None]:
-    """Return the folder of a model, its files downloaded if need be, and its commit on the Hub."""
-    folder = Path(source).expanduser()
-    if folder.exists():
-        return folder, None
-    folder = _download(source, revision, files)
-    return folder, folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
-
-
 def _weight_files(folder: Path) -> list[Path]:
     """Return the files of weights that are read."""
-    kinds = [
-        names for names in (SAFETENSORS, PICKLES) if any((folder / n).is_file() for n in names)
-    ]
-    if not kinds:
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
         return []
-    whole, index = (folder / name for name in kinds[0])
-    if whole.is_file():
-        return [whole]
-    return sorted({folder / name for name in read_json(index)["weight_map"].values()})
+    if file.suffix != ".json":
+        return [file]
+    return sorted({folder / name for name in read_json(file)["weight_map"].values()})
 
 
 def encoder_config(settings: Any) -> EncoderConfig:
@@ -152,31 +136,26 @@ def encoder_config(settings: Any) -> EncoderConfig:
             raise InputError(
                 f"a {kind} model with {key}={stated} cannot be read: this encoder has {value}"
             )
-    try:
-        return build(
-            EncoderConfig,
-            {own: getattr(settings, key) for key, own in ENCODER.items() if own != "activation"}
-            | {
-                "name": settings.model_type,
-                "size": f"{settings.num_hidden_layers}x{size}",
-                "attention": {"kind": "softmax"},
-            }
-            | special,
-        )
-    except InputError as error:
-        raise InputError(f"{CONFIG}: {error}") from error
+    special |= {"name": settings.model_type, "size": f"{settings.num_hidden_layers}x{size}"}
+    special["attention"] = {"kind": "softmax"}
+    sizes = {own: getattr(settings, key) for key, own in ENCODER.items() if own != "activation"}
+    with prefixed(f"{CONFIG}: "):
+        return build(EncoderConfig, sizes | special)
 
 
-def _download(source: str, revision: str | None, files: list[str]) -> Path:
-    """Return the folder of a Hub model in the cache, its files downloaded if need be."""
+def _locate(source: str, revision: str | None, files: list[str] = FILES) -> tuple[Path, str | None]:
+    """Return the folder of a model, its files downloaded if need be, and its commit on the Hub."""
     from huggingface_hub import snapshot_download
 
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return folder, None
     try:
         folder = Path(snapshot_download(source, revision=revision, allow_patterns=files))
         if files is FILES and not any((folder / name).is_file() for name in SAFETENSORS):
             patterns = [*PICKLES, "pytorch_model-*.bin"]
             snapshot_download(source, revision=folder.name, allow_patterns=patterns)
-        return folder
+        return folder, folder.name if re.fullmatch("[0-9a-f]{40}", folder.name) else None
     except Exception as error:  # many types: no such repository, no network, a full disk
         cause, known = describe_error(error), REASONS.get(type(error).__name__)
         reason = f"{known} ({cause})" if known else cause

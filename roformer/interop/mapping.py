@@ -85,17 +85,13 @@ def _parameters(modules: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _layer(own: str, there: str, *names: str) -> dict[str, str]:
+def _layer(own: str, there: str, names: str) -> dict[str, str]:
     """Return the names of a layer's weights, given the names of its six modules in this order."""
     modules = (
-        "attention.projection",
-        "attention.output",
-        "attention_residual.norm",
-        "feed_forward.inner",
-        "feed_forward.outer",
-        "feed_forward_residual.norm",
+        *("attention.projection", "attention.output", "attention_residual.norm"),
+        *("feed_forward.inner", "feed_forward.outer", "feed_forward_residual.norm"),
     )
-    each = zip(modules, names, strict=True)
+    each = zip(modules, names.split(), strict=True)
     return _parameters({f"{own}.*.{module}": f"{there}.*.{name}" for module, name in each})
 
 
@@ -119,12 +115,8 @@ BERT = (
     | _layer(
         "encoder.blocks",
         "bert.encoder.layer",
-        "attention.self.{query,key,value}",
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "output.dense",
-        "output.LayerNorm",
+        "attention.self.{query,key,value} attention.output.dense attention.output.LayerNorm "
+        "intermediate.dense output.dense output.LayerNorm",
     )
 )
 ROFORMER = {own: there.replace("bert.", "roformer.") for own, there in BERT.items()} | _parameters(
@@ -146,39 +138,22 @@ JINA = (
     | _layer(
         "encoder.blocks",
         "roberta.layers",
-        "self_attn.{q,k,v}_proj",
-        "self_attn.o_proj",
-        "post_attention_layernorm",
-        "mlp.fc1",
-        "mlp.fc2",
-        "post_mlp_layernorm",
+        "self_attn.{q,k,v}_proj self_attn.o_proj post_attention_layernorm "
+        "mlp.fc1 mlp.fc2 post_mlp_layernorm",
     )
 )
 GPT2 = (
     {"position.table": "transformer.wpe.weight"}
     | _parameters({"tokens": "transformer.wte", "final_norm": "transformer.ln_f"})
-    | _layer(
-        "blocks",
-        "transformer.h",
-        "attn.c_attn",
-        "attn.c_proj",
-        "ln_1",
-        "mlp.c_fc",
-        "mlp.c_proj",
-        "ln_2",
-    )
+    | _layer("blocks", "transformer.h", "attn.c_attn attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2")
 )
 GPT_NEOX = _parameters(
     {"tokens": "gpt_neox.embed_in", "final_norm": "gpt_neox.final_layer_norm"}
 ) | _layer(
     "blocks",
     "gpt_neox.layers",
-    "attention.query_key_value",
-    "attention.dense",
-    "input_layernorm",
-    "mlp.dense_h_to_4h",
-    "mlp.dense_4h_to_h",
-    "post_attention_layernorm",
+    "attention.query_key_value attention.dense input_layernorm "
+    "mlp.dense_h_to_4h mlp.dense_4h_to_h post_attention_layernorm",
 )
 MARIAN = _parameters(
     {
@@ -195,12 +170,7 @@ for side in ("encoder", "decoder"):
     MARIAN |= _layer(
         side,
         f"model.{side}.layers",
-        "self_attn.{q,k,v}_proj",
-        "self_attn.out_proj",
-        "self_attn_layer_norm",
-        "fc1",
-        "fc2",
-        "final_layer_norm",
+        "self_attn.{q,k,v}_proj self_attn.out_proj self_attn_layer_norm fc1 fc2 final_layer_norm",
     )
 NAMES = {
     "bert": BERT,

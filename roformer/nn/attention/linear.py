@@ -14,7 +14,8 @@ the keys before the chunk only the sums are kept, as they are for decoding token
 Features and sums are fp32 under autocast too: in bf16 a sum of more than some hundred keys stops
 growing.
 
-Shapes: B batch, N heads, T tokens, H head dimension, M features, D hidden size, C chunk.
+Shapes: B batch, N heads, T tokens, H head dimension, M features, D hidden size, C chunk,
+R rows of a cache.
 """
 
 from __future__ import annotations
