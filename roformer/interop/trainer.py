@@ -20,10 +20,8 @@ from roformer.models.encoder import MaskedLM
 class LossOutput(ModelOutput):
     """Output of a model: by attribute, by key, or as a tuple without the Nones."""
 
-    loss: Tensor | None = None
-    """A scalar; None where no labels were given."""
-    logits: Tensor | None = None
-    """(B, T, V) of a masked LM, (B, C) of a classifier."""
+    loss: Tensor | None = None  # a scalar; None where no labels were given
+    logits: Tensor | None = None  # (B, T, V) of a masked LM, (B, C) of a classifier
 
 
 class WithLoss(nn.Module):

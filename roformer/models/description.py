@@ -80,30 +80,22 @@ def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]
 class StoredModel:
     """The weights of a trained model and what is needed to use them."""
 
-    name: str
-    """For the record: a run id, a folder, a Hub id, or `scratch`."""
+    name: str  # for the record: a run id, a folder, a Hub id, or `scratch`
     kind: Kind
-    model: Any
-    """Its configuration."""
+    model: Any  # its configuration
     description: dict[str, Any]
     weights: dict[str, Tensor]
     """By the names of `models`; an encoder without a head has the prefix `encoder.` too."""
     tokenizer: Any
     """`WordPiece`, `Bpe` or `ByteVocabulary`, or a sentence why the tokenizer is missing."""
-    digest: str | None = None
-    """SHA-256 of the weights where a checkpoint knows it."""
-    revision: str | None = None
-    """Commit of a Hub id."""
-    architecture: str | None = None
-    """The `model_type` of a Hugging Face model: see `roformer.interop.mapping.NAMES`."""
-    unused: tuple[str, ...] = ()
-    """Names in the file of weights that no model here has."""
+    digest: str | None = None  # SHA-256 of the weights where a checkpoint knows it
+    revision: str | None = None  # commit of a Hub id
+    architecture: str | None = None  # of a Hugging Face model: see `roformer.interop.mapping.NAMES`
+    unused: tuple[str, ...] = ()  # names in the file of weights that no model here has
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name here → names in the file of a Hugging Face model."""
-    checkpoint: Path | None = None
-    """Folder of a checkpoint of this package."""
-    flaw: str | None = None
-    """Sentence why its head cannot be computed here."""
+    checkpoint: Path | None = None  # folder of a checkpoint of this package
+    flaw: str | None = None  # sentence why its head cannot be computed here
 
     @property
     def vocab_size(self) -> int:

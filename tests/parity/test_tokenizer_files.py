@@ -74,7 +74,6 @@ def stated(name="BertTokenizer", **rules):
 
 CASED = {"do_lower_case": False}
 ACCENTS = {"do_lower_case": True, "strip_accents": False}
-STRIPPED = {"do_lower_case": False, "strip_accents": True}
 SIDE_BY_SIDE = {"do_lower_case": True, "tokenize_chinese_chars": False}
 SEQUENCE = normalizers.Sequence(
     [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
@@ -83,14 +82,10 @@ BY_CLASS = {
     "uncased": (None, {"do_lower_case": True}),
     "cased": (None, CASED),
     "accents": (None, ACCENTS),
-    "cased without accents": (None, STRIPPED),
     "Chinese side by side": (None, SIDE_BY_SIDE),
     "of a class": (None, stated(**CASED)),
-    "of another name": (None, stated("DistilBertTokenizerFast", **ACCENTS)),
     "whole": (bert(), stated()),
     "whole, cased": (bert(lowercase=False), stated(**CASED)),
-    "whole, accents": (bert(strip_accents=False), stated(**ACCENTS)),
-    "whole, side by side": (bert(handle_chinese_chars=False), stated(**SIDE_BY_SIDE)),
     "cut and padded": (cut_and_padded(), stated()),
     "other rules in the class": (bert(), stated(**CASED)),
     "other rules in its defaults": (bert(lowercase=False), stated()),
@@ -106,18 +101,13 @@ BY_CLASS = {
 """Files that `AutoTokenizer` reads: tokenizer.json and tokenizer_config.json."""
 BY_FILE = {
     "Whitespace and Lowercase": library(normalizers.Lowercase(), pre_tokenizers.Whitespace()),
-    "no normalizer": library(None, pre_tokenizers.Whitespace()),
     "no rule": library(None, None),
-    "no pre-tokenizer": library(normalizers.BertNormalizer(), None),
     "control characters": bert(clean_text=False),
     "cased BERT": bert(lowercase=False),
-    "accents": bert(strip_accents=False),
-    "side by side": bert(handle_chinese_chars=False),
     "sequences": library(
         SEQUENCE,
         pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(True)]),
     ),
-    "punctuation": library(normalizers.NFKC(), pre_tokenizers.Punctuation()),
     "short words": library(
         normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), max_input_chars_per_word=4
     ),
