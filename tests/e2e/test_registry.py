@@ -93,7 +93,9 @@ defaults:
 
 recipe: tiny
 data: {tokenizer: {vocab_size: 200}}
-training: {steps: 12, batch_size: 8, sequence_length: 32, precision: fp32, valid_sequences: 16}
+training: {steps: 12, batch_size: 8, sequence_length: 32, precision: fp32, valid_sequences: 16,
+  log_every: 6, evaluate_every: 6, checkpoint_every: 6}
+optimizer: {learning_rate: 1e-3}
 schedule: {kind: constant}
 """
 
