@@ -98,21 +98,16 @@ def test_bad_rows_are_counted_over_all_files(tmp_path, capsys):
 
 
 def test_the_builtin_text_is_that_of_pre_training_mixed(tmp_path, monkeypatch):
-    """Only one package, to be quick: its documents, in another order, and the first of them."""
+    """Only one package, to be quick: its documents, in another order."""
     monkeypatch.setattr(
         byte_sources,
         "docstring_documents",
         lambda **given: docstring_documents(["accelerate"], **given),
     )
-    documents = list(docstring_documents(["accelerate"], workers=1))
     whole = prepare_bytes(BuiltinBytes(), tmp_path / "cache", workers=1, progress=False)
     pieces = list(docstring_documents(["accelerate"], workers=1, shuffled=True))
     assert written(whole) == "".join(f"{piece}\n\n" for piece in pieces).encode()
-    assert [piece[:80] for piece in pieces] != [document[:80] for document in documents]
-    part = prepare_bytes(
-        BuiltinBytes(max_bytes=5000), tmp_path / "cache", workers=1, progress=False
-    )
-    assert written(part) == written(whole)[:5000]
+    assert pieces != list(docstring_documents(["accelerate"], workers=1))
 
 
 @pytest.mark.parametrize(

@@ -59,43 +59,34 @@ def test_a_file_that_cannot_be_parsed_is_none(tmp_path, content):
     assert module_docstrings(str(file)) is None
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """Two installed synthetic distributions, the second without a RECORD."""
+INSTALLED = {
+    "one/a.py": '"""A sentence that stands in two   modules at once."""',
+    "one/b.py": '"""A sentence that stands in two modules at once."""',
+    "one/c.py": '"""The last module has its own text."""\ndef f():\n    """A sentence that stands '
+    'in two modules at once."""',
+    "one/tests/t.py": '"""Tests are not a part of the corpus."""',
+    "one/version.py": '"""Written by the build and skipped."""',
+    "one/d.py": "def (",
+    "one/e.pyi": '"""Stubs are not a part of the corpus."""',
+    "other/x.py": '"""Another folder of the same distribution says this."""',
+    "two/z.py": '"""Found by looking into the folder itself."""',
+}
 
-    def install(name, files, record=True):
-        for file, content in files.items():
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text(content)
-        info = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0+cpu\n")
-        if record:
-            (info / "RECORD").write_text("".join(f"{file},,\n" for file in reversed(list(files))))
 
-    same = '"""A sentence that stands in two   modules at once."""\n'
-    files = {
-        "one/a.py": same,
-        "one/b.py": '"""A sentence that stands in two modules at once."""\n',
-        "one/c.py": '"""The last module has its own text."""\ndef f():\n    "A sentence that '
-        'stands in two modules at once."\n',
-        "one/tests/t.py": '"""Tests are not a part of the corpus."""\n',
-        "one/version.py": '"""Written by the build and left out."""\n',
-        "one/d.py": "def (",
-        "one/e.pyi": '"""Stubs are not a part of the corpus."""\n',
-        "other/x.py": '"""Another folder of the same distribution says this."""\n',
-    }
-    install("dist-one", files)
-    install(
-        "dist-two", {"two/z.py": '"""Found by looking into the folder itself."""'}, record=False
-    )
+def test_documents_are_modules_by_name_with_each_docstring_once(tmp_path, monkeypatch):
+    """In two distributions, the second without a RECORD."""
+    for file, content in INSTALLED.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(content)
+    for name in ("one", "two"):
+        (info := tmp_path / f"dist_{name}-1.0.dist-info").mkdir()
+        lines = f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.0+cpu\n"
+        (info / "METADATA").write_text(lines)
+    record = "".join(f"{file},,\n" for file in reversed([*INSTALLED][:-1]))
+    (tmp_path / "dist_one-1.0.dist-info" / "RECORD").write_text(record)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(
-        "roformer.data.toy.docstrings.DISTRIBUTIONS", {"dist-one": "one", "dist-two": "two"}
-    )
-
-
-def test_documents_are_modules_by_name_with_each_docstring_once(installed):
+    packages = {"dist-one": "one", "dist-two": "two"}
+    monkeypatch.setattr("roformer.data.toy.docstrings.DISTRIBUTIONS", packages)
     skipped = []
     documents = docstring_documents(["dist-two", "dist-one"], workers=1, skipped=skipped)
     assert list(documents) == [
