@@ -484,11 +484,11 @@ def _read_lines(file: Path) -> dict[str, int]:
     """Return the entries of a vocab.txt and their ids."""
     try:
         with readable(file):
-            lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            lines = file.read_bytes().decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8: {READABLE}") from error
     entries: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate((line.removesuffix("\r") for line in lines), 1):
         if not line or line in entries:
             wrong = f"{line!r} is an earlier entry too" if line else "empty entry"
             raise InputError(f"{file}:{number}: {wrong}: remove the line")
