@@ -140,14 +140,7 @@ def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace)
 def show_outcome(
     pipeline: registry.Pipeline, config: Any, folders: list[Path], began: float
 ) -> None:
-    """Print the end of a command on one screen: the metrics, and where the runs are.
-
-    Args:
-        pipeline: of the command.
-        config: of the command.
-        folders: of its runs.
-        began: time of the command's start.
-    """
+    """Print the end of a command that `began` at a time: the metrics, and where its runs are."""
     shown, several = config.runtime.progress, pipeline.parts().train is not None
     if not shown:
         from roformer.pipelines.run import outcome

@@ -21,8 +21,7 @@ QUIET = "print only the last one or two lines, and errors"
 def script(*, prints: bool = False) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Return a decorator of a script's main function, which leaves with one line on a mistake.
 
-    Args:
-        prints: whether it only prints and so ends with its reader; other work continues.
+    A script that only `prints` ends with its reader; other work continues.
     """
 
     def decorate(main: Callable[[], None]) -> Callable[[], None]:

@@ -65,12 +65,6 @@ class Composer(ConfigLoaderImpl):
     """Hydra's loader of a pipeline's config files, and of those that the user adds with Hydra's flags.
 
     A config with `init_from` has the settings of these weights, as far as they exist by now.
-
-    Args:
-        pipeline: its name in the registry.
-        config_name: the file to start from; None: the pipeline's.
-        config_path: replaces `conf/`.
-        config_dir: a folder more.
     """
 
     def __init__(
@@ -234,13 +228,7 @@ def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = F
 
     The name of an existing file or folder is always that path. Other values keep Hydra's meaning if they
     are in quotes or null, for keys of this type a list, and in a multirun values between commas. `${…}`
-    is resolved.
-
-    Args:
-        key: the dotted key.
-        value: as typed.
-        kinds: the types that the key may have.
-        multirun: whether several values make several runs.
+    is resolved. `kinds` are the types that the key may have.
     """
     if value == "null" and type(None) in kinds:
         return value

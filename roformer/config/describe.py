@@ -33,12 +33,7 @@ def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
     """Yield the lines of every key of a config: `training.steps  integer > 0 = 600` and what it means.
 
     Where a section is of several kinds, the keys of the chosen one come first, and keys of the others
-    behind their kind.
-
-    Args:
-        cls: the dataclass.
-        config: an instance, whose values are shown; None: the defaults.
-        prefix: of the keys, with its dot.
+    behind their kind. Values are the config's; without one (None) they are the defaults.
     """
     meanings = _meanings(cls)
     for field in dataclasses.fields(cls):

@@ -6,7 +6,7 @@ tokens of pre-training.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -24,11 +24,8 @@ from roformer.config.typed import Config, FileName, Fraction, PathName, Rules, l
 class CausalConfig(FixedInitConfig):
     """A decoder without an encoder (GPT-2; Radford et al. 2019): tokens see themselves and earlier ones."""
 
+    causal: ClassVar[bool] = True
     norm: Literal["post", "pre"] = "pre"
-
-    @property
-    def causal(self) -> bool:
-        return True
 
     def rules(self) -> Rules:
         yield from super().rules()

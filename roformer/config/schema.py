@@ -10,7 +10,7 @@ The YAML files under `conf/` hold the values; a key without a default here must 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -126,6 +126,8 @@ Text = Annotated[
 class TransformerConfig(Config):
     """A stack of Transformer blocks; what is no key here is as in Vaswani et al. 2017."""
 
+    causal: ClassVar[bool] = False
+    """True if a token sees only itself and those before it."""
     name: Label
     size: Label
     layers: PositiveInt
@@ -157,11 +159,6 @@ class TransformerConfig(Config):
     def affine(self) -> bool:
         """True if linear layers have biases and norms are layer norms, with weights."""
         return True
-
-    @property
-    def causal(self) -> bool:
-        """True if a token sees only itself and those before it."""
-        return False
 
     @property
     def init_std(self) -> float:

@@ -39,14 +39,9 @@ def adopt(
     overrides: Sequence[str],
     groups: Collection[str],
 ) -> dict[str, Any]:
-    """Return the sections of a composed config that the weights change.
+    """Return the sections of a composed config, with a model of class `cls`, that the weights change.
 
-    Args:
-        config: composed, with `init_from`.
-        cls: class of its model.
-        weights: settings of the weights.
-        overrides: of the command line.
-        groups: config groups of which the command line or the recipe chooses an option.
+    The `overrides` are the command line's; of the `groups` it or the recipe chooses an option.
     """
     typed = {word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides}
     changed = {}

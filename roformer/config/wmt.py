@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -39,16 +38,13 @@ class Seq2SeqConfig(TransformerConfig):
     @property
     def decoder(self) -> DecoderConfig:
         """The decoder's stack; the encoder's is this configuration itself."""
-        shared = {field.name: getattr(self, field.name) for field in fields(self)}
-        return DecoderConfig(**{**shared, "layers": self.decoder_layers or self.layers})
+        return DecoderConfig(**{**vars(self), "layers": self.decoder_layers or self.layers})
 
 
 class DecoderConfig(Seq2SeqConfig):
     """The decoder of a `Seq2SeqConfig`."""
 
-    @property
-    def causal(self) -> bool:
-        return True
+    causal: ClassVar[bool] = True
 
 
 class BpeConfig(Config):

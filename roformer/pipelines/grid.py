@@ -45,10 +45,9 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
 
     @staticmethod
     def start_server(later: Sequence[str] = ()) -> None:
-        """Start the server; Ctrl-C, which a terminal sends to all processes, reaches no worker.
+        """Start the server, which imports modules that workers need `later`, once for all of them.
 
-        Args:
-            later: modules that workers import and this process has not: imported once, not once each.
+        Ctrl-C, which a terminal sends to all processes, reaches no worker.
         """
         imported = [name for name in sys.modules if name.partition(".")[0] == "roformer"]
         forkserver.set_forkserver_preload([*imported, *later])
@@ -131,11 +130,8 @@ def run_jobs(
 ) -> None:
     """Run jobs in their order, up to `places` of them side by side.
 
-    Args:
-        jobs: what to run.
-        places: at least 1.
-        ended: called with each job that has ended; what it raises stops all others.
-        progress: whether a terminal shows a bar over all jobs and a line for each that runs.
+    `ended` is called with each job that has ended; what it raises stops all others. With `progress` a
+    terminal shows a bar over all jobs and a line for each that runs.
     """
     off = not (progress and sys.stderr.isatty())
     total = tqdm(total=len(jobs), unit="run", dynamic_ncols=True, leave=False, disable=off)

@@ -80,16 +80,14 @@ def reproduce(
 ) -> None:
     """Run all stages and the report, and print its results.
 
+    Failed stages end it with the code of the first, after the others are done.
+
     Args:
         overrides: `recipe=…`, and Hydra overrides of all stages.
         launcher: the words that start a script.
         jobs: stages side by side; None: see `default_jobs`.
         everything: the whole paper, not only its first half.
         quiet: prints only the end, and where the results are.
-
-    Raises:
-        InputError: the overrides do not fit; nothing was run.
-        SystemExit: stages failed, with the code of the first; the others are done.
     """
     recipes = [word for word in overrides if word.startswith("recipe=")]
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
@@ -168,11 +166,8 @@ def run_stages(
 ) -> list[Started]:
     """Run jobs and print a line about each; return those whose exit code is not 0.
 
-    Args:
-        outcomes: job → function that returns its headline metrics once it has ended.
-        places: how many run side by side.
-        quiet: nothing is shown but what failed.
-        passed: exit codes of a job that did not fail; of one that did, the last lines are shown.
+    A job that ends with an exit code in `passed` has not failed: its line has the headline metrics, which
+    its function in `outcomes` returns. If `quiet`, only failed jobs are shown.
     """
     failed = []
 
