@@ -104,8 +104,6 @@ class Pipeline:
     weights: Callable[..., Any] | None = None
     """Return the settings of the weights that `init_from` names, see `roformer.config.start`; None: the
     config does not adopt them."""
-    run_config: Callable[[], Any] | None = None
-    """Return the config class of its runs, if a command makes several; None: `config`."""
     runs: str = ""
     """Pipeline of its runs; "": its own."""
     grid: bool = False
@@ -121,8 +119,9 @@ class Pipeline:
 
     @property
     def config_of_run(self) -> Any:
-        """The config class of a recorded run."""
-        return (self.run_config or self.config)()
+        """The config class of a recorded run: another one (`of_run`) if a command makes several."""
+        cls = self.config()
+        return getattr(cls, "of_run", cls)
 
     @property
     def command(self) -> str:
@@ -233,7 +232,6 @@ register(
         headline=Metric("valid/mlm_loss", higher_is_better=False),
         flags=("prepare", "plan"),
         weights=weights_settings,
-        run_config=pretrain_config,
         runs="pretrain",
         groups=("text", "masked"),
         stages=(Stage(9, only_all=True),),
@@ -262,12 +260,6 @@ def glue_config() -> Any:
     return GlueConfig
 
 
-def glue_run() -> Any:
-    from roformer.config.glue import FinetuneConfig
-
-    return FinetuneConfig
-
-
 def glue_parts() -> Parts:
     from roformer.pipelines.glue import folders_of, glue
     from roformer.tasks.baselines import of_task
@@ -283,7 +275,6 @@ register(
         parts=glue_parts,
         kind="classifier",
         headline=None,
-        run_config=glue_run,
         grid=True,
         stages=(Stage(2.7, ("model=roformer",)), Stage(2.7, ("model=bert",))),
     )

@@ -7,7 +7,7 @@ it is a run (`FinetuneConfig`), whose config is in its record.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
 
@@ -184,6 +184,7 @@ class FinetuneConfig(_Finetuning, RunConfig):
 class GlueConfig(_Finetuning):
     """A grid: the product of tasks, learning rates and seeds (paper, section 4.3)."""
 
+    of_run: ClassVar[type[RunConfig]] = FinetuneConfig
     seed: OneOrMore[Seed]
     optimizer: SweptOptimizer
     pretraining: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ A stage is an ordinary pre-training (`PretrainConfig`) that starts from the one 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
@@ -14,6 +14,7 @@ from roformer.config.schema import (
     IntervalsConfig,
     MaskedLMConfig,
     PretrainConfig,
+    RunConfig,
     ScheduleConfig,
     TrainingConfig,
 )
@@ -56,6 +57,7 @@ class StagesConfig(MaskedLMConfig):
     start of the first one.
     """
 
+    of_run: ClassVar[type[RunConfig]] = PretrainConfig
     training: StagesTraining
     stages: Annotated[list[StageConfig], Field(min_length=1)]
 
