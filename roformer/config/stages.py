@@ -74,24 +74,18 @@ class StagesConfig(MaskedLMConfig):
             content["schedule"] = replace(self.schedule, total_steps=sum(steps), first_update=done)
         if number > 1:
             content |= {"init_revision": None, "init_digest": None}
-        micro = stage.micro_batch_size or self.runtime.micro_batch_size
-        return PretrainConfig(
-            **content
-            | {
-                "recipe": f"stages_{self.recipe}_{number}",
-                "training": TrainingConfig(
-                    **vars(self.training),
-                    sequence_length=stage.sequence_length,
-                    batch_size=stage.batch_size,
-                    steps=stage.steps,
-                    first_epoch=(number - 1) * EPOCHS,
-                ),
-                "init_from": init_from,
-                "keep_moments": stage.optimizer == "keep",
-                "resume": "auto" if self.resume is True else self.resume,
-                "runtime": replace(self.runtime, micro_batch_size=micro),
-            }
+        content["recipe"], content["init_from"] = f"stages_{self.recipe}_{number}", init_from
+        content["training"] = TrainingConfig(
+            **vars(self.training),
+            sequence_length=stage.sequence_length,
+            batch_size=stage.batch_size,
+            steps=stage.steps,
+            first_epoch=(number - 1) * EPOCHS,
         )
+        content["resume"] = "auto" if self.resume is True else self.resume
+        micro = stage.micro_batch_size or self.runtime.micro_batch_size
+        content["runtime"] = replace(self.runtime, micro_batch_size=micro)
+        return PretrainConfig(**content, keep_moments=stage.optimizer == "keep")
 
     def rules(self) -> Rules:
         yield from super().rules()
