@@ -121,14 +121,12 @@ def test_the_environment_wins_over_the_defaults_and_adds_tags(begun, monkeypatch
         assert all((given[key] == "mine") == bool(value) for key in named.values())
     assert given["group"] == "roformer-rotary-smoke-0123abcd" and given["name"] == NAME
     assert given["job_type"] == "pretrain" and given["project"] == "roformer"
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    chosen = begun(project="ours", mode="offline")[1]  # the command line wins over both
+    assert chosen["project"] == "ours" and chosen["mode"] == "offline"
     monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
     assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
-
-
-def test_the_command_line_wins_over_the_environment(begun, monkeypatch):
-    for key, value in (("project", "ours"), ("entity", "us"), ("mode", "offline")):
-        monkeypatch.setenv(f"WANDB_{key.upper()}", "online" if key == "mode" else "mine")
-        assert begun(**{key: value})[1][key] == value
 
 
 def test_one_line_says_that_it_is_offline_and_how_to_sync(begun, capsys):
