@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roformer.report.runs import RUNS, read_recorded, study_files
+from roformer.report.studies import read_study
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "experiments"
+
+
+def all_studies():
+    """Return the studies by name, those of the appendix last."""
+    return [read_study(file.parent) for file in study_files(EXPERIMENTS, "study.yaml")]
 
 
 def folder_of(study):

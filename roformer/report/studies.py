@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from roformer import registry
 from roformer.config.build import near_first
 from roformer.errors import InputError
-from roformer.report.runs import APPENDIX, RUNS, RecordError, read_yaml_file, study_files
+from roformer.report.runs import APPENDIX, RUNS, RecordError, read_yaml_file
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 
@@ -162,8 +162,3 @@ def _explain(problem: Any) -> str:
         valid = sorted({*parts.get(path[0], Study).model_fields} - {"folder"})
         said = f"unknown key; valid keys here: {', '.join(near_first(path[-1], valid))}"
     return ": ".join(filter(None, [".".join(path), said.removeprefix("Value error, ")]))
-
-
-def read_studies(experiments: Path) -> list[Study]:
-    """Return the studies of a folder, by name, those of the appendix last; see `read_study`."""
-    return [read_study(file.parent) for file in study_files(experiments, "study.yaml")]

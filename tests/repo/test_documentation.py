@@ -19,10 +19,10 @@ from roformer.errors import InputError
 from roformer.nn.position import ENCODINGS, PositionEncoding
 from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
-from roformer.report.studies import read_studies, read_study
+from roformer.report.studies import read_study
 from tests.conf.composed import built, composer
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import all_recorded, folder_of, recorded
+from tests.recorded_runs import all_recorded, all_studies, folder_of, recorded
 
 EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = {
@@ -243,7 +243,7 @@ def test_generated_parts_are_what_the_records_give(name):
 
 
 def test_every_study_has_generated_parts_and_a_changed_number_is_seen():
-    for study in read_studies(EXPERIMENTS):
+    for study in all_studies():
         if study.has_runs:
             text = report(study.folder.name)
             assert "<!-- report: facts -->" in text and text.count("<!-- report: ") >= 2
@@ -318,7 +318,7 @@ def test_findings_have_numbers_of_reports():
 
 def test_synthetic_data_is_evidence_for_no_claim():
     """Its studies are in a section of the appendix."""
-    toys = {study.name for study in read_studies(EXPERIMENTS) if study.toy}
+    toys = {study.name for study in all_studies() if study.toy}
     assert toys == {"glue_builtin", "glue_builtin_bert", "wmt_builtin", "scm_builtin", "reproduce"}
     evidence, tests = PAGES["experiments/appendix/README.md"].split("\n## Regression tests\n")
     for name in toys:

@@ -16,12 +16,13 @@ from roformer.config.build import build, plain, run_id
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, read_recorded, read_runs
-from roformer.report.studies import read_studies, read_study
+from roformer.report.studies import read_study
 from tests.conf.composed import built
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import all_studies
 
 EXTENSIONS = {*filter(None, os.environ.get(registry.EXTENSIONS, "").split(","))}
-ALL = read_studies(REPOSITORY / "experiments")
+ALL = all_studies()
 STUDIES = [study for study in ALL if set(study.extensions) == EXTENSIONS]
 BY_NAME = {study.folder.name: study for study in STUDIES}
 studies = pytest.mark.parametrize("study", STUDIES, ids=BY_NAME)
