@@ -220,4 +220,4 @@ def test_generate_script(trained):
     code, _, err = script("--prompt", "b", "--max-tokens", 40, "--top-k", 2)
     assert (code, err) == (0, "beyond the 32 tokens of the training's texts\n")
     code, out, err = script("--temperature", "-1")
-    assert (code, out, err) == (2, "", "error: temperature=-1.0 must be at least 0\n")
+    assert (code, out, err) == (2, "", "error: temperature=-1.0 must be at least 0 and finite\n")

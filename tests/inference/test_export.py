@@ -215,7 +215,7 @@ def test_causal_models_have_our_logits_ids_and_greedy_texts(models, name):
     assert not any(loading.values()), loading
     ids = random_ids(ours.tokens.num_embeddings, 3, 40)
     assert relative(theirs(input_ids=ids).logits, ours(ids)) <= 1e-5
-    assert relative(again.model(ids), ours(ids)) <= 1e-6
+    assert relative(again.model(ids), ours(ids)) <= 1e-5  # the layouts add in another order
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for text in NASTY:
