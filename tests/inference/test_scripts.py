@@ -19,7 +19,7 @@ MODELS = {
     "labels": lambda: stored("classifier", tokenizer=CASED, described={"labels": ["né", "été"]}),
     "one type": lambda: stored("classifier", described={"texts": ["a", "b"]}, token_types=1),
     "masked": lambda: stored("mlm", tokenizer=CASED),
-    "lines": lambda: stored("translation", tokenizer=trained_bpe("bytes")),
+    "lines": lambda: stored("translation", tokenizer=trained_bpe("bytes"), layers=3),
 }
 GREEDY = ("--max-tokens", "4", "--temperature", "0", "--device", "cpu")
 
