@@ -82,7 +82,7 @@ def run(pipeline: registry.Pipeline) -> None:
     config, built = checked[0]
     command["overrides"] = words
     if arguments.help:
-        print(help_of(pipeline, composer, built, script))
+        print(help_of(pipeline, composer, built, composer.groups(config), script))
     elif arguments.cfg == "hydra":
         hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
     elif arguments.cfg:
@@ -226,10 +226,16 @@ def show(config: DictConfig, built: Any, arguments: argparse.Namespace) -> None:
     print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
 
 
-def help_of(pipeline: registry.Pipeline, composer: Composer, config: Any, script: Path) -> str:
+def help_of(
+    pipeline: registry.Pipeline,
+    composer: Composer,
+    config: Any,
+    groups: dict[str, Any],
+    script: Path,
+) -> str:
     """Return what a pipeline does, its config groups with their options, its keys, and examples."""
     schema: Any = composer.schema
-    command, groups = f"python {os.path.relpath(script)}", composer.groups()
+    command = f"python {os.path.relpath(script)}"
     about, lines = " ".join((schema.__doc__ or "").split()), []
     for group, chosen in sorted(groups.items()):
         mine = chosen if isinstance(chosen, list) else [chosen]
@@ -246,7 +252,7 @@ def help_of(pipeline: registry.Pipeline, composer: Composer, config: Any, script
 
 {command} [FLAG …] [GROUP=OPTION …] [KEY=VALUE …]
 
-Config groups (* is the default):
+Config groups (* is chosen):
 {options}
 
 Keys with type, range, and the value that this command line gives:

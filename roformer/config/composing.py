@@ -137,14 +137,17 @@ class Composer(ConfigLoaderImpl):
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
         return jobs
 
-    def groups(self) -> dict[str, Any]:
-        """Return the pipeline's config groups with the options that it chooses by itself."""
-        own = dict(self.load_configuration(self.config_name, [], RunMode.RUN).hydra.runtime.choices)
+    def groups(self, config: DictConfig | None = None) -> dict[str, Any]:
+        """Return the pipeline's config groups with the options chosen in a config; None: the defaults."""
+        config = config or self.load_configuration(self.config_name, [], RunMode.RUN)
+        own = dict(config.hydra.runtime.choices)
         # Hydra does not list a group of which several options are chosen.
         defaults = yaml.safe_load((self.home / f"{self.entry.name}.yaml").read_text())["defaults"]
         for default in defaults:
             if isinstance(default, dict):
-                own |= {group: many for group, many in default.items() if isinstance(many, list)}
+                own = {
+                    group: many for group, many in default.items() if isinstance(many, list)
+                } | own
         return {group: option for group, option in own.items() if not group.startswith("hydra/")}
 
     def options(self, group: str) -> list[str]:
