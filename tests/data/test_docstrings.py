@@ -60,9 +60,9 @@ def test_a_file_that_cannot_be_parsed_is_none(tmp_path, content):
 
 
 INSTALLED = {
-    "one/a.py": '"""A sentence that stands in two   modules at once."""',
-    "one/b.py": '"""A sentence that stands in two modules at once."""',
-    "one/c.py": '"""The last module has its own text."""\ndef f():\n    """A sentence that stands '
+    "one/a.py": '"""A sentence that is in two   modules at once."""',
+    "one/b.py": '"""A sentence that is in two modules at once."""',
+    "one/c.py": '"""The last module has its own text."""\ndef f():\n    """A sentence that is '
     'in two modules at once."""',
     "one/tests/t.py": '"""Tests are not a part of the corpus."""',
     "one/version.py": '"""Written by the build and skipped."""',
@@ -91,7 +91,7 @@ def test_documents_are_modules_by_name_with_each_docstring_once(tmp_path, monkey
     documents = docstring_documents(["dist-two", "dist-one"], workers=1, skipped=skipped)
     assert list(documents) == [
         "Found by looking into the folder itself.",
-        "A sentence that stands in two   modules at once.",
+        "A sentence that is in two   modules at once.",
         "The last module has its own text.",
     ]
     assert skipped == ["one/d.py"]
