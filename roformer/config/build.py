@@ -91,7 +91,7 @@ def from_yaml(cls: type[C], text: str) -> C:
 def read_yaml(text: str) -> dict[str, Any]:
     """Return what `to_yaml` wrote as plain data, or raise InputError."""
     try:
-        content = yaml.load(text, Loader=yaml.CSafeLoader)
+        content = yaml.safe_load(text)  # not the loader in C: deep nesting would end the process
         json.dumps(content)
     except Exception as error:  # yaml's constructors share no base class
         line = " ".join(str(error).split())
