@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,10 @@ REAL_DATA = Path(os.environ.get("ROFORMER_TEST_DATA", REPOSITORY / "data"))
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("tests")
+
+
+def pytest_collection_finish():
+    gc.freeze()  # no collection looks again at what was imported
 
 
 @pytest.fixture(autouse=True)

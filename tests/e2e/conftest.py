@@ -9,12 +9,10 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
-from roformer import registry
-from roformer.cli import compose
-from roformer.config.build import build
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.run import train
 from roformer.training.loop import Loop
+from tests.conf.composed import built
 
 HERE = ["runtime.device=cpu", "runtime.tune_process=false"]
 """On any machine alike; and a test must not change the process that the others run in."""
@@ -105,8 +103,7 @@ def run_in_process(pipeline, arguments, *overrides, runs="runs"):
     given = [*arguments, *overrides]
     where = [a.partition("=")[2] for a in arguments if a.startswith("runtime.runs_dir=")][-1]
     folder = Path(where).with_name(runs)
-    schema = registry.get(pipeline).config()
-    config = build(schema, compose(pipeline, [*given, f"runtime.runs_dir={folder}"]))
+    config = built(pipeline, [*given, f"runtime.runs_dir={folder}"])
     if pipeline == "glue":
         (config,) = cells_of(config)
     summary = train(pipeline, config)

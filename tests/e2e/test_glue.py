@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 import roformer
-from roformer.cli import compose
-from roformer.config.build import build
-from roformer.config.glue import GlueConfig
 from roformer.data.toy.glue import builtin_examples
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
@@ -19,6 +16,7 @@ from roformer.pipelines.glue import glue
 from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.training.loop import Loop
+from tests.conf.composed import built
 from tests.data import glue_tasks
 from tests.e2e.conftest import SMALL as PRETRAIN
 from tests.e2e.conftest import forget_processes, small_run
@@ -34,7 +32,7 @@ SMALL = [
 def run(arguments, *overrides):
     """Run a grid in this process; return the folders of its runs."""
     forget_processes()
-    return glue(build(GlueConfig, compose("glue", [*arguments, *overrides])))
+    return glue(built("glue", [*arguments, *overrides]))
 
 
 def places(folder):

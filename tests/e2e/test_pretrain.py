@@ -15,8 +15,7 @@ import torch
 from torch.nn import functional
 
 import roformer
-from roformer.cli import compose
-from roformer.config.build import build, from_yaml
+from roformer.config.build import from_yaml
 from roformer.config.schema import PretrainConfig
 from roformer.data.random import IGNORED
 from roformer.errors import InputError, one_line_errors
@@ -26,6 +25,7 @@ from roformer.tasks.mlm import MaskedLMTask
 from roformer.training import task
 from roformer.training.loop import Loop
 from roformer.training.records import RunFolder
+from tests.conf.composed import built
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import (
     DROPOUT,
@@ -251,7 +251,7 @@ def test_a_refused_resume_leaves_no_record(arguments, tmp_path):
 def test_shares_cover_every_sample_once_whatever_is_left_over(arguments):
     for micro, most in (("null", 8), ("2", 2)):
         words = [*arguments, f"runtime.micro_batch_size={micro}"]
-        task = MaskedLMTask(build(PretrainConfig, compose("pretrain", words)))
+        task = MaskedLMTask(built("pretrain", words))
         for processes, count in itertools.product((1, 2, 3, 4, 8), (1, 2, 5, 8)):
             numbers = range(16, 16 + count)
             shares = [task._share(numbers, rank, processes) for rank in range(processes)]
@@ -354,8 +354,7 @@ def test_one_seed_gives_both_models_the_same_order_and_masks(arguments):
     """The models differ in their encoding, not in what they read."""
     tasks = []
     for model in ("roformer", "bert"):
-        config = build(PretrainConfig, compose("pretrain", [*arguments, f"model={model}"]))
-        tasks.append(MaskedLMTask(config))
+        tasks.append(MaskedLMTask(built("pretrain", [*arguments, f"model={model}"])))
         tasks[-1].build_model()
     rotary, learned = (task.batches[task.keys(3, 0, 1)[0]] for task in tasks)
     assert all(torch.equal(rotary[name], learned[name]) for name in rotary)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from roformer.cli import compose
-from roformer.config.build import build
-from roformer.config.scm import ScmConfig
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
 from roformer.tasks.classification import TripletTask
+from tests.conf.composed import built
 from tests.e2e.conftest import run_in_process, small_run, weights
 
 TINY = [
@@ -37,8 +35,8 @@ def places(folder: Path) -> list[str]:
     return [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
 
 
-def config_of(arguments, *overrides) -> ScmConfig:
-    return build(ScmConfig, compose("scm", [*arguments, *overrides]))
+def config_of(arguments, *overrides):
+    return built("scm", [*arguments, *overrides])
 
 
 def run(arguments, *overrides):

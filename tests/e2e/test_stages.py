@@ -7,15 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from roformer.cli import compose
-from roformer.config.build import build, from_yaml, run_id
+from roformer.config.build import from_yaml, run_id
 from roformer.config.schema import PretrainConfig, ScheduleConfig
-from roformer.config.stages import StagesConfig
 from roformer.errors import InputError
 from roformer.pipelines.stages import stages_of, train_stages
 from roformer.tasks.mlm import MaskedLMTask
 from roformer.training.loop import Loop
 from roformer.training.optim import learning_rate
+from tests.conf.composed import built
 from tests.e2e.conftest import COMMON, assert_same, forget_processes, results, weights
 
 SMALL = [
@@ -36,7 +35,7 @@ def arguments(corpus, tmp_path):
 
 
 def config(*overrides):
-    return build(StagesConfig, compose("stages", list(overrides)))
+    return built("stages", overrides)
 
 
 def run(arguments, *stages, runs="runs", more=()):
