@@ -7,9 +7,11 @@ tested with real ones (tests/conf).
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +64,21 @@ class Script:
 def run_script(script, *arguments, timeout=300, **options):
     """Run a script to its end; see `Script`."""
     return Script(script, *arguments, **options).end(timeout)
+
+
+def until(condition, seconds=120):
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+def free_port():
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
 
 
 @cache

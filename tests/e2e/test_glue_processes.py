@@ -12,9 +12,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same
-from tests.e2e.kill_harness import until
 from tests.e2e.test_processes import launcher
-from tests.scripts import run_script
+from tests.scripts import run_script, until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import assert_close, small_run
-from tests.e2e.kill_harness import free_port, until
+from tests.scripts import free_port, until
 
 pytestmark = pytest.mark.slow
 LONGER = ["training.steps=150", "training.checkpoint_every=1000", "optimizer.learning_rate=1e-5"]

@@ -11,8 +11,7 @@ import pytest
 
 from roformer.training.checkpoint import Checkpoints
 from tests.conftest import REPOSITORY
-from tests.e2e.kill_harness import until
-from tests.scripts import run_script
+from tests.scripts import run_script, until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "pretrain.py")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import results, small_run
-from tests.e2e.kill_harness import until
-from tests.scripts import Script, run_script
+from tests.scripts import Script, run_script, until
 
 pytestmark = pytest.mark.slow
 

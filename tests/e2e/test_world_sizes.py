@@ -29,8 +29,7 @@ from tests.e2e.conftest import (
     weights,
     write_corpus,
 )
-from tests.e2e.kill_harness import free_port
-from tests.scripts import forkserver
+from tests.scripts import forkserver, free_port
 
 pytestmark = pytest.mark.slow
 STEPS = ["steps=12", "log_every=1", "evaluate_every=6", "checkpoint_every=3"]
