@@ -91,6 +91,7 @@ def forkserver():
 
 def _run(words, folder, variables, streams, before):
     os.setsid()
+    multiprocessing.set_start_method(None, force=True)  # of a new process, not of the server's
     for number, (stream, mode) in enumerate(zip(streams, ("rb", "wb", "wb"), strict=True)):
         with stream.open(mode) as file:
             os.dup2(file.fileno(), number)
@@ -102,4 +103,9 @@ def _run(words, folder, variables, streams, before):
     sys.argv = words
     if before is not None:
         before()
-    runpy.run_path(words[0], run_name="__main__")
+    code = None
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as left:
+        code = left.code
+    sys.exit(code)  # out here, where no frame of the script keeps its data loader's workers
