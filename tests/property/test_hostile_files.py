@@ -65,8 +65,7 @@ def documents(file, content):
 
 def vocabulary(file, content):
     found = used(lambda: load_wordpiece(TokenizerConfig(source=str(file))), file)
-    if found is not None:
-        assert found.size == len(file.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    assert found is None or found.size == len(content.removesuffix(b"\n").split(b"\n"))
 
 
 def used(read, *names):
