@@ -118,7 +118,8 @@ def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
         words.append(f"{title} {'NaN' if value is None else f'{value:.3f}'}")
         statuses.append(summary["status"])
     scores = ", ".join(words) if len(words) <= MOST_RUNS else f"{len(words)} runs"
-    counts = Counter(status for status in statuses if status != "done")
+    shown = {"degenerate": "degenerate: no better than chance"}
+    counts = Counter(shown.get(status, status) for status in statuses if status != "done")
     wrong = ", ".join(f"{count} {status}" if many else status for status, count in counts.items())
     return (scores or "ended") + (f" [{wrong}]" if wrong else "")
 

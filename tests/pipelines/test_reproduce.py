@@ -91,7 +91,9 @@ def test_the_outcome_of_runs_is_their_headline_and_what_is_wrong(tmp_path):
     assert outcome("wmt", done) == "test/sacrebleu 27.500"
     assert outcome("wmt", failed) == "test/sacrebleu NaN [failed]"
     assert outcome("wmt", done, failed) == "test/sacrebleu 27.500, test/sacrebleu NaN [1 failed]"
-    assert outcome("wmt", *[done] * 9, ("degenerate", {})) == "10 runs [1 degenerate]"
+    assert outcome("wmt", *[done] * 9, ("degenerate", {})) == (
+        "10 runs [1 degenerate: no better than chance]"
+    )
     tasks = [("done", {"mrpc/f1": 0.5}), ("done", {"stsb/spearman": 0.5})]
     assert outcome("glue", *tasks) == "mrpc 0.500, stsb 0.500"
     assert outcome("glue", tasks[0]) == "mrpc/f1 0.500"
