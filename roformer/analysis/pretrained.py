@@ -106,13 +106,13 @@ class ObservedAttention(SelfAttention):
 
     Args:
         layer: whose weights are copied.
-        tell: called with scores and weights, each (B, N, T, T), at every forward pass.
+        observe: called with scores and weights, each (B, N, T, T), at every forward pass.
     """
 
-    def __init__(self, layer: SelfAttention, tell: Callable[[Tensor, Tensor], None]):
+    def __init__(self, layer: SelfAttention, observe: Callable[[Tensor, Tensor], None]):
         super().__init__(layer.heads * layer.head_dim, layer.heads, dropout=0.0)
         self.load_state_dict(layer.state_dict())
-        self.tell = tell
+        self.observe = observe
 
     def fused(self, q: Tensor, k: Tensor) -> bool:
         return False
@@ -122,5 +122,5 @@ class ObservedAttention(SelfAttention):
     ) -> Tensor:
         weights = super().probabilities(q, k, mask, causal=causal)
         scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
-        self.tell(scores if mask is None else scores + mask, weights)
+        self.observe(scores if mask is None else scores + mask, weights)
         return weights

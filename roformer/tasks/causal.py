@@ -254,7 +254,7 @@ class Scorer:
 def write_positions(
     run: Path, text: str, losses: Sequence[Losses], trained: int, left_out: Sequence[Any] = ()
 ) -> None:
-    """Write positions.json: the `Losses.record` of every length, and the lengths left out, with reasons.
+    """Write positions.json: the `Losses.record` of every length, and the skipped lengths with reasons.
 
     `text` names what was read, and `trained` is the length of the training's blocks.
     """
@@ -275,7 +275,7 @@ def perplexity(nats: float) -> float:
 
 
 def prepare_text_of_bytes(config: CharLMConfig) -> PreparedBytes:
-    """Return the text as files of bytes, from the cache if they are there."""
+    """Return the text as files of bytes, cached or made now."""
     return prepare_bytes(
         config.data,
         config.runtime.cache_dir,

@@ -57,7 +57,7 @@ Scores = NDArray[np.float32]
 class Epochs:
     """The rows of each step, a function of the seed and the step.
 
-    With the order `short_first`, the first epoch begins with the batches of short rows.
+    The order `short_first` begins the first epoch with the batches of short rows.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class ClassificationTask(ExamplesTask):
 def task_scores(
     name: str, task: TaskConfig, split: str, predictions: Labels, labels: Labels
 ) -> dict[str, float]:
-    """Return a task's metrics for the predictions of a split; those of MNLI's second part end in its name."""
+    """Return a task's metrics for the predictions of a split; MNLI's second part adds its name to them."""
     from roformer.evaluation.glue_metrics import glue_metric  # evaluate takes seconds to import
 
     return {
@@ -522,7 +522,7 @@ def rows_of(config: FinetuneConfig | ScmConfig) -> LabelledRows:
 
 
 def prepare(config: FinetuneConfig | ScmConfig, tokenizer: WordPiece) -> PreparedExamples:
-    """Return the tokenized rows of a run, from the cache if they are there."""
+    """Return the tokenized rows of a run, cached or made now."""
     runtime = config.runtime
     progress = runtime.progress and first_process()
     return rows_of(config).prepare(tokenizer, runtime.cache_dir, progress=progress)

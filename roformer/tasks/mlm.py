@@ -258,7 +258,7 @@ def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def prepare(config: Any, start: StoredModel | None = None) -> PreparedText:
-    """Return the tokenized corpus of a language model's config, from the cache if it is there.
+    """Return the tokenized corpus of a language model's config, cached or made now.
 
     `start` are the weights that it starts from, if they are already open.
     """

@@ -213,7 +213,7 @@ class TranslationTask(Task):
 
 
 def prepare(config: WmtConfig) -> PreparedPairs:
-    """Return the encoded parallel text, from the cache if it is there."""
+    """Return the encoded parallel text, cached or made now."""
     return prepare_parallel(
         config.data,
         config.runtime.cache_dir,

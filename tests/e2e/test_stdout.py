@@ -56,7 +56,9 @@ def test_a_pipe_gets_plain_lines_and_quiet_two(corpus, tmp_path):
 
     quiet = run_script(*words, "--quiet", "seed=1")
     metric, run = quiet.stdout.splitlines()
-    assert re.fullmatch(r"valid/mlm_loss \d\.\d{3}( \[degenerate: no better than chance\])?", metric)
+    assert re.fullmatch(
+        r"valid/mlm_loss \d\.\d{3}( \[degenerate: no better than chance\])?", metric
+    )
     assert (Path(run.removeprefix("run: ")) / "summary.json").is_file() and quiet.stderr == ""
     again = run_script(*words, "--quiet", "seed=1").stdout
     assert again == f"already done: {quiet.stdout}"
