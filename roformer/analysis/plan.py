@@ -100,7 +100,7 @@ def print_plan(config: Planned, devices: int, utilisation: float) -> None:
     tokens = sum(part.tokens for part in parts)
     print(f"operations      {total:.3g} FLOP = {total / tokens:.4g} a token, forward and backward")
     print(
-        f"memory per device {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
+        f"device memory   {(fixed + activations) / 1e9:.1f} GB = {fixed / 1e9:.1f} weights, gradients "
         f"and moments + {activations / 1e9:.1f} activations of {largest.held_in_words} (estimate)"
     )
     precision = "fp16" if config.training.precision == "fp16" else "bf16"

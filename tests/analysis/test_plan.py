@@ -146,7 +146,7 @@ def test_a_pretraining_is_added_up(told):
     assert found["tokens"] == "3,276,800,000 = 100,000 steps x 64 sequences x 512"
     operations = flops_per_token(model, 8192, 512, 0.15) * 100_000 * 64 * 512
     assert found["operations"].startswith(f"{operations:.3g} FLOP")
-    assert found["memory per device"].endswith("activations of 8 sequences (estimate)")
+    assert found["device memory"].endswith("activations of 8 sequences (estimate)")
     minutes = operations / (8 * GPUS["A100"].flops * 0.4) / 60
     (line,) = (line for line in lines if line.strip().startswith("A100"))
     assert line.split() == ["A100", f"{minutes:.1f}", "min"]
@@ -203,7 +203,7 @@ def test_fsdp_cuts_weights_and_moments(told):
     shares = []
     for fsdp in ("false", "true"):
         _, found = told("pretrain", "model/size=large", f"runtime.fsdp={fsdp}", devices=4)
-        shares.append(float(re.search(r"= ([\d.]+) weights", found["memory per device"])[1]))
+        shares.append(float(re.search(r"= ([\d.]+) weights", found["device memory"])[1]))
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
 
 
@@ -212,7 +212,7 @@ def test_buckets_are_cut_where_there_are_more_devices(devices, held, told):
     """25,000 tokens in buckets of at most 3,125 are eight."""
     _, found = told("wmt", "recipe=paper", devices=devices)
     assert found["tokens"].startswith("2,500,000,000 = 100,000 steps x 25,000 of the target")
-    assert f"activations of {held} tokens of source and target" in found["memory per device"]
+    assert f"activations of {held} tokens of source and target" in found["device memory"]
 
 
 def test_stages_are_added_up_and_the_largest_must_fit(told):
@@ -222,4 +222,4 @@ def test_stages_are_added_up_and_the_largest_must_fit(told):
     listed = [int(re.match(r"tokens +([\d,]+)", one)[1].replace(",", "")) for one in lines[2:8]]
     assert listed == tokens
     longest = max(stages, key=lambda stage: stage.batch_size * stage.sequence_length)
-    assert f"activations of {longest.batch_size} sequences" in found["memory per device"]
+    assert f"activations of {longest.batch_size} sequences" in found["device memory"]
