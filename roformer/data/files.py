@@ -305,7 +305,8 @@ def _matches(pattern: str) -> Iterator[Path]:
     if not after:
         yield from map(Path, glob.glob(pattern))
         return
-    for start in glob.glob(before or ("/" if pattern.startswith("/") else ".")):
+    starts = glob.glob(before or ("/" if pattern.startswith("/") else "."))
+    for start in filter(os.path.isdir, starts):  # `*` before it matches files too
         for folder in _folders(start):
             yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
 

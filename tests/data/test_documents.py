@@ -125,6 +125,14 @@ def test_links_are_followed_and_each_real_file_is_read_once(tmp_path, pattern):
     assert (texts(after), after.key) == (texts(before), before.key)
 
 
+@pytest.mark.parametrize("pattern", ["*/**", "*/**/*.txt"])
+def test_files_next_to_the_folders_of_a_glob_are_no_folders(tmp_path, pattern):
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    for name in ("a.txt", "b/c/d.txt"):
+        (tmp_path / name).write_text(name)
+    assert read(f"{tmp_path}/{pattern}") == ["b/c/d.txt"]
+
+
 def test_a_list_of_paths_is_read_in_its_order_and_no_file_twice(tmp_path):
     """A glob names its files below its fixed part."""
     for name in ("b/x.txt", "a/x.txt", "a/y.txt"):
