@@ -1,5 +1,6 @@
 """The progress of work on data: one live line on a terminal, plain lines in a pipe."""
 
+import multiprocessing
 import os
 
 import pytest
@@ -41,3 +42,9 @@ def test_a_worker_that_ends_early_is_one_line():
         worker_pool(1) as pool,
     ):
         pool.submit(os._exit, 1).result()
+
+
+def test_a_platform_without_a_forkserver_has_workers_too(monkeypatch):
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    with worker_pool(1) as pool:
+        assert pool.submit(multiprocessing.get_start_method).result() == "spawn"
