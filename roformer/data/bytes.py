@@ -218,13 +218,13 @@ def _download(config: Enwik8, cache_dir: Path, progress: bool) -> Source[bytes]:
                 for piece in _pieces(answer):
                     digest.update(piece)
                     bar.update(file.write(piece))
-        except (OSError, HTTPException) as error:
+            if digest.hexdigest() != config.sha256:
+                raise ValueError(f"its SHA-256 is {digest.hexdigest()}, not {config.sha256}")
+        except (OSError, HTTPException, ValueError) as error:  # of a wrong URL too
             raise InputError(
                 f"{config.url} cannot be downloaded: {type(error).__name__}, {first_line(error)}; fetch it "
                 "where there is a network and give data=files data.path=enwik8.zip"
             ) from error
-        if digest.hexdigest() != config.sha256:
-            raise InputError(f"{config.url} has SHA-256 {digest.hexdigest()}, not {config.sha256}")
 
     def read(source: Source[bytes], split: str) -> Iterator[bytes]:
         publish(folder, fetch, progress)

@@ -6,6 +6,7 @@ import http.server
 import json
 import threading
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -189,14 +190,21 @@ def test_a_download_is_checked_kept_and_not_fetched_again(site, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (lambda site: setattr(site, "content", b"other"), "enwik8.zip has SHA-256 "),
+        (
+            lambda site: setattr(site, "content", b"other"),
+            "cannot be downloaded: ValueError, its SHA-256 is .*, not .*data=files data.path=",
+        ),
         (
             lambda site: setattr(site, "status", 404),
             "cannot be downloaded: HTTPError, HTTP Error 404",
         ),
         (lambda site: site.stop(), "cannot be downloaded: URLError, .*data=files data.path="),
+        (
+            lambda site: setattr(site, "config", replace(site.config, url="http://.example/x")),
+            "cannot be downloaded: UnicodeError, .*data=files data.path=",
+        ),
     ],
-    ids=["other", "404", "offline"],
+    ids=["other", "404", "offline", "no host"],
 )
 def test_a_download_that_fails_is_one_line_and_leaves_nothing(site, tmp_path, fault, message):
     fault(site)
