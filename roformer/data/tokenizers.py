@@ -441,6 +441,11 @@ def read_wordpiece(
     if named in FAMILY or (named is None and (whole is None or rules)):
         usual = whole is not None or (lowercase and not _has_capitals(entries))
         _bert(library, **{"do_lower_case": usual, **rules})
+    if words == "jieba" and bert_rules(library) is None:
+        raise OtherTokenizer(
+            f"{path} cuts Chinese into words, and tokenizer.json has added tokens or another "
+            "max_input_chars_per_word: together they are not supported"
+        )
     return WordPiece(library, words)
 
 
@@ -482,15 +487,17 @@ def _adds_as_bert(library: Tokenizer) -> bool:
 
 def _read_lines(file: Path) -> dict[str, int]:
     """Return the entries of a vocab.txt and their ids."""
+    with readable(file):
+        content = file.read_bytes()
     try:
-        with readable(file):
-            lines = file.read_bytes().decode().removesuffix("\n").split("\n")
+        lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8: {READABLE}") from error
+        number = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{file}:{number}: not UTF-8: {READABLE}") from error
     entries: dict[str, int] = {}
     for number, line in enumerate((line.removesuffix("\r") for line in lines), 1):
         if not line or line in entries:
-            wrong = f"{line!r} is an earlier entry too" if line else "empty entry"
+            wrong = f"{line!r} is on line {entries[line] + 1} too" if line else "empty entry"
             raise InputError(f"{file}:{number}: {wrong}: remove the line")
         entries[line] = len(entries)
     return entries

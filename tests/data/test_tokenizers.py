@@ -69,9 +69,9 @@ def read(source, **options):
     ("content", "message"),
     [
         ("\n".join(GOOD[:4] + GOOD[5:]), ": the vocabulary has no [MASK]: add"),
-        ("\n".join([*GOOD, "a", "c"]), ":8: 'a' is an earlier entry too: remove the line"),
+        ("\n".join([*GOOD, "a", "c"]), ":8: 'a' is on line 6 too: remove the line"),
         ("\n".join([*GOOD, "", "c"]), ":8: empty entry: remove the line"),
-        (b"[PAD]\n\xff\n", " is not UTF-8: only WordPiece is read"),
+        (b"[PAD]\n\xff\n", ":2: not UTF-8: only WordPiece is read"),
     ],
 )
 def test_a_broken_vocabulary_names_file_and_line(tmp_path, content, message):

@@ -215,6 +215,14 @@ REFUSED = {
         *(None, "has continuing_subword_prefix=@@"),
     ),
     "pieces": (None, {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not"),
+    "words and added tokens": (
+        with_added("<new>"),
+        *(stated("RoFormerTokenizer"), "cuts Chinese into words, and .* has added tokens"),
+    ),
+    "words and a length": (
+        BY_FILE["short words"],
+        *(stated("RoFormerTokenizer"), "or another max_input_chars_per_word"),
+    ),
 }
 """What is stated and cannot be followed; a special_tokens_map.json states tokens too."""
 
