@@ -13,7 +13,7 @@ CARD = """---
 library_name: {library}
 pipeline_tag: {task}
 license: unknown
-{language}tags: [{name}, {position}]
+{language}tags: {tags}
 ---
 
 # {run}
@@ -106,7 +106,9 @@ def model_card(
     return CARD.format(
         library="transformers" if kind else "roformer",
         task=TASKS[description["kind"]][1],
-        language=f"language: [{', '.join(languages)}]\n" if languages else "",
+        # In JSON, since YAML takes the code of Norwegian, no, for false.
+        language=f"language: {json.dumps(languages)}\n" if languages else "",
+        tags=json.dumps([model["name"], model["position"]["kind"]]),
         run=run.resolve().name,
         what=what[description["kind"]],
         name=model["name"],

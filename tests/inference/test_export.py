@@ -304,6 +304,8 @@ def test_moses_tokens_take_two_steps_and_a_length_penalty_that_generate_lacks_is
     bpe, search = trained("moses"), plain(SearchConfig(length_penalty="gnmt"))
     model = stored("translation", Sinusoidal(), tokenizer=bpe, described={"search": search})
     written = export(run_of(tmp_path / "run", model), tmp_path / "out")
+    card = (written.folder / "README.md").read_text()
+    assert '\nlanguage: ["en", "de"]\n' in card  # without quotes Norwegian, no, would be false
     tokenizer = AutoTokenizer.from_pretrained(written.folder)
     lines = [*ENGLISH, "Don't   touch </s> well-known   <unk> &amp; it, café!", ""]
     for words, ids in zip(
