@@ -106,12 +106,14 @@ class Composer(ConfigLoaderImpl):
         words = list(overrides)
         try:
             config = self.load_configuration(self.config_name, words, mode, from_shell=False)
+            start = OmegaConf.select(config, "init_from") if self.entry.weights else None
+            if not self.entry.weights or not start:
+                return config
+            # Only now: without weights a folder may have ${hydra:…}, which Hydra knows later.
+            keys = ("init_revision", "runtime.runs_dir")
+            revision, runs = (OmegaConf.select(config, key) for key in keys)
         except HYDRA_ERRORS as error:
             raise InputError(self._explain(overrides, error)) from error
-        keys = ("init_from", "init_revision", "runtime.runs_dir")
-        start, revision, runs = (OmegaConf.select(config, key) for key in keys)
-        if not self.entry.weights or not start:
-            return config
         weights = self.entry.weights(self.entry.kind, start, revision, runs or "runs")
         if weights is not None:
             groups = self.compute_defaults_list(self.config_name, words, mode).overrides

@@ -4,6 +4,7 @@ import pytest
 
 from roformer.cli import CONF
 from roformer.config.build import free_keys, from_yaml, plain, run_id, to_yaml
+from roformer.config.composing import compose
 from roformer.config.glue import FinetuneConfig
 from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of
@@ -47,6 +48,14 @@ def test_every_model_and_position_composes(pipeline):
             model = config(words, pipeline).model
             kind = model.position.kind
             assert option in (model.name, kind, model.size, f"{kind}_base", f"{kind}_big")
+
+
+def test_a_reference_that_cannot_be_resolved_is_one_line():
+    """One to Hydra can be, but not yet while the config is composed."""
+    for words in (["init_from=${nope}"], ["init_from=x", "runtime.runs_dir=${nope}"]):
+        with pytest.raises(InputError, match="Interpolation key 'nope' not found"):
+            compose("pretrain", words)
+    compose("pretrain", ["runtime.runs_dir=${hydra:runtime.cwd}/runs"])
 
 
 GROUPS = {
