@@ -6,13 +6,14 @@ which needs neither this server nor a network.
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from roformer.errors import InputError
 from roformer.report.dashboard.page import build_page, data_json
 from roformer.report.dashboard.server import DashboardServer
 from roformer.report.pages import Sections, script_of, sections_of
-from roformer.report.runs import read_runs
+from roformer.report.runs import RecordError, read_runs
 from roformer.script import Arguments, script
 from roformer.training.records import write_atomically
 
@@ -32,12 +33,14 @@ class Content:
         """Return the page's data from the current records."""
         with self.lock:
             runs, results = read_runs(self.roots, strict=False), None
-            if self.roots == DEFAULT_ROOTS:
-                ended = runs.runs.loc[runs.runs["status"] != "running", "written"].tolist()
-                if ended != self.ended:
-                    self.sections, self.ended = sections_of(*self.roots), ended
+            ended = runs.runs.loc[runs.runs["status"] != "running", "written"].tolist()
+            if self.roots == DEFAULT_ROOTS and ended != self.ended:
+                self.sections, self.ended = sections_of(*self.roots), ended
+            with suppress(RecordError):  # a section has the message
                 reproduce = script_of("appendix/reproduce")
-                rows = reproduce["read_reproduction"](self.roots[0], runs)
+                rows = [
+                    row for root in self.roots for row in reproduce["read_reproduction"](root, runs)
+                ]
                 results = reproduce["result_table"](rows, runs.runs)
             return data_json(runs, self.sections, results)
 

@@ -1,11 +1,17 @@
 """The runs of this machine next to the record and the paper: rows, and the screen they make."""
 
+import json
+import runpy
+import shutil
+
 import pandas as pd
 import pytest
 
 from roformer.report.pages import script_of
 from roformer.report.runs import COLUMNS, YOURS, Runs, read_runs, read_yaml_file
+from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS
+from tests.report.records import write_run
 
 SCRIPT = script_of("appendix/reproduce")
 read_reproduction, screen = SCRIPT["read_reproduction"], SCRIPT["screen"]
@@ -218,3 +224,15 @@ def test_the_records_of_make_reproduce_fill_their_rows_and_one_screen():
     assert text[-2] == "not run: Fig. 3 right, Causal language model, Table 5"
     narrow = screen(every[:1], recorded.runs, 80).splitlines()
     assert max(map(len, narrow)) <= 80 and len(narrow) == 4
+
+
+def test_the_dashboard_of_any_folders_has_the_rows_unless_they_cannot_be_read(tmp_path):
+    experiments, reproduce = tmp_path / "experiments", "appendix/reproduce"
+    shutil.copytree(EXPERIMENTS / reproduce, experiments / reproduce)
+    shutil.copy(EXPERIMENTS / "paper.yaml", experiments)
+    write_run(tmp_path / "runs/pretrain/a-s0", losses={900: 4.5})
+    page = runpy.run_path(str(REPOSITORY / "scripts" / "dashboard.py"))["Content"]
+    content = page([experiments, tmp_path / "runs"])
+    assert "masked-LM loss" in json.loads(content.read())["parts"]["results"]
+    (experiments / "paper.yaml").write_text("[")
+    assert json.loads(content.read())["parts"]["results"] == ""
