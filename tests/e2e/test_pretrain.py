@@ -196,6 +196,25 @@ def test_a_full_disk_names_the_run_and_its_checkpoints(
     assert ("; earlier checkpoints are intact" in error) == earlier
 
 
+def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
+    """Its moments are gone by then, and not needed."""
+    assert not list(copy.glob("checkpoints/*/optimizer.safetensors"))
+    (copy / "summary.json").unlink()
+    summary, folder = small_run(arguments)
+    assert folder == copy and summary["steps"] == 24
+    assert_same(copy, whole)
+    assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
+
+
+def test_random_vectors_are_redrawn_alike_after_a_kill(arguments, resumed):
+    """Redrawn at steps 5 and 9, so the vectors of the checkpoint of step 6 are used until 8."""
+    vectors = ["model.attention.features=16", "model.attention.redraw_interval=4"]
+    performer = [SHORT, DROPOUT[0], "model/attention=performer", *vectors]
+    _, whole = small_run(arguments, *performer)
+    _, folder = resumed(7, small_run, arguments, *performer, runs="killed")
+    assert_same(folder, whole)
+
+
 def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
     few = [*arguments, "training.steps=3"]
     summary, _ = small_run(few)
@@ -311,6 +330,22 @@ def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path
     assert "stopped at step 6, checkpoint saved" in capsys.readouterr().out
     (run,) = (tmp_path / "runs" / "pretrain").iterdir()
     assert (run / "checkpoints" / "last").resolve().name == "step_00000006"
+
+
+def test_a_sigterm_in_the_last_evaluation_saves_and_scores_nothing(arguments, monkeypatch):
+    real, few = MaskedLMTask.evaluate, ["training.steps=6", "training.evaluate_every=6"]
+
+    def told(task, *given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(task, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedLMTask, "evaluate", told)
+        patch.setattr(MaskedLMTask, "conclude", None)
+        with pytest.raises(SystemExit) as left:
+            small_run(arguments, *few)
+    assert left.value.code == 143
+    assert small_run(arguments, *few)[0]["steps"] == 6
 
 
 @pytest.mark.parametrize(
