@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import (
+    AddedToken,
     Regex,
     Tokenizer,
     decoders,
@@ -141,6 +142,7 @@ class WordPiece:
             parts = (self.library.normalizer, self.library.pre_tokenizer)
             rules += [part and json.loads(part.__getstate__()) for part in parts]
             rules.append(self._model.max_input_chars_per_word)
+            rules += [token.__getstate__() for token in _added(self.library)]
         return hashlib.sha256(json.dumps(rules, ensure_ascii=True).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -418,10 +420,17 @@ def read_wordpiece(
     if stated.get("do_basic_tokenize") is False:
         raise OtherTokenizer(f"{path} has do_basic_tokenize=false, which is not supported")
     keys = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
-    declared = {*added}.union(*(_contents(stated.get(key)) for key in keys))
-    if unknown := sorted(declared.difference(entries)):
-        names = ", ".join(unknown[:3])
-        raise OtherTokenizer(f"{path} has added tokens ({names}) that {file.name} lacks")
+    decoder, *others = (_contents(stated.get(key)) for key in keys)
+    marked = _contents(stated.get(keys[0]), special=True).union(SPECIAL_TOKENS, *others)
+    problems = {
+        "lacks": {*added}.union(decoder, *others).difference(entries),
+        # In a text a special token is text, but any other added token cuts it.
+        "does not add": {*added, *decoder} - marked - {token.content for token in _added(library)},
+    }
+    for problem, tokens in problems.items():
+        if tokens:
+            names = ", ".join(sorted(tokens)[:3])
+            raise OtherTokenizer(f"{path} has added tokens ({names}) that {file.name} {problem}")
     if trained and named in AS_FILED and not _adds_as_bert(library):
         raise OtherTokenizer(
             f"{path}: the post_processor of tokenizer.json does not make [CLS] a [SEP] b [SEP], which is "
@@ -468,12 +477,22 @@ def _read_library(file: Path) -> Tokenizer:
     return library
 
 
-def _contents(tokens: Any) -> set[str]:
-    """Return the texts of tokens as a file lists them: a list or an object, of texts or texts with flags."""
+def _contents(tokens: Any, *, special: bool = False) -> set[str]:
+    """Return the texts of tokens as a file lists them: a list or an object, of texts or texts with flags.
+
+    With `special` only of those that have this flag.
+    """
     listed = tokens.values() if isinstance(tokens, dict) else tokens
     each = listed if isinstance(tokens, (dict, list)) else ()
-    texts = (token.get("content") if isinstance(token, dict) else token for token in each)
+    flagged = [token if isinstance(token, dict) else {"content": token} for token in each]
+    texts = (token.get("content") for token in flagged if token.get("special") or not special)
     return {text for text in texts if isinstance(text, str)}
+
+
+def _added(library: Tokenizer) -> list[AddedToken]:
+    """Return the tokens that a tokenizer adds to those of BERT, in the order of their ids."""
+    tokens = library.get_added_tokens_decoder().values()
+    return [token for token in tokens if token.content not in SPECIAL_TOKENS]
 
 
 def _adds_as_bert(library: Tokenizer) -> bool:
@@ -574,9 +593,9 @@ def _bert(
 
 def bert_rules(library: Tokenizer) -> dict[str, bool] | None:
     """Return the `RULES` of a tokenizer that is BERT's; None if it has other rules."""
-    normalizer, added = library.normalizer, library.get_added_tokens_decoder().values()
+    normalizer = library.normalizer
     if (
-        any(token.content not in SPECIAL_TOKENS for token in added)
+        _added(library)
         or not isinstance(normalizer, normalizers.BertNormalizer)
         or not isinstance(library.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         or (normalizer.clean_text, library.model.max_input_chars_per_word) != (True, 100)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertConfig
 
 from roformer.config.schema import TokenizerConfig
@@ -206,6 +206,10 @@ REFUSED = {
         *(bert(), {"additional_special_tokens": ["[X]", {"content": "[Y]"}]}),
         r"added tokens \(\[X\], \[Y\]\) that tokenizer.json lacks",
     ),
+    "added, in the vocabulary": (
+        *(bert(), stated(added_tokens_decoder={"5": {"content": "Paris", "special": False}})),
+        r"added tokens \(Paris\) that tokenizer.json does not add",
+    ),
     "another mask": (bert(), {"mask_token": {"content": "Paris"}}, "mask_token=Paris, which is no"),
     "another role": (None, {"cls_token": "[SEP]"}, r"has cls_token=\[SEP\], which is not"),
     "another end": (None, {"eos_token": "Paris"}, "has eos_token=Paris, which is not"),
@@ -238,6 +242,15 @@ def test_files_that_are_unclear_are_refused_by_name(name, tmp_path):
         (folder / "tokenizer_config.json").rename(folder / "special_tokens_map.json")
         with pytest.raises(InputError, match=message):
             source(folder)
+
+
+def test_how_added_tokens_cut_a_text_decides_the_fingerprint():
+    """Which prepared data is found by."""
+    tokens = ("<new>", AddedToken("<new>", single_word=True))
+    found = [WordPiece(with_added(token)) for token in tokens]
+    assert found[0].vocabulary == found[1].vocabulary
+    assert found[0].encode("a<new>") != found[1].encode("a<new>")
+    assert found[0].fingerprint != found[1].fingerprint
 
 
 def added(processor):
