@@ -324,7 +324,7 @@ def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
     ],
 )
 def test_make_passes_a_path_on_as_one_word(words, shown):
-    command = ["make", "-n", "-o", ".venv/.complete", *words]
+    command = ["make", "-n", "--no-print-directory", "-o", ".venv/.complete", *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.stdout.strip().endswith(f"scripts/{shown}")
 

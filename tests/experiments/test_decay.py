@@ -58,7 +58,7 @@ def test_what_is_observed_is_what_the_layers_compute(kind):
         before = model.encoder(input_ids)
         with decay.observed(model.encoder) as means:
             for block in model.encoder.blocks:
-                block.attention.tell = lambda *told: found.append(told)
+                block.attention.observe = lambda *observed: found.append(observed)
             during = model.encoder(input_ids)
         assert [block.attention for block in model.encoder.blocks] == layers and not means
         assert torch.equal(model.encoder(input_ids), before)
