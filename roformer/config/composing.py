@@ -101,22 +101,25 @@ class Composer(ConfigLoaderImpl):
         setup_globals()
         super().__init__(path)
 
-    def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
-        """Return the config with Hydra's own part; raise InputError as the function `compose`."""
-        words = list(overrides)
-        try:
-            config = self.load_configuration(self.config_name, words, mode, from_shell=False)
-            start = OmegaConf.select(config, "init_from") if self.entry.weights else None
-            if not self.entry.weights or not start:
-                return config
-            # Only now: without weights a folder may have ${hydra:…}, which Hydra knows later.
-            keys = ("init_revision", "runtime.runs_dir")
-            revision, runs = (OmegaConf.select(config, key) for key in keys)
-        except HYDRA_ERRORS as error:
-            raise InputError(self._explain(overrides, error)) from error
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        *args: Any,
+        **more: Any,
+    ) -> DictConfig:
+        """Return a config, also to Hydra's own flags, with the settings of its weights."""
+        config = super().load_configuration(config_name, overrides, run_mode, *args, **more)
+        start = OmegaConf.select(config, "init_from") if self.entry.weights else None
+        if not self.entry.weights or not start:
+            return config
+        # Only now: without weights a folder may have ${hydra:…}, which Hydra knows later.
+        keys = ("init_revision", "runtime.runs_dir")
+        revision, runs = (OmegaConf.select(config, key) for key in keys)
         weights = self.entry.weights(self.entry.kind, start, revision, runs or "runs")
         if weights is not None:
-            groups = self.compute_defaults_list(self.config_name, words, mode).overrides
+            groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
             plain: Any = OmegaConf.to_container(config)
             model = hints_of(self.schema)["model"]
             adopted = adopt(plain, model, weights, overrides, groups.override_choices)
@@ -124,6 +127,14 @@ class Composer(ConfigLoaderImpl):
                 for section, content in adopted.items():
                     OmegaConf.update(config, section, content, merge=False)
         return config
+
+    def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+        """Return the config with Hydra's own part; raise InputError as the function `compose`."""
+        words = list(overrides)
+        try:
+            return self.load_configuration(self.config_name, words, mode, from_shell=False)
+        except HYDRA_ERRORS as error:
+            raise InputError(self._explain(overrides, error)) from error
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
         """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed."""

@@ -24,6 +24,7 @@ from roformer.registry import get, pipelines
 from roformer.script import Arguments
 from tests.conf.composed import config
 from tests.conftest import REPOSITORY
+from tests.trained import run_of, stored
 
 HEAVY = ("torch", "transformers", "accelerate", "datasets", "pandas", "pyarrow", "wandb", "plotly")
 
@@ -197,6 +198,14 @@ def test_cfg_job_shows_all_keys_and_reads_back(answer):
     whole = yaml.safe_load(answer("pretrain", "--cfg", "all")[1])
     assert "hydra" in whole and whole["training"]["first_epoch"] == 0
     assert [*yaml.safe_load(answer("pretrain", "--cfg", "hydra")[1])] == ["hydra"]
+
+
+def test_every_flag_shows_the_settings_of_the_weights(answer, tmp_path):
+    run = run_of(tmp_path / "run", stored(hidden_size=48))
+    for flag in ("--cfg", "--info"):
+        kind = "job" if flag == "--cfg" else "config"
+        code, shown, _ = answer("pretrain", flag, kind, "recipe=smoke", f"init_from={run}")
+        assert code == 0 and "hidden_size: 48" in shown
 
 
 def test_tab_completion_is_hydra_s_with_the_pipeline_s_recipes_alone(answer, monkeypatch):
