@@ -233,7 +233,7 @@ def test_records_are_two_files_a_study():
     assert not list(EXPERIMENTS.glob("**/runs"))
     lines = [line for file in EXPERIMENTS.rglob("wmt*/runs.jsonl") for line in file.open()]
     assert max(map(len, lines)) < 20_000  # counts of 1,000 test lines are packed
-    assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 260
+    assert sum(path.is_file() for path in EXPERIMENTS.rglob("*")) < 300
 
 
 @pytest.mark.parametrize("name", GENERATED)
