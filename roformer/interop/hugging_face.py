@@ -278,9 +278,10 @@ def _load(
 
     file = next((name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
+        present = ", ".join(sorted(path.name for path in folder.iterdir())[:9])
         raise InputError(
-            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards: other formats are not "
-            "read; save_pretrained writes the first"
+            f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards, but {present}: other "
+            "formats are not read; save_pretrained writes the first"
         )
     pattern = "*.safetensors" if file in SAFETENSORS else "*.bin"
     check_size(model, settings.vocab_size, folder.glob(pattern))

@@ -376,7 +376,7 @@ FOLDERS = {
     "shard lost": (lost_shard, "damaged or incomplete .*model-00002-of-00003.safetensors"),
     "other framework": (
         lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"),
-        "there is no model.safetensors and no pytorch_model.bin",
+        "there is no model.safetensors and no pytorch_model.bin, .* but .*tf_model.h5",
     ),
     "vocabulary of another model": (
         lambda f: TOKENIZER_OF_68.save(f),
