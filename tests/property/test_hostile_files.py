@@ -99,9 +99,9 @@ READERS = {
 @given(st.data())
 @fuzz(40)
 def test_a_file_is_read_whole_or_refused(folder, name, data):
-    read, contents = READERS[name]
+    assert_law, contents = READERS[name]
     (folder / name).write_bytes(content := data.draw(contents))
-    read(folder / name, content)
+    assert_law(folder / name, content)
 
 
 TABLES = {

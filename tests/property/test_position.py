@@ -53,7 +53,7 @@ TRAINED = (
 )
 
 
-def close(found, expected, atol=1e-5):
+def assert_close(found, expected, atol=1e-5):
     torch.testing.assert_close(found, expected, atol=atol, rtol=1e-4)
 
 
@@ -123,10 +123,10 @@ def test_relative_encodings_alone_do_not_see_where_the_sequence_starts(name):
 def test_a_batch_equals_its_rows_alone(name):
     """Catches an encoding that mixes rows, or takes one row's positions for all."""
     net, ids = build("encoder", name), tokens(2, 9)
-    close(net(ids), torch.cat([net(row[None]) for row in ids]))
+    assert_close(net(ids), torch.cat([net(row[None]) for row in ids]))
     rows = torch.stack((torch.arange(9), torch.arange(9) * 2))
     alone = [net(ids[row : row + 1], positions=rows[row]) for row in range(2)]
-    close(net(ids, positions=rows), torch.cat(alone))
+    assert_close(net(ids, positions=rows), torch.cat(alone))
 
 
 @of_encoders
@@ -136,12 +136,12 @@ def test_padding_changes_nothing(name):
     net, ids = build("encoder", name), tokens(1, 7)
     padded = torch.cat((ids, torch.zeros(1, 3).long()), dim=1)
     mask, positions = torch.arange(10)[None] < 7, torch.arange(10)
-    close(net(padded, attention_mask=mask, positions=positions)[:, :7], net(ids))
+    assert_close(net(padded, attention_mask=mask, positions=positions)[:, :7], net(ids))
     padded, mask, positions = padded.roll(3, 1), mask.roll(3, 1), (positions - 3).clamp(min=0)
-    close(net(padded, attention_mask=mask, positions=positions)[:, 3:], net(ids))
+    assert_close(net(padded, attention_mask=mask, positions=positions)[:, 3:], net(ids))
     model, source, target = build("translation", name), tokens(3, 9), tokens(3, 10)
     mask = (torch.arange(9) < 5).expand(3, 9)
-    close(model(source, target, attention_mask=mask), model(source[:, :5], target))
+    assert_close(model(source, target, attention_mask=mask), model(source[:, :5], target))
 
 
 @softmax_alone
@@ -153,7 +153,7 @@ def test_isolated_documents_equal_separate_passes(name):
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
     same = document[:, :, None] == document[:, None, :]
     packed = net(ids, positions=positions, attention_mask=same)
-    close(packed, torch.cat((net(ids[:, :4]), net(ids[:, 4:])), dim=1))
+    assert_close(packed, torch.cat((net(ids[:, :4]), net(ids[:, 4:])), dim=1))
 
 
 @softmax_alone
@@ -163,7 +163,7 @@ def test_the_fused_kernel_equals_the_plain_one(name, request):
     mask = torch.arange(9) < torch.tensor([[9], [6]])
     plain = net(ids, attention_mask=mask)
     request.getfixturevalue("fused")
-    close(net(ids, attention_mask=mask), plain)
+    assert_close(net(ids, attention_mask=mask), plain)
 
 
 def test_rotary_has_no_length_limit_and_a_learned_table_has():
@@ -336,7 +336,7 @@ def test_sinusoids_start_at_the_size_of_what_they_are_added_to(family, scale):
     found = model.encoder.position if family == "encoder" else model.encoder_position
     added = found.embed(torch.zeros(1, 9, 32), Positions.counted(0, 9, None))[0]
     angles = torch.arange(9)[:, None] * 10000.0 ** (-torch.arange(16) / 16)
-    close(added, scale * torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
+    assert_close(added, scale * torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
 
 
 def test_causal_weights_are_drawn_as_gpt2s():
@@ -365,4 +365,4 @@ def test_one_embedding_serves_source_target_and_output():
 def test_predicting_some_tokens_equals_predicting_all_and_selecting():
     model, source, target = build("translation", "rotary"), tokens(3, 9), tokens(3, 10)
     places = torch.tensor([0, 7, 12, 29])
-    close(model(source, target, predict=places), model(source, target).flatten(0, 1)[places])
+    assert_close(model(source, target, predict=places), model(source, target).flatten(0, 1)[places])

@@ -96,6 +96,7 @@ def composed(command):
 
 @pytest.mark.parametrize("command", commands())
 def test_documented_commands_compose(command):
+    """`composed` fails at an unknown target, script, key or value."""
     composed(command)
 
 
