@@ -14,6 +14,7 @@ the score with the cosine of the two vectors.
 Beyond the original's length only the converted model is measured, also with each scaling that it can have.
 """
 
+import csv
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,7 @@ from roformer.config.position import (
     YarnScaling,
 )
 from roformer.data.files import JSON_LINES, PLAIN, Columns, file_rows, find_files
+from roformer.errors import InputError
 from roformer.models.encoder import Encoder
 from roformer.script import Arguments, script
 
@@ -102,7 +104,11 @@ def main() -> None:
         name: roformer.load_model(getattr(arguments, name)) for name in ("original", "converted")
     }
     if arguments.pairs:
-        pairs = pd.read_csv(arguments.pairs, sep="\t", quoting=3)
+        pairs = pd.read_csv(arguments.pairs, sep="\t", quoting=csv.QUOTE_NONE)
+        if missing := {"sentence1", "sentence2", "score"}.difference(pairs):
+            raise InputError(
+                f"{arguments.pairs} has no column {', '.join(sorted(missing))}: add it"
+            )
         for name, model in models.items():
             print(f"{name}: Spearman {correlation(model, pairs):.3f} on {len(pairs)} pairs")
     if not arguments.texts:
@@ -115,7 +121,9 @@ def main() -> None:
     ids = tokenizer.encode_batch([row["text"] for _, _, row in rows])
     ids = [list(text) for text in ids if len(text) >= 2 * longest]
     print(f"{len(ids)} of {len(rows)} texts have {2 * longest} tokens")
-    trained = models["original"].encoder.config.position.longest
+    if len(ids) < 2:
+        raise InputError("a search needs two such texts: give longer ones, or smaller --lengths")
+    trained = models["original"].encoder.config.position.longest or longest
     print("tokens per part | model | error | found first")
     for length in arguments.lengths:
         pieces = parts(ids, length, tokenizer.cls_id, tokenizer.sep_id)

@@ -132,6 +132,14 @@ def test_compare_converted(tmp_path, monkeypatch, capsys):
             for way in ("", ", linear", ", ntk", ", dynamic_ntk", ", yarn")
         ),
     ]
+    (tmp_path / "other.tsv").write_text("a\tb\nc\td\n")
+    for mistake, line in (
+        (["--pairs", tmp_path / "other.tsv"], "has no column score, sentence1, sentence2"),
+        ([*given, 999], "a search needs two such texts"),
+    ):
+        with pytest.raises(SystemExit):
+            call(monkeypatch, "compare_converted", bert, rotary, *mistake)
+        assert line in capsys.readouterr().err
 
 
 @pytest.mark.slow
