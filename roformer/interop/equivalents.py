@@ -96,12 +96,12 @@ def equivalent(stored: StoredModel, length: int) -> ExportedModel:
     if objective and kind == "bert":
         auto = "AutoModelForPreTraining"
         if objective == "mlm_sop":
-            notes.append("Its next-sentence head tells whether two segments are in their order.")
+            notes.append("Its next-sentence head predicts whether two segments are in their order.")
     elif objective:
         heads = ("pooler.", "relation.")
         kept = {name: t for name, t in stored.weights.items() if not name.startswith(heads)}
         stored = replace(stored, weights=kept)
-        notes.append(f"{kind} has no head for pairs of segments: that of the run is left out.")
+        notes.append(f"{kind} has no head for pairs of segments, so the run's is excluded.")
     model = getattr(transformers, auto).from_config(config)
     if stored.kind == "translation":
         weights = to_marian(stored.weights)
@@ -135,13 +135,7 @@ def read_equivalent(folder: Path, description: dict[str, Any]) -> dict[str, Tens
     weights = from_transformers(theirs.state_dict(), "marian" if kind == "pegasus" else kind)
     if description["kind"] == "translation":
         return _permuted(weights, half_order(model["hidden_size"]).argsort())
-    for name, tensor in weights.items():
-        if kind == "gpt_neox" and ".attention.projection." in name:
-            by_head = tensor.unflatten(0, (model["heads"], 3, -1))
-            weights[name] = by_head.transpose(0, 1).flatten(0, 2)
-        elif kind == "gpt2" and name.startswith("blocks.") and tensor.ndim == 2:
-            weights[name] = tensor.T.contiguous()
-    return weights
+    return _rearranged(weights, kind, (model["heads"], 3))
 
 
 def _description(stored: StoredModel, kind: str, table: int) -> dict[str, Any]:
@@ -182,7 +176,7 @@ def _differences(stored: StoredModel) -> Iterator[str]:
         yield f"{names} have biases and norms with weights"
     if norm not in (None, model.norm):
         places = {"pre": "before", "post": "after"}
-        yield f"its norms stand {places[model.norm]} the sublayers, those of {names} {places[norm]} them"
+        yield f"its norms are {places[model.norm]} the sublayers, in {names} they are {places[norm]} them"
     if position.absolute != "none":
         yield f"{names} have no {position.name} positions"
     if stored.kind == "translation":
@@ -292,18 +286,30 @@ def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tenso
     if layout is not None and position.layout != layout:
         size, values = model.rotary_dim, position.rotate_values
         weights = convert_state_layout(weights, model.heads, layout, rotary_dim=size, values=values)
-    for name, tensor in weights.items():
-        if kind == "gpt_neox" and ".attention.projection." in name:  # by head: query, key, value
-            apart = tensor.unflatten(0, (3, model.heads, model.head_dim))
-            weights[name] = apart.transpose(0, 1).flatten(0, 2)
-        elif kind == "gpt2" and name.startswith("blocks.") and tensor.ndim == 2:
-            weights[name] = tensor.T.contiguous()  # its matrices are (in, out)
+    weights = _rearranged(weights, kind, (3, model.heads))
     if layout is None and position.kind != "learned":
         encoding: Any = build_position(position, model)
         nothing = torch.zeros(1, positions, model.hidden_size)
         name = "position.table" if kind == "gpt2" else "encoder.position.table"
         weights[name] = encoding.embed(nothing, Positions(torch.arange(positions)))[0]
     return weights
+
+
+def _rearranged(
+    weights: Mapping[str, Tensor], kind: str, axes: tuple[int, int]
+) -> dict[str, Tensor]:
+    """Return weights of a causal model in the other arrangement, here or of `transformers`.
+
+    The matrices of GPT-2 are (in, out). A fused projection has all queries, then keys and values, here,
+    `axes` (3, heads), and query, key and value of each head in GPT-NeoX, `axes` (heads, 3).
+    """
+    arranged = dict(weights)
+    for name, tensor in weights.items():
+        if kind == "gpt_neox" and ".attention.projection." in name:
+            arranged[name] = tensor.unflatten(0, (*axes, -1)).transpose(0, 1).flatten(0, 2)
+        elif kind == "gpt2" and name.startswith("blocks.") and tensor.ndim == 2:
+            arranged[name] = tensor.T.contiguous()
+    return arranged
 
 
 def to_marian(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

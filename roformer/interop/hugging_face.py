@@ -25,8 +25,9 @@ from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError, prefixed
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
 from roformer.interop.tokenizers import read_tokenizer
-from roformer.models.description import Kind, StoredModel, build_model, check_size
+from roformer.models.description import StoredModel, build_model, check_size
 from roformer.nn.rotary import rotary_table
+from roformer.registry import Kind
 
 KINDS: dict[str, Kind] = {
     "MaskedLM": "mlm",
@@ -107,9 +108,14 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     return commit, hashes[0] if single else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
+def _first_file(folder: Path) -> Path | None:
+    """Return the first of `WEIGHTS` that a folder has."""
+    return next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+
+
 def _weight_files(folder: Path) -> list[Path]:
     """Return the files of weights that are read."""
-    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    file = _first_file(folder)
     if file is None:
         return []
     if file.suffix != ".json":
@@ -276,14 +282,14 @@ def _load(
     """Return the stored weights, fp32, by today's names, and the names that are not known."""
     import transformers
 
-    file = next((name for name in WEIGHTS if (folder / name).is_file()), None)
+    file = _first_file(folder)
     if file is None:
         present = ", ".join(sorted(path.name for path in folder.iterdir())[:9])
         raise InputError(
             f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards, but {present}: other "
             "formats are not read; save_pretrained writes the first"
         )
-    pattern = "*.safetensors" if file in SAFETENSORS else "*.bin"
+    pattern = "*.safetensors" if file.name in SAFETENSORS else "*.bin"
     check_size(model, settings.vocab_size, folder.glob(pattern))
     # Classes with every head that a model without labels can have: absent ones are missing.
     whole = {"bert": "BertForPreTraining", "roformer": "RoFormerForMaskedLM"}[model.name]
@@ -311,7 +317,7 @@ def _load(
                 f"{holds}, and only tensors are read, since opening anything else can run code: fetch it "
                 "again, or ask for safetensors"
             )
-        raise InputError(f"{file} {reason}") from error
+        raise InputError(f"{file.name} {reason}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     for name, stored, wanted in sorted(report["mismatched_keys"]):

@@ -178,7 +178,7 @@ def test_the_head_for_pairs_of_segments_goes_where_there_is_one(models):
     )
     assert relative(theirs, ours) <= 1e-5
     card = (models("rotary, pairs of segments")[1] / "README.md").read_text()
-    assert "roformer has no head for pairs of segments: that of the run is left out." in card
+    assert "roformer has no head for pairs of segments, so the run's is excluded." in card
 
 
 @pytest.mark.parametrize("name", MODELS["classifier"])
@@ -329,9 +329,9 @@ HOMELESS = [
     ("mlm", {"position": T5Bias()}, "t5 positions"),
     ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
     ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
-    ("mlm", {"norm": "pre"}, "norms stand before"),
+    ("mlm", {"norm": "pre"}, "norms are before"),
     ("causal", {"position": Alibi()}, "alibi positions"),
-    ("causal", {"norm": "post"}, "norms stand after"),
+    ("causal", {"norm": "post"}, "norms are after"),
     ("causal", {"tokenizer": BYTES, **PERFORMER}, "performer attention"),
     ("causal", {"tokenizer": CHINESE}, "cuts Chinese into words"),
     ("translation", {"position": Rotary()}, "rotary positions"),
