@@ -88,7 +88,7 @@ REMEMBERED = 2**19
 SPACED = normalizers.BertNormalizer(
     clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
 )
-"""Puts spaces around Chinese characters."""
+"""Normalizer that puts spaces around Chinese characters."""
 
 
 class OtherTokenizer(InputError):
@@ -267,8 +267,7 @@ def train_wordpiece(
     )
     with all_threads():
         tokenizer.train_from_iterator(documents, trainer=trainer)
-    ids = tokenizer.get_vocab()
-    return WordPiece.bert(sorted(ids, key=ids.__getitem__), lowercase)
+    return WordPiece.bert(vocabulary_of(tokenizer), lowercase)
 
 
 def _characters(documents: Iterable[str], normalizer: Any) -> Counter[str]:
@@ -490,7 +489,7 @@ def _contents(tokens: Any, *, special: bool = False) -> set[str]:
 
 
 def _added(library: Tokenizer) -> list[AddedToken]:
-    """Return the tokens that a tokenizer adds to those of BERT, in the order of their ids."""
+    """Return the tokens that a tokenizer adds to BERT's special tokens, in the order of their ids."""
     tokens = library.get_added_tokens_decoder().values()
     return [token for token in tokens if token.content not in SPECIAL_TOKENS]
 

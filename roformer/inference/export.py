@@ -21,7 +21,8 @@ from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.hugging_face import is_hugging_face
 from roformer.interop.tokenizers import save_tokenizer
-from roformer.models.description import Kind, StoredModel
+from roformer.models.description import StoredModel
+from roformer.registry import Kind
 
 KINDS: tuple[Kind, ...] = ("mlm", "classifier", "translation", "causal")
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")

@@ -22,7 +22,8 @@ from roformer.errors import InputError
 from roformer.interop.equivalents import read_equivalent
 from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
 from roformer.json_files import read_object
-from roformer.models.description import KINDS, Kind, StoredModel
+from roformer.models.description import KINDS, StoredModel
+from roformer.registry import Kind
 from roformer.training import checkpoint
 from roformer.training.averaging import AVERAGED
 
@@ -74,7 +75,7 @@ def resolve(
 
 
 def find(name: str | Path, runs_dir: str | Path = RUNS) -> str:
-    """Return the path that a name stands for: itself if it exists, else a run of this id.
+    """Return the path of a name: itself if it exists, else a run of this id.
 
     A checkpoint may follow a run (`<run>@610`: step 610) or an id (`<id>/checkpoints/best`);
     anything else, such as a Hub id, stays as it is.
@@ -107,10 +108,10 @@ def _at_step(run: Path, step: int) -> str:
 
 
 def choose(path: Path, which: str | None = None) -> Path:
-    """Return the checkpoint that a run's or checkpoint's folder stands for.
+    """Return the checkpoint to open in the folder of a run or checkpoint.
 
-    It is `which` of a run, or the average of a translation model, the best checkpoint of a classifier or
-    scorer, else the newest.
+    It is the run's checkpoint `which`. Without `which` it is the average of a translation model, the best
+    checkpoint of a classifier or scorer, or else the newest.
     """
     folder = path / "checkpoints"
     if which is not None:

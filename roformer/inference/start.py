@@ -18,7 +18,8 @@ from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError, prefixed
 from roformer.inference.resolve import AT_STEP, RUNS, choose, find, resolve
 from roformer.interop.hugging_face import identify, is_hugging_face, read_settings
-from roformer.models.description import KINDS, Kind, StoredModel
+from roformer.models.description import KINDS, StoredModel
+from roformer.registry import Kind
 from roformer.training import checkpoint
 
 C = TypeVar("C", bound=Any)

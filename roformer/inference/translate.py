@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,8 +112,7 @@ class Translator:
         ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_id).to(device)
         mask = None if len(set(lengths.tolist())) == 1 else ids.ne(tokenizer.pad_id)
         limits, longest = length_limits(lengths, self.search), self.model.config.position.longest
-        half = torch.autocast(device.type, torch.bfloat16)
-        with half if self.precision == "bf16" else nullcontext():
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             decoding = BeamDecoding(self.model, ids, mask, self.search.beam)
             beams = beam_search(
                 decoding,

@@ -31,7 +31,7 @@ from roformer.models.causal import CausalLM
 from roformer.models.classifier import Classifier, PairScorer
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.models.seq2seq import Seq2Seq
-from roformer.registry import Kind as Kind
+from roformer.registry import Kind
 
 KINDS: dict[Kind, type[TransformerConfig]] = {
     "mlm": EncoderConfig,
