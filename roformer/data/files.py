@@ -422,7 +422,7 @@ def _json_lines(file: Path) -> Numbered:
 
 
 def _table_rows(file: Path, columns: Columns) -> Numbered:
-    """The first line is a header unless columns are numbers."""
+    """Yield the rows of a table; the first line is a header unless columns are numbers."""
     # In a .tsv quotes are text like any other.
     lines: Iterable[tuple[int, list[str] | str]] = (
         _comma_separated(file)
@@ -449,7 +449,7 @@ def _table_rows(file: Path, columns: Columns) -> Numbered:
 
 
 def _comma_separated(file: Path) -> Iterator[tuple[int, list[str] | str]]:
-    """A field in quotes may have commas, line breaks and doubled quotes; all fields are text."""
+    """Yield the fields of each row; a field in quotes may have commas, line breaks and doubled quotes."""
     csv.field_size_limit(2**31 - 1)  # a text may be longer than the usual limit, 128 KiB
     reader = csv.reader((f"{text}\n" for _, text in text_lines(file)), strict=True)
     while True:

@@ -95,7 +95,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def check_revision(table: Any, path: str, revision: str) -> None:
-    """Refuse a data set that `datasets` took from its cache in another revision than asked for.
+    """Raise InputError if `datasets` took another revision than the requested one from its cache.
 
     `load_dataset` returns the newest revision of its cache if the Hub cannot be reached.
     """
@@ -105,6 +105,6 @@ def check_revision(table: Any, path: str, revision: str) -> None:
     places += [str(place) for place in reads.get("files", reads.get("base_files", []))]
     if places and not any(revision in place for place in places):
         raise InputError(
-            f"{path}: the Hugging Face Hub cannot be reached, and of revision {revision} nothing is "
-            "in the cache, only of another: start again with a network"
+            f"{path}: the Hugging Face Hub cannot be reached, and the cache has another revision, "
+            f"not {revision}: start again with a network"
         )

@@ -41,7 +41,7 @@ class MaskedBlock(NamedTuple):
 
 
 class Masker:
-    """Chooses what to predict and hides it (Devlin et al. 2019, section 3.1 and appendix A.1)."""
+    """Choice and masking of the tokens to predict (Devlin et al. 2019, section 3.1 and appendix A.1)."""
 
     def __init__(self, config: MaskingConfig, tokenizer: WordPiece, sequence_length: int):
         self.config, self.tokenizer = config, tokenizer
@@ -49,7 +49,7 @@ class Masker:
         self.count = max(1, round(config.probability * sequence_length))
 
     def __call__(self, block: Ids, random: np.random.Generator) -> MaskedBlock:
-        """Mask one block; draws from `random` alone."""
+        """Mask one block; draws only from `random`."""
         candidates = np.flatnonzero(~self.special[block])
         chosen = (
             self._words(block, candidates, random)

@@ -69,7 +69,7 @@ FILTERED = 2737
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
 CHUNK = 5_000
 """Pairs that go through each step at once."""
-ALONE = 10
+FIRST_CHUNKS = 10
 """Chunks that this process does before it starts others, which takes seconds."""
 
 
@@ -232,7 +232,7 @@ def _kept_pairs(counts: Mapping[str, Any]) -> str:
 def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iterator[Any]:
     """Map `work` over chunks, in their order, few of them held at once."""
     workers, chunks = workers or os.cpu_count() or 1, iter(chunks)
-    yield from map(work, islice(chunks, ALONE if workers > 1 else None))
+    yield from map(work, islice(chunks, FIRST_CHUNKS if workers > 1 else None))
     with worker_pool(workers) as pool:
         yield from imap_ordered(pool, work, chunks, ahead=2 * workers)
 

@@ -87,7 +87,7 @@ class SegmentPairs:
         return int(np.searchsorted(self.first, index, side="right")) - 1
 
     def pair(self, index: int, random: np.random.Generator) -> Pair:
-        """Return the pair of stretch `index`; draws from `random` alone."""
+        """Return the pair of stretch `index`; draws only from `random`."""
         tokens, place = self._split(index, random)
         a, b = tokens[:place], tokens[place:]
         relation = int(random.integers(2))

@@ -165,7 +165,7 @@ class TokenStream:
 
 
 class TokenWriter:
-    """Writes the files of a `RaggedTokens` in batches; memory holds only the lengths."""
+    """Writer of the files of a `RaggedTokens`, in batches; memory holds only the lengths."""
 
     def __init__(self, files: Path, dtype: DTypeLike) -> None:
         self.dtype, self.count = np.dtype(dtype), 0
@@ -237,7 +237,7 @@ class Builder:
 
 
 class SplitWriter:
-    """Writes a split in batches: token lists go to disk at once, other values at the end."""
+    """Writer of a split, in batches: token lists go to disk at once, other values at the end."""
 
     def __init__(self, path: Path, tokens: Mapping[str, DTypeLike]) -> None:
         self.rows, self._file = 0, path.with_name(f"{path.name}.json")

@@ -31,7 +31,7 @@ def words_of(text: str) -> list[str]:
 
 
 def overlaps(pairs: Texts) -> Floats:
-    """Return the words that two texts share, over all words (Jaccard), the first's, the second's: (N, 3)."""
+    """Return the shared words of two texts as shares of all words, the first's and the second's: (N, 3)."""
     rows = []
     for first, second in pairs:
         one, other = set(words_of(first)), set(words_of(second))

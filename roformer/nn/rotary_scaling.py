@@ -70,7 +70,7 @@ def ntk_frequencies(plain: Tensor, factor: float | Tensor) -> Tensor:
     The fastest pair of `plain` (d/2,) keeps its frequency, the slowest is interpolated by exactly s.
     """
     pairs = len(plain)
-    if pairs < 2:  # a single pair cannot be both
+    if pairs < 2:  # a single pair would be the fastest and the slowest
         raise ValueError(f"NTK-aware scaling needs two rotary pairs, not head_dim={2 * pairs}")
     pair = torch.arange(pairs, device=plain.device, dtype=torch.float32)
     return plain * torch.pow(factor, -2.0 * pair / (2 * pairs - 2))

@@ -105,7 +105,7 @@ def test_neither_processes_nor_chunks_show(tmp_path, monkeypatch):
             yield found
 
     monkeypatch.setattr(parallel, "CHUNK", 3)
-    monkeypatch.setattr(parallel, "ALONE", 1)
+    monkeypatch.setattr(parallel, "FIRST_CHUNKS", 1)
     monkeypatch.setattr(parallel, "imap_ordered", watched)
     other = prepare(config, tmp_path / "other", workers=2)
     assert other.manifest == one.manifest and other.fingerprint == one.fingerprint

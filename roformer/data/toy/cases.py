@@ -1,4 +1,4 @@
-"""Chinese loan cases made from templates, alone and in triplets: does B or C turn on what A turns on?
+"""Chinese loan cases made from templates, single and in triplets: which of B and C turns on the point of A?
 
     case      parties · [finding] · claim · pleas · [procedure …] · reasons · [finding] · judgment
 
@@ -7,10 +7,10 @@ The *finding* says in terms of law what the case turns on, one of `POINTS`. It i
 long case the late finding begins beyond `LATE` characters. The pleas argue a point in plain words, drawn
 independently of the finding. So only their findings distinguish A, B and C:
 
-* Triplets are drawn in groups of four that have the same three cases but for their findings: of two
-  points, A has either and B and C have them either way round. In a group B is closer twice, and a reader
-  of fewer than all three findings is right on exactly two of four: of the beginnings of late cases, of
-  only A, or of B and C without A.
+* Triplets are drawn in groups of four, which have the same three cases except for the findings. A has one of
+  two points; of B and C, one has the first point and the other the second. All four combinations occur, so B
+  is closer in two of them. A reader of only the beginnings of late cases, of only A, or of only B and C is
+  right on exactly two.
 * The pleas of A agree with the pleas of B or C, evenly, and are longer than a finding, so common words of
   the whole texts are right on some 60 %.
 

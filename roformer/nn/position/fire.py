@@ -22,7 +22,7 @@ EPS = 1e-6
 
 @encodes(encodings.Fire, per_layer=True)
 class FirePosition(PositionEncoding):
-    """The network of one layer; c starts at 0.1, and L, a trained multiple of `threshold`, at it."""
+    """The network of one layer; c starts at 0.1, and L, a trained multiple of `threshold`, at `threshold`."""
 
     def __init__(self, config: encodings.Fire, model: TransformerConfig):
         super().__init__(config, model)
