@@ -38,7 +38,7 @@ from roformer.data.files import (
 from roformer.data.store import Builder, Prepared, TokenStream, publish, settings
 from roformer.data.tokenizers import ByteVocabulary
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
-from roformer.data.work import progress_bar, tell_skipped
+from roformer.data.work import print_skipped, progress_bar
 from roformer.errors import InputError
 
 SEPARATOR = b"\n\n"
@@ -117,7 +117,7 @@ def prepare_bytes(
                     size -= len(piece)
         whole.unlink()
         account = source.describe()
-        tell_skipped("text", account)
+        print_skipped("text", account)
         return {
             "source": account,
             "max_bytes": config.max_bytes,

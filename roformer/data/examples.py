@@ -40,7 +40,7 @@ from roformer.data.random import Purpose, random_stream
 from roformer.data.store import Builder, Prepared, RaggedTokens, settings
 from roformer.data.tokenizers import WordPiece, check_unknown, segmenter, tokenizer_facts
 from roformer.data.toy import glue
-from roformer.data.work import batches, progress_bar, tell_skipped
+from roformer.data.work import batches, print_skipped, progress_bar
 from roformer.errors import InputError
 
 IDS = ("ids_a", "ids_b", "ids_c")
@@ -130,7 +130,7 @@ class LabelledRows:
                     splits[split] = self.read(split)
                     bar.update(len(splits[split]))
             account = self.source.describe()
-            tell_skipped(self.name, account)
+            print_skipped(self.name, account)
             for file in account.get("unlabelled", ()):
                 line = "has no labels: B is taken to be the closer one of every row"
                 print(f"{self.name}: {file} {line}", file=sys.stderr)

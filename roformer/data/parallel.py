@@ -53,7 +53,7 @@ from roformer.data.store import Builder, Prepared, Spool, settings
 from roformer.data.tokenizers import MANY_UNKNOWN, use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
-from roformer.data.work import batches, imap_ordered, progress_bar, tell_skipped, worker_pool
+from roformer.data.work import batches, imap_ordered, print_skipped, progress_bar, worker_pool
 from roformer.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -166,7 +166,7 @@ def _build(
     bpe.save(builder.folder / "tokenizer")
 
     account, bad = source.describe(), source.bad["train"]
-    tell_skipped(name, account)
+    print_skipped(name, account)
     left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
     used = np.zeros(bpe.size, bool)  # by the training text
     tokens = fragments = 0

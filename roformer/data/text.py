@@ -50,7 +50,7 @@ from roformer.data.tokenizers import (
 )
 from roformer.data.toy.cases import case_documents
 from roformer.data.toy.docstrings import docstring_documents, docstring_packages
-from roformer.data.work import batches, progress_bar, tell_skipped
+from roformer.data.work import batches, print_skipped, progress_bar
 from roformer.errors import InputError
 
 CHARACTERS = 2**22
@@ -281,7 +281,7 @@ def _read(
                 "more documents, or change data.valid_fraction"
             )
     account = source.describe()
-    tell_skipped("text", account)
+    print_skipped("text", account)
     return {
         "source": account,
         "max_documents": config.max_documents,

@@ -89,15 +89,19 @@ def progress_bar(
 
 
 class _Lines(io.TextIOBase):
-    """Lines of tqdm on stderr, without the characters that move a terminal's cursor."""
+    """Lines of tqdm on stderr, each count once, without the characters that move a terminal's cursor."""
+
+    shown = ""
 
     def write(self, text: str) -> int:
-        if line := text.strip():
-            print(line, file=sys.stderr, flush=True)
+        count = text.strip().partition(" [")[0]
+        if count not in ("", self.shown):  # a bar that closes shows its last count again
+            print(text.strip(), file=sys.stderr, flush=True)
+            self.shown = count
         return len(text)
 
 
-def tell_skipped(subject: str, account: Mapping[str, Any]) -> None:
+def print_skipped(subject: str, account: Mapping[str, Any]) -> None:
     """Print which rows and files a source skipped, also where no progress is shown."""
     if count := account["bad_rows"]:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
