@@ -170,6 +170,7 @@ def content_settings(data: Any) -> dict[str, Any]:
 
 
 def label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return how many rows of each split have each label."""
     counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
     return {
         split: {label: found[number] for number, label in enumerate(labels)}

@@ -71,7 +71,10 @@ RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 AS_FILED = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Classes that follow tokenizer.json."""
 FILES = (
-    *("tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json"),
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "added_tokens.json",
     "special_tokens_map.json",
 )
 """Files of a tokenizer; of the first two one is enough."""
@@ -389,7 +392,7 @@ def read_wordpiece(
     """
     files = {name: path / name for name in FILES if (path / name).is_file()}
     if path.is_file():
-        files = {FILES[path.suffix != ".json"]: path}
+        files = {"tokenizer.json" if path.suffix == ".json" else "vocab.txt": path}
     whole, lines, *settings = (files.get(name) for name in FILES)
     stated, added, special = (
         dict[str, Any]() if file is None else read_json(file) for file in settings
@@ -413,9 +416,9 @@ def read_wordpiece(
             f"another vocabulary; {READABLE}"
         )
     for role, token in stated.items():
-        found = _contents([token] if role.endswith("_token") else [])
-        if found - {ROLES[role]} if role in ROLES else found - {*SPECIAL_TOKENS}:
-            raise OtherTokenizer(f"{path} has {role}={found.pop()}, which is not supported")
+        allowed = {ROLES[role]} if role in ROLES else {*SPECIAL_TOKENS}
+        if other := _contents([token] if role.endswith("_token") else []) - allowed:
+            raise OtherTokenizer(f"{path} has {role}={other.pop()}, which is not supported")
     if stated.get("do_basic_tokenize") is False:
         raise OtherTokenizer(f"{path} has do_basic_tokenize=false, which is not supported")
     keys = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
