@@ -153,7 +153,7 @@ def _byte_files(config: FileBytes) -> Source[bytes]:
     # The same text twice would be in the training part and in the test part.
     texts = Counter(re.sub(r"\.(gz|zip)$", "", str(file), flags=re.I) for file in files)
     if twice := [name for name, count in texts.items() if count > 1]:
-        raise InputError(f"{twice[0]} is there packed and unpacked: keep one of them")
+        raise InputError(f"{twice[0]} exists packed and unpacked: keep one of them")
     columns = Columns((config.text_field,), set_by="data.text_field")
 
     def read(source: Source[bytes], split: str) -> Iterator[bytes]:

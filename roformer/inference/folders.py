@@ -25,7 +25,7 @@ from roformer.training.averaging import ACCOUNT
 def new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes `output` at the end or, after an error, is removed."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise InputError(f"{output} is there already and not empty: choose another folder")
+        raise InputError(f"{output} exists already and is not empty: choose another folder")
     partial = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

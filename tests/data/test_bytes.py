@@ -142,7 +142,7 @@ def test_what_is_no_text_is_one_line(tmp_path, name, content, message):
 def test_a_text_and_its_packed_copy_are_not_both_read(tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT))
-    with pytest.raises(InputError, match=r"a\.txt is there packed and unpacked: keep one of them"):
+    with pytest.raises(InputError, match=r"a\.txt exists packed and unpacked: keep one of them"):
         prepare(tmp_path, tmp_path / "cache")
 
 

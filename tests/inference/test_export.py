@@ -375,7 +375,7 @@ def test_bad_input_is_told_in_one_line(tmp_path):
         ((tmp_path / "empty",), "not a run's folder, it has no checkpoints"),
         ((run / "checkpoints" / "last",), "is not a run's folder"),
         ((run, None, "averaged"), "no checkpoint averaged: choose one of best, last, step_0000"),
-        ((run, tmp_path / "full"), f"{tmp_path / 'full'} is there already and not empty"),
+        ((run, tmp_path / "full"), f"{tmp_path / 'full'} exists already and is not empty"),
         ((run_of(tmp_path / "scm", stored("scorer")),), "scores pairs of documents"),
         ((run,), "no complete checkpoint"),
     ]
@@ -421,4 +421,4 @@ def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, monkeypatch,
     assert "transformers has no such model: bert and roformer have no alibi positions" in printed
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} is there already")
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'out'} exists already")

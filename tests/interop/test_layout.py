@@ -61,7 +61,7 @@ def test_what_cannot_be_converted_is_refused(tmp_path):
         (run, "interleaved", "out", "is in the layout interleaved already"),
         (other, "half", "out", "has alibi positions: only rotary ones have a layout"),
         (linear, "half", "out", "has performer attention, whose features are not the rows"),
-        (run, "half", "other", "is there already and not empty: choose another folder"),
+        (run, "half", "other", "exists already and is not empty: choose another folder"),
         (tmp_path / "none", "half", "out", "no such run or checkpoint"),
     ]:
         with pytest.raises(InputError, match=message):
