@@ -54,11 +54,15 @@ def data(corpus, tmp_path_factory):
     return found | {"glue": [cache_dir], "scm": [cache_dir]}
 
 
+def command_line(pipeline, data, folder):
+    """Return the command line of a pipeline's small run into a folder."""
+    return [*SMALL_RUNS[pipeline], *data[pipeline], f"runtime.runs_dir={folder / 'runs'}"]
+
+
 @pytest.fixture
 def small(data, tmp_path):
-    """Return a function that gives the command line of a pipeline's small run into `tmp_path`."""
-    where = f"runtime.runs_dir={tmp_path / 'runs'}"
-    return lambda pipeline: [*SMALL_RUNS[pipeline], *data[pipeline], where]
+    """Return a function that gives the `command_line` of a pipeline's run into `tmp_path`."""
+    return lambda pipeline: command_line(pipeline, data, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +71,7 @@ def whole(data, tmp_path_factory):
 
     @cache
     def run(pipeline):
-        where = f"runtime.runs_dir={tmp_path_factory.mktemp(pipeline) / 'runs'}"
-        arguments = [*SMALL_RUNS[pipeline], *data[pipeline], where]
+        arguments = command_line(pipeline, data, tmp_path_factory.mktemp(pipeline))
         arguments += [*DETAILED, *LOGGED.get(pipeline, [])]
         return arguments, *run_small(pipeline, arguments)
 
@@ -93,8 +96,7 @@ def short(data, tmp_path_factory):
 
     @cache
     def run(pipeline):
-        where = f"runtime.runs_dir={tmp_path_factory.mktemp(pipeline) / 'runs'}"
-        arguments = [*SMALL_RUNS[pipeline], *data[pipeline], where]
+        arguments = command_line(pipeline, data, tmp_path_factory.mktemp(pipeline))
         arguments += [*ABOVE_ROUNDING, *SHORTER.get(pipeline, SHORT)]
         return arguments, run_small(pipeline, arguments)[1]
 
