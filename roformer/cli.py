@@ -26,13 +26,9 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from roformer import registry
 from roformer.config.build import build, plain
-from roformer.config.composing import CONF as CONF
 from roformer.config.composing import Composer, without_hydra
-from roformer.config.composing import compose as compose
 from roformer.config.describe import describe
-from roformer.errors import DIVERGED as DIVERGED
-from roformer.errors import InputError
-from roformer.errors import one_line_errors as one_line_errors
+from roformer.errors import DIVERGED, InputError, one_line_errors
 from roformer.script import QUIET, at_least, leave_on_signal, outlive_reader
 
 
@@ -126,6 +122,7 @@ def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace)
         print(parts.prepare(config).summary)
     else:
         from roformer.pipelines.run import train
+        from roformer.training.distributed import first_process
 
         began = time.time()
         if parts.train:
@@ -133,7 +130,7 @@ def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace)
         else:
             done = train(pipeline.name, config)
             folders = [Path(config.runtime.runs_dir) / pipeline.name / done["run_id"]]
-        if os.environ.get("RANK", "0") == "0":
+        if first_process():
             show_outcome(pipeline, config, folders, began)
 
 
@@ -272,7 +269,7 @@ Flags: --quiet ({QUIET}),{only}
 
 
 def check_machine(config: Any) -> None:
-    """Refuse folders that cannot be written to, and fewer GPUs than accelerate started processes for."""
+    """Check that the folders are writable and that there are as many GPUs as processes that use them."""
     for key in ("runs_dir", "cache_dir"):
         folder = Path(getattr(config.runtime, key))
         try:

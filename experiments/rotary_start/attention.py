@@ -107,8 +107,8 @@ def main() -> None:
     )
     runs = parser.parse_args().runs
     # Imported late: composing a config needs Hydra.
-    from roformer.cli import compose
     from roformer.config.build import build
+    from roformer.config.composing import compose
     from roformer.config.schema import PretrainConfig
 
     configurations: dict[str, list] = {}

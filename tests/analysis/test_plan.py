@@ -7,8 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from roformer.analysis.plan import duration
-from roformer.cli import compose
 from roformer.config.build import build
+from roformer.config.composing import compose
 from roformer.config.lm import CausalLMConfig, CharLMConfig
 from roformer.config.schema import PretrainConfig
 from roformer.config.stages import StagesConfig

@@ -5,8 +5,8 @@ import subprocess
 
 from benchmarks.__main__ import SUITES
 from roformer import registry
-from roformer.cli import compose
 from roformer.config.build import build
+from roformer.config.composing import compose
 from tests.conftest import REPOSITORY
 
 PYTHON = """#!/bin/sh

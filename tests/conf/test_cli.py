@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from roformer import cli
-from roformer.cli import CONF, compose
+from roformer.config.composing import CONF, compose
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.registry import get, pipelines
 from roformer.script import Arguments

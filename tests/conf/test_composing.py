@@ -2,9 +2,8 @@
 
 import pytest
 
-from roformer.cli import CONF
 from roformer.config.build import free_keys, from_yaml, plain, run_id, to_yaml
-from roformer.config.composing import compose
+from roformer.config.composing import CONF, compose
 from roformer.config.glue import FinetuneConfig
 from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of

@@ -8,8 +8,8 @@ import transformers
 from accelerate import Accelerator
 
 import roformer
-from roformer.cli import compose
 from roformer.config.build import build
+from roformer.config.composing import compose
 from roformer.config.position import Learned, PositionConfig, Rotary
 from roformer.config.schema import PretrainConfig
 from roformer.config.typed import OpenUnion

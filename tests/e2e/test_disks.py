@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from roformer.cli import one_line_errors
+from roformer.errors import one_line_errors
 from roformer.tasks import translation
 from roformer.training.checkpoint import Checkpoints, damage
 from roformer.training.records import RunFolder

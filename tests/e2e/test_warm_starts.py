@@ -14,9 +14,9 @@ from transformers import (
     DistilBertModel,
 )
 
-from roformer.cli import compose
 from roformer.config.attention import EluAttention
 from roformer.config.build import build, run_id
+from roformer.config.composing import compose
 from roformer.config.schema import PretrainConfig
 from roformer.config.stages import StagesConfig
 from roformer.data.tokenizers import WordPiece

@@ -9,8 +9,8 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from transformers import BertConfig, BertForSequenceClassification
 
-from roformer.cli import compose
 from roformer.config.build import build
+from roformer.config.composing import compose
 from roformer.config.glue import GlueConfig
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers

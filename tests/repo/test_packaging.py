@@ -113,7 +113,7 @@ print(roformer.apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer._
 from pathlib import Path
 from roformer.report.pages import tables_text
 print(tables_text([Path(sys.argv[2])]))
-from roformer.cli import compose
+from roformer.config.composing import compose
 from roformer.errors import InputError
 try:
     compose("pretrain", [])
