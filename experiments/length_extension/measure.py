@@ -45,6 +45,7 @@ from roformer.nn.position import build_position
 from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
+from roformer.training.distributed import autocast_of
 from roformer.training.process import tune_process
 from roformer.training.records import command_line, environment, write_atomically
 from roformer.training.task import Batch
@@ -108,11 +109,11 @@ class Windows:
         tokens, labels = [], []
         for index in range(number * self.chunks, (number + 1) * self.chunks + 1):
             block = self.masker(self.blocks[index], random_stream(0, Purpose.VALID_MASK, 0, index))
-            said = np.full(self.shortest, IGNORED)
+            answers = np.full(self.shortest, IGNORED)
             kept = block.labels != IGNORED
-            said[block.predict[kept]] = block.labels[kept]
+            answers[block.predict[kept]] = block.labels[kept]
             tokens.append(block.input_ids[1:-1])
-            labels.append(said[1:-1])
+            labels.append(answers[1:-1])
         return np.concatenate(tokens), np.concatenate(labels)
 
     def batches(self, length: int) -> Iterator[Batch]:
@@ -275,7 +276,7 @@ def score(model: MaskedLM, batches: Iterator[Batch], device: str, precision: str
     for batch in batches:
         inputs = {name: tensor.to(device) for name, tensor in batch.items()}
         labels = inputs.pop("labels")
-        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        with autocast_of(torch.device(device), precision):
             logits = model(**inputs)
         kept = labels != IGNORED
         logits, labels = logits[kept].float(), labels[kept]

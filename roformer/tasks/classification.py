@@ -405,8 +405,13 @@ class TripletTask(ExamplesTask):
             config.model, vocab_size, config.pair, dropout=config.training.head_dropout
         )
 
+    @property
+    def targets_per_triplet(self) -> int:
+        """Terms of the loss per triplet: one, or one per pair."""
+        return 2 if self.config.training.loss == "bce" else 1
+
     def targets(self, batch: Batch) -> int:
-        return len(batch["labels"]) * (2 if self.config.training.loss == "bce" else 1)
+        return len(batch["labels"]) * self.targets_per_triplet
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the scores of n triplets, (n, 2) fp32: of the pairs with B and with C."""
@@ -427,7 +432,7 @@ class TripletTask(ExamplesTask):
         """Return loss and accuracies of a split's scores (N, 2)."""
         labels = part.split.labels.astype(np.int64)
         loss = float(self.summed_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
-        targets = len(labels) * (2 if self.config.training.loss == "bce" else 1)
+        targets = len(labels) * self.targets_per_triplet
         name = part.name.replace("validation", "valid")
         metrics = accuracies(part.name, scores, labels, part.split.places)
         return {f"{name}/loss": loss / targets} | metrics
@@ -495,9 +500,8 @@ def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
     wanted = tokenizer = config.tokenizer
     triplets = isinstance(config, ScmConfig)
     if triplets and config.init_from != SCRATCH and wanted and wanted.source == "train":
-        tokenizer = (
-            None  # the config only decides words or characters; the weights have the vocabulary
-        )
+        # The config only decides words or characters; the weights have the vocabulary.
+        tokenizer = None
     start = find_start(
         config.init_from,
         config.init_revision,
