@@ -2,11 +2,11 @@
 
     python examples/compare_converted.py my-bert runs/convert/YOUR_RUN --pairs STS-B/dev.tsv --texts articles/
 
-`--pairs` is a TSV with the columns sentence1, sentence2 and score: printed is the Spearman correlation of
-the score with the cosine of the two vectors.
+`--pairs` is a TSV with the columns sentence1, sentence2 and score. The script prints the Spearman
+correlation of the score with the cosine of the two vectors.
 
-`--texts` are .txt or .jsonl files as `data.path` takes them. All texts that have twice the longest of
-`--lengths` in tokens are read at each length, and printed are
+`--texts` are .txt or .jsonl files as `data.path` takes them. Texts of at least twice the longest of
+`--lengths` in tokens are read at each length. For each length the script prints
 
 - the error of the last layer against the original, as `make convert` defines it;
 - the share of texts whose second part is the nearest of all second parts to their first part.

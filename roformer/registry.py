@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from roformer.errors import InputError
 
 Kind = Literal["mlm", "causal", "classifier", "scorer", "translation", "encoder"]
-"""Kinds of trained models, as a checkpoint's description says; an encoder is of Hugging Face."""
+"""Kinds of trained models, as a checkpoint's description says; an encoder comes from Hugging Face."""
 EXTENSIONS = "ROFORMER_EXTENSIONS"
 """Environment variable: modules that add pipelines or position encodings, between commas."""
 DECIDE_BASELINES = ("data", "task", "training", "tokenizer")
@@ -45,8 +45,8 @@ class Loss(NamedTuple):
     read: str = "tokens"
     """The unit that a model reads."""
     whole: str = ""
-    """The metric of the whole validation text after the last step, where there is one: what the
-    others are of is a sample."""
+    """The metric of the whole validation text after the last step, if there is one; the other metrics
+    are of a sample of it."""
 
     @property
     def axis(self) -> str:

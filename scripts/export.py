@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument(
         "run", nargs="?", help="a run: folder or id; or a folder of a published masked LM"
     )
-    output = "default: export/<run id>, beside the pipelines"
+    output = "default: export/<run id>, next to the pipelines"
     parser.add_argument("--output", type=Path, help=output)
     checkpoint = "step_…, best, last or averaged; default: the one that loading takes"
     parser.add_argument("--checkpoint", help=checkpoint)

@@ -1,7 +1,7 @@
 """Classify lines: `python scripts/predict.py runs/glue/sst2-… < sentences.txt`.
 
-One text a line, or two with a tab between them for a task of pairs. Prints one line each: the label
-and its probability, or the score of a regression.
+Reads one text per line, or two with a tab between them for a task of pairs. Prints one line per input:
+the label and its probability, or the score of a regression.
 """
 
 import sys

@@ -75,7 +75,7 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
         plural = "s" if len(seeds) > 1 else ""
         title = f"[{number}/{len(commands)}] {name}, seed{plural} {', '.join(seeds)}"
         log = logs / f"{number}-{name}-s{','.join(seeds)}.log"
-        job = command(title, [sys.executable, *words[1:]], ROOT, log, beside=jobs)
+        job = command(title, [sys.executable, *words[1:]], ROOT, log, parallel=jobs)
         jobs_of[job] = partial(outcome, words)
     ended = run_stages(jobs_of, jobs, quiet=quiet, passed=(0, DIVERGED))
     if failed := [one for one in ended if one.code != DIVERGED]:

@@ -1,8 +1,8 @@
 """Translate lines: `python scripts/translate.py runs/wmt/roformer-… < source.txt > translation.txt`.
 
-Reads stdin or the files given and prints one translation a line, in the order of the lines; with
---n-best, one hypothesis a line: number of the line, score and text with tabs between them. A line
-longer than the model was trained on is translated without its end, and named on stderr.
+Reads stdin or the given files and prints one translation per line, in the order of the lines. With
+--n-best it prints one hypothesis per line: number of the line, score and text with tabs between them. A
+line longer than the training's longest is translated without its end, and reported on stderr.
 """
 
 import sys
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, help="1 is greedy search")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
     parser.add_argument("--length-penalty", choices=("fairseq", "gnmt"))
-    parser.add_argument("--n-best", type=int, default=0, help="hypotheses a line, with scores")
+    parser.add_argument("--n-best", type=int, default=0, help="hypotheses per line, with scores")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
     run = run_argument(arguments.run, "translate", ["translation"])
@@ -57,7 +57,7 @@ def main() -> None:
             number += 1
             if translations[0].cut:
                 longest = f"longer than {translator.max_length} tokens"
-                print(f"line {number} is {longest}: its end was left out", file=sys.stderr)
+                print(f"line {number} is {longest} and was cut", file=sys.stderr)
             for one in translations:
                 fields = [str(number), f"{one.score:.4f}"] if arguments.n_best else []
                 print("\t".join([*fields, one.text]), flush=True)

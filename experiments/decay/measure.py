@@ -162,14 +162,16 @@ def observed(encoder: Encoder) -> Iterator[list[Values]]:
     blocks: list[Any] = list(encoder.blocks)
     layers = [block.attention for block in blocks]
 
-    def tell(scores: Tensor, weights: Tensor) -> None:
+    def append_means(scores: Tensor, weights: Tensor) -> None:
         scores, weights = scores.cpu().double(), weights.cpu().double()
         centred = scores - scores.mean(-1, keepdim=True)
         found.append(by_distance(torch.stack((scores, centred, weights), dim=2)).numpy())
 
     try:
         for block, layer in zip(blocks, layers, strict=True):
-            block.attention = ObservedAttention(layer, tell).to(layer.output.weight.device).eval()
+            block.attention = (
+                ObservedAttention(layer, append_means).to(layer.output.weight.device).eval()
+            )
         yield found
     finally:
         for block, layer in zip(blocks, layers, strict=True):

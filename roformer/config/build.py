@@ -49,7 +49,7 @@ TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
-    """Return the typed config that Hydra's, or plain data, stands for."""
+    """Return the typed config of a composed Hydra config, or of plain data."""
     content: Any = config
     schema: Any = cls
     if isinstance(config, DictConfig):
@@ -73,7 +73,7 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Return a config as JSON-able data, every key present but those that are `later` and off."""
+    """Return a config as JSON-able data, with every key except `later` keys that have their default."""
     content: dict[str, Any] = adapter_of(config.__class__).dump_python(config, mode="json")
     return content
 

@@ -83,15 +83,15 @@ class Job(NamedTuple):
 
 
 def command(
-    title: str, words: Sequence[str], folder: Path, log: Path | None = None, *, beside: int = 1
+    title: str, words: Sequence[str], folder: Path, log: Path | None = None, *, parallel: int = 1
 ) -> Job:
     """Return the job that runs a command in a folder; it prints into the log, or to the terminal.
 
-    Several jobs in parallel (`beside`) get a GPU each if there are several; a single job has all.
+    With several jobs in `parallel`, each gets one GPU if there are several; a single job has all.
     """
 
     def start(place: int) -> subprocess.Popen[bytes]:
-        environment = os.environ | (_gpu_of(place) if beside > 1 else {})
+        environment = os.environ | (_gpu_of(place) if parallel > 1 else {})
         if log is None:
             return subprocess.Popen(words, cwd=folder, env=environment)
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The driver of `make reproduce`: every stage of the registry is a command, and the last one reports.
 
-Stages of one pipeline run side by side, pipelines one after another; finished runs are kept. Output goes
-to a log a stage, the terminal gets one line with its headline metrics.
+Stages of one pipeline run side by side, pipelines one after another; finished runs are kept. The output
+of a stage goes to its log, and the terminal shows one line per stage with the headline metrics.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def reproduce(
             words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
             title = f"[{number}/{total}] {stage.name}"
             log = logs / f"{number}-{stage.name}.log"
-            job = command(title, words, CONF.parent, log, beside=beside)
+            job = command(title, words, CONF.parent, log, parallel=beside)
             outcomes[job] = partial(outcome, pipeline, stage.folders)
         failed += run_stages(outcomes, beside, quiet=quiet)
     words = [sys.executable, "scripts/report.py", "--runs", str(runs)]
@@ -140,8 +140,11 @@ def plan(recipe: str, stages: Sequence[Stage], jobs: int) -> str:
 
 
 def default_jobs(launcher: Sequence[str]) -> int:
-    """Return how many stages run side by side: two on a CPU, where small models gain little from a core
-    more; one on accelerators or over several processes, which one stage fills."""
+    """Return how many stages run side by side.
+
+    Two on a CPU, because one small model gains little from all cores. One on an accelerator or over several
+    processes, because one stage uses all of them.
+    """
     alone = len(launcher) > 1 or torch.accelerator.is_available() or len(usable_cores()) == 1
     return 1 if alone else 2
 

@@ -131,10 +131,10 @@ def changed(config: C, **values: Any) -> C:
 
 
 def pretraining_of(config: Any) -> schema.PretrainConfig:
-    """Return what `init_from=auto` of a fine-tuning stands for.
+    """Return the config of the pre-training that `init_from=auto` of a fine-tuning starts from.
 
-    That is `pretraining`, the overrides of its config, with the model of the fine-tuning but its own
-    dropout, its tokenizer if it asks for one, and where and as the fine-tuning runs.
+    It is composed from the overrides in `pretraining`, and keeps its own dropout. Model, runtime and
+    tracker are the fine-tuning's, and so is the tokenizer if the fine-tuning names one.
     """
     ours = plain(config)
     theirs = plain(build(schema.PretrainConfig, compose("pretrain", list(config.pretraining))))

@@ -145,7 +145,7 @@ def read_runs(places: Iterable[Path], *, strict: bool = True) -> Runs:
 
 
 def study_files(experiments: Path, name: str) -> list[Path]:
-    """Return the files of this name in the folders of studies, those of the appendix last."""
+    """Return the files of this name in the folders of studies, with the appendix last."""
     return [
         *sorted(experiments.glob(f"*/{name}")),
         *sorted(experiments.glob(f"{APPENDIX}/*/{name}")),

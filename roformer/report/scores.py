@@ -62,16 +62,16 @@ class Scored(NamedTuple):
     note: str = ""
     label: str = "{label}"
     """Format of a run's name, from its columns and its summary."""
-    no_setting: Sequence[str] = ()
+    tuned_keys: Sequence[str] = ()
     """Keys or sections of the config in which runs of a configuration may differ."""
-    same: Sequence[str] = ()
+    group_keys: Sequence[str] = ()
     """Keys of the summary that are equal for all runs of a table."""
     held_out: Sequence[str] = ()
-    """Keys of the config that are equal too, because they decide the scored examples."""
+    """Keys of the config that are equal for all runs of a table: they decide the scored examples."""
     best_epoch: bool = False
     """True if the validation scores are from the best epoch, not from the last."""
     by_metric: bool = True
-    """Whether all configurations of a metric are tested together, or all metrics of a configuration."""
+    """True if all configurations of a metric are tested together; else all metrics of a configuration."""
 
 
 SCORES = {
@@ -84,7 +84,7 @@ SCORES = {
         "frequent class of the training set. Bag of words: naive Bayes on word counts, or for two texts a "
         "regression on how many words they share, trained on the training set. Seeds vary only "
         "fine-tuning: no interval covers other pre-trainings or other validation examples.",
-        no_setting=("task", "optimizer.learning_rate"),
+        tuned_keys=("task", "optimizer.learning_rate"),
         held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
         by_metric=False,
     ),
@@ -97,7 +97,7 @@ SCORES = {
             "test/bleu_compound": "compound BLEU",
         },
         note="Scores are of the averaged checkpoints, except in the column of the last checkpoint.",
-        same=("test_set", "signatures"),
+        group_keys=("test_set", "signatures"),
     ),
     "scm": Scored(
         "Triplets: ranking accuracy in percent",
@@ -171,7 +171,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     found = [
         {"number": number} | score
         for number, run in enumerate(rows.to_dict("records"))
-        if run["status"] in ENDED and set(setup.same) <= run["summary"].keys()
+        if run["status"] in ENDED and set(setup.group_keys) <= run["summary"].keys()
         for score in _values(run, setup)
     ]
     columns = ["number", "metric", "value", "best", "baselines", "headline", "shown"]
@@ -212,7 +212,7 @@ def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Return runs with name, group and learning rate."""
     setup = scored(pipeline_of(runs))
-    free = tuple(f"{key}." for key in setup.no_setting)
+    free = tuple(f"{key}." for key in setup.tuned_keys)
     found = []
     for run in runs.to_dict("records"):
         if run["status"] == "running":
@@ -222,7 +222,7 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
         run["label"] = setup.label.format_map({"max_length": "?"} | summary | run)
         if free:
             run["configuration"] = json.dumps(settings_of(run), sort_keys=True)
-        same = flattened({key: summary.get(key) for key in setup.same})
+        same = flattened({key: summary.get(key) for key in setup.group_keys})
         same |= {key: run["config"].get(key) for key in setup.held_out}
         run |= {
             "group": json.dumps(same),
@@ -304,7 +304,7 @@ def _tables(
         headline, title = chosen[chosen.headline], f"{setup.title}: paired differences from {base}"
         how: Any = {"digits": setup.digits, "together": "metric" if setup.by_metric else "name"}
         tables.append(paired_table(headline, base, "metric", title, **how))
-    if setup.no_setting:
+    if setup.tuned_keys:
         tables.append(_rates(frame, rows, setup.digits))
     if pipeline == "wmt":
         tables.append(bleu_table(chosen, base))

@@ -137,7 +137,7 @@ class TokenTask(CausalTask):
                 reason = f"no learned position beyond {trained} was trained"
                 skipped.append({"length": length, "reason": reason})
                 continue
-            # A window of the sample is `longest` blocks in a row, from a multiple of that on.
+            # The sample is windows of `longest` consecutive blocks, so no longer block crosses its edge.
             numbers = sorted({block // multiple for block in self.sample})
             read.append(scorer.score(CausalBlocks(self.valid, length), numbers))
         write_positions(run, "the validation sample", read, trained, skipped)

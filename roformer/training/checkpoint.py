@@ -40,7 +40,7 @@ STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last, the best, and the newest `keep` of those at multiples of `every`.
+    """The checkpoints of one run: the last, the best, and the newest `keep` at multiples of `every`.
 
     Older checkpoints are deleted, except those of the steps `keep_at`, which only lose their moments.
     """

@@ -176,7 +176,7 @@ def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
         return tensor
-    # Every process has read the whole tensor, so each cuts its own part and none sends.
+    # Every process has read the whole tensor, so each cuts its own part without an exchange.
     mesh, placements = parameter.device_mesh, parameter.placements
     return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 

@@ -249,8 +249,8 @@ def _warn(line: str) -> None:
 class Progress:
     """A bar with ETA, loss and throughput on a terminal; plain lines when piped.
 
-    Of the `total` steps `done` were made by earlier starts. Only the `first` rank prints. The metric
-    that is monitored comes first.
+    Earlier starts made `done` of the `total` steps. Only the `first` rank prints. The monitored metric
+    comes first.
     """
 
     def __init__(self, total: int, done: int, shown: bool, first: bool, monitor: str):
@@ -279,7 +279,7 @@ class Progress:
                 }
             )
         elif self.shown:
-            hidden = ("step", "train", "perf", "data")  # but what a terminal shows of them
+            hidden = ("step", "train", "perf", "data")  # except the metrics in LINE
             metrics = "  ".join(
                 f"{LINE.get(name, name)} {value:.5g}"
                 for name, value in row.items()

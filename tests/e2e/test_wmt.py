@@ -128,7 +128,7 @@ def test_translate_script(trained, tmp_path):
     _, folder = trained
     source = "old cat\n\nred house and new tree sees blue dog\ndog\n" + "cat sees dog " * 60 + "\n"
     code, out, err = script("translate", folder, lines=source)
-    assert (code, err) == (0, "line 5 is longer than 100 tokens: its end was left out\n")
+    assert (code, err) == (0, "line 5 is longer than 100 tokens and was cut\n")
     lines = out.split("\n")
     assert len(lines) == 6 and lines[1] == "" and lines[3].startswith("Hund")
     assert len(lines[2].split()) > len(lines[0].split())

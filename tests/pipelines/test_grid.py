@@ -69,13 +69,13 @@ def test_a_job_that_is_just_being_started_is_stopped_too(tmp_path):
     assert begun[0].poll() == -signal.SIGTERM
 
 
-@pytest.mark.parametrize(("beside", "seen"), [(1, "4,5"), (2, "5")])
-def test_commands_side_by_side_have_a_gpu_each(tmp_path, monkeypatch, beside, seen):
+@pytest.mark.parametrize(("parallel", "seen"), [(1, "4,5"), (2, "5")])
+def test_commands_side_by_side_have_a_gpu_each(tmp_path, monkeypatch, parallel, seen):
     """A single command gets all GPUs: it may start a process on each."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     words = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    job = command("a", words, tmp_path, tmp_path / "log", beside=beside)
+    job = command("a", words, tmp_path, tmp_path / "log", parallel=parallel)
     assert job.start(1).wait() == 0
     assert job.last_lines(1) == [seen]
 
