@@ -52,8 +52,8 @@ def test_a_diverged_run_names_the_step_and_keeps_good_checkpoints(arguments, mon
     monkeypatch.setattr(
         MaskedLMTask, "loss", lambda *given: loss(*given) * (math.inf if next(calls) == 9 else 1)
     )
-    told = r"not finite at step 9: lower optimizer.learning_rate.*spikes\.jsonl$"
-    with pytest.raises(Diverged, match=told):
+    message = r"not finite at step 9: lower optimizer.learning_rate.*spikes\.jsonl$"
+    with pytest.raises(Diverged, match=message):
         small_run(arguments)
     (folder,) = Path(arguments[-1].partition("=")[2]).glob("pretrain/*-s0")
     (spike,) = spikes_of(folder)

@@ -178,7 +178,7 @@ def test_lengths_that_do_not_fit_are_one_line(text, message, lengths, windows):
     assert "\n" not in str(refusal.value)
 
 
-def test_standard_error_is_that_of_the_window_means():
+def test_the_standard_error_is_the_one_over_window_means():
     generator = np.random.default_rng(0)
     by_window = generator.normal(size=(20, 1)) + generator.normal(size=(20, 50))
     found = paired_difference(by_window.ravel(), np.repeat(np.arange(20), 50))

@@ -79,10 +79,12 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
         with pytest.raises(SystemExit) as raised:
             sweep(commands, 2, tmp_path, quiet=quiet)
         assert raised.value.code == left_with
-    told = capsys.readouterr()
-    assert not re.search("^noise", told.out, re.MULTILINE)
-    assert told.out.count(": ended seed=") == (0 if quiet else len(codes) - codes.count(2))
-    assert told.err.count("error: ") == told.err.count(" with code 2 after ") == codes.count(2)
+    printed = capsys.readouterr()
+    assert not re.search("^noise", printed.out, re.MULTILINE)
+    assert printed.out.count(": ended seed=") == (0 if quiet else len(codes) - codes.count(2))
+    assert (
+        printed.err.count("error: ") == printed.err.count(" with code 2 after ") == codes.count(2)
+    )
     assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 

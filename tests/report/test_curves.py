@@ -72,19 +72,19 @@ def test_a_run_without_the_metric_is_excluded_and_without_any_an_error(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "settings"),
     [
         ({"text": "e" * 64}, "fingerprint=d"),
         ({"length": 64}, "training.sequence_length=128"),
     ],
 )
-def test_losses_on_other_validation_sets_stand_in_tables_of_their_own(tmp_path, other, told):
+def test_losses_on_other_validation_sets_have_separate_tables(tmp_path, other, settings):
     """Another vocabulary has another fingerprint of the data; a length changes only the targets."""
     a, b = loss_run(tmp_path / "a", (5.0,)), loss_run(tmp_path / "b", (6.0,), model="bert")
     c = loss_run(tmp_path / "c", (3.0,), **other)
     found = compared(a, c, b)
     assert [table.lines for table in found] == [t.lines for t in (*compared(a, b), *compared(c))]
-    assert found[0].title.endswith(f" ({told})")
+    assert found[0].title.endswith(f" ({settings})")
 
 
 def test_runs_of_several_lengths_a_diverged_one_and_a_copy_are_compared(tmp_path):
@@ -216,8 +216,8 @@ def test_who_never_leaves_the_plateau_has_no_ratio_but_words(study, tmp_path):
     table = tables([*study, *flat, *mixed])[2]
     words = "never leaves the plateau"
     assert cells(table, "roformer (none)") == [["–", "", "", f"{words}: ends at 6.600", "", ""]]
-    told, *lines = cells(table, "roformer (t5)")
-    assert told[3] == f"{words} with seed 1: ends at 6.700"
+    stays, *lines = cells(table, "roformer (t5)")
+    assert stays[3] == f"{words} with seed 1: ends at 6.700"
     assert lines and all(line[-1].count(",") == 1 for line in lines)
     table = tables([*flat, *study], baseline="none")[2]
     assert len(table.lines) == 2 and table.lines[1][4].startswith(words)

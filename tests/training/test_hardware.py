@@ -19,8 +19,8 @@ from roformer.training.hardware import GPUS, auto_precision, computes_slowly, pe
 def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
     assert auto_precision("cpu") == precision
-    told = "avx512_bf16" in able
-    assert computes_slowly("bf16", "cpu") == (told and precision == "fp32")
+    known = "avx512_bf16" in able
+    assert computes_slowly("bf16", "cpu") == (known and precision == "fp32")
     assert not computes_slowly("fp32", "cpu")
 
 

@@ -104,9 +104,9 @@ def test_elsewhere_it_is_plain_lines_or_nothing(capsys):
         progress.report({"step": 5, "train/loss": 2.5, "valid/loss": 3.0, "perf/mfu": 0.5}, 75)
         progress.say("a spike")
         progress.close()
-    told = capsys.readouterr()
-    assert told.out == "step 5/10  loss 2.5  valid 3  left 1:15\na spike\n"
-    assert told.err == "a spike\n"
+    printed = capsys.readouterr()
+    assert printed.out == "step 5/10  loss 2.5  valid 3  left 1:15\na spike\n"
+    assert printed.err == "a spike\n"
 
 
 # --- wandb ---------------------------------------------------------------------------------------
