@@ -16,7 +16,9 @@ Beyond the original's length only the converted model is measured, also with eac
 
 import csv
 import dataclasses
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,7 +37,7 @@ from roformer.config.position import (
 from roformer.data.files import JSON_LINES, PLAIN, Columns, file_rows, find_files
 from roformer.errors import InputError
 from roformer.models.encoder import Encoder
-from roformer.script import Arguments, script
+from roformer.script import Arguments, at_least, script
 
 
 def correlation(model: Any, pairs: pd.DataFrame) -> float:
@@ -98,12 +100,21 @@ def main() -> None:
     parser.add_argument(
         "--separator", default="heading", choices=("heading", "blank_line", "line_break")
     )
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 256, 512, 1024])
+    lengths = [128, 256, 512, 1024]
+    parser.add_argument("--lengths", nargs="+", type=at_least(3), default=lengths)
     arguments = parser.parse_args()
+    if not (arguments.pairs or arguments.texts):
+        parser.error("nothing to compare on: give --pairs, --texts or both")
+    warnings.filterwarnings("ignore", "not used of")  # the pooler
     models = {
         name: roformer.load_model(getattr(arguments, name)) for name in ("original", "converted")
     }
+    tokenizer, other = (model.tokenizer for model in models.values())
+    if tokenizer.fingerprint != other.fingerprint:
+        raise InputError(f"{arguments.converted} has another vocabulary than {arguments.original}")
     if arguments.pairs:
+        if not Path(arguments.pairs).is_file():
+            raise InputError(f"--pairs={arguments.pairs} is no file: give a TSV")
         pairs = pd.read_csv(arguments.pairs, sep="\t", quoting=csv.QUOTE_NONE)
         if missing := {"sentence1", "sentence2", "score"}.difference(pairs):
             raise InputError(
@@ -117,7 +128,7 @@ def main() -> None:
     rows = [
         row for file in files for row in file_rows(file, Columns(("text",)), arguments.separator)
     ]
-    tokenizer, longest = models["original"].tokenizer, max(arguments.lengths)
+    longest = max(arguments.lengths)
     ids = tokenizer.encode_batch([row["text"] for _, _, row in rows])
     ids = [list(text) for text in ids if len(text) >= 2 * longest]
     print(f"{len(ids)} of {len(rows)} texts have {2 * longest} tokens")

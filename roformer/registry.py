@@ -149,7 +149,9 @@ def _import(module: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"{EXTENSIONS}: cannot import {module} ({error})") from error
+        raise InputError(
+            f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to PYTHONPATH"
+        ) from error
 
 
 def pipelines() -> dict[str, Pipeline]:

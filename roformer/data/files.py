@@ -270,7 +270,9 @@ def find_files(
             and not has_suffix(file, excluded)
         ]
         if not wanted:
-            kinds, others = ", ".join(suffixes), ", ".join(sorted(own.values())) or "nothing"
+            there = sorted(own.values())
+            others = ", ".join(there[:10]) + (" …" if there[10:] else "") or "nothing"
+            kinds = ", ".join(suffixes)
             raise InputError(
                 f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
             )

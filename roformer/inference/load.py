@@ -191,7 +191,8 @@ class TrainedModel:
 
         For many texts it is a list of these.
         """
-        if not isinstance(self.model, MaskedLM):
+        trained_head = not self._description.get("untrained_head")
+        if not (isinstance(self.model, MaskedLM) and trained_head):
             raise InputError("this model predicts no tokens: give a pre-training run")
         return answer(texts, check_text, lambda each: [self._fill(text, top) for text in each])
 
@@ -233,8 +234,9 @@ class TrainedModel:
             "vocab_size": encoder.tokens.num_embeddings,
             "tokenizer": tokenizer.fingerprint,
         }
-        if isinstance(self.model, MaskedLM) and self.model.relation is not None:
-            description["objective"] = self._description["objective"]
+        for key in ("objective", "untrained_head"):
+            if isinstance(self.model, MaskedLM) and key in self._description:
+                description[key] = self._description[key]
         if isinstance(self.model, Classifier):
             if self.model.activation is not torch.tanh:
                 raise InputError("a classifier whose pooler is not tanh's cannot be saved")

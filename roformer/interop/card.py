@@ -48,11 +48,13 @@ training text: check it before you pass the weights on.
 """
 TASKS = {
     "mlm": ("load_model", "fill-mask", 'f"A text with a {pipe.tokenizer.mask_token}."'),
+    "encoder": ("load_model", "feature-extraction", '"A text."'),
     "classifier": ("load_model", "text-classification", '"a text", truncation=True'),
     "causal": ("load_generator", "text-generation", '"The", max_new_tokens=40'),
     "translation": ("load_translator", "translation", ""),
 }
-"""Kind of a model → what opens it here, task of the Hub, and arguments of its pipeline."""
+"""Kind of a model → what opens it here, task of the Hub, and arguments of its pipeline. An encoder is a model
+whose head is untrained."""
 PAIR = '{"text": "a text", "text_pair": "another"}, truncation=True'
 PIPELINE = """from transformers import pipeline
 
@@ -97,6 +99,7 @@ def model_card(
         "torch": environment["packages"]["torch"],
     }
     what = {
+        "encoder": "Encoder, exported with a masked-language-model head that was not trained",
         "mlm": f"Masked-language model{OBJECTIVES.get(description.get('objective', ''), '')}",
         "classifier": f"{description.get('task')} of GLUE, on {data['kind']} data",
         "causal": f"Causal language model of {description.get('reads')}",
@@ -105,12 +108,12 @@ def model_card(
     synthetic = data["kind"] == "builtin" and description["kind"] in ("classifier", "translation")
     return CARD.format(
         library="transformers" if kind else "roformer",
-        task=TASKS[description["kind"]][1],
+        task=TASKS[_purpose(description)][1],
         # In JSON, since YAML takes the code of Norwegian, no, for false.
         language=f"language: {json.dumps(languages)}\n" if languages else "",
         tags=json.dumps([model["name"], model["position"]["kind"]]),
         run=run.resolve().name,
-        what=what[description["kind"]],
+        what=what[_purpose(description)],
         name=model["name"],
         position=model["position"]["kind"],
         layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),
@@ -124,6 +127,11 @@ def model_card(
         seed=config["seed"],
         synthetic="The data are synthetic: the scores say nothing of real text. " * synthetic,
     )
+
+
+def _purpose(description: dict[str, Any]) -> str:
+    """Return the key of `TASKS`."""
+    return "encoder" if description.get("untrained_head") else str(description["kind"])
 
 
 def _results(summary: dict[str, Any]) -> str:
@@ -145,7 +153,7 @@ def _results(summary: dict[str, Any]) -> str:
 
 def _code(run: Path, description: dict[str, Any], kind: str | None) -> str:
     """Return the code that opens the export and asks the model."""
-    opener, task, arguments = TASKS[description["kind"]]
+    opener, task, arguments = TASKS[_purpose(description)]
     if kind is None:
         return f'import roformer\n\nmodel = roformer.{opener}("FOLDER")'
     if task != "translation":

@@ -2,6 +2,7 @@
 
 every kind    kind  model (its configuration)  vocab_size  tokenizer (its fingerprint)
 mlm           objective (if more than mlm; it then has a pooler and predicts the relation of segments)
+              untrained_head (true of a conversion whose original had no head)
 classifier    task  labels (null of a regression)  texts (one or two names)  max_length  head_dropout
               activation (of the pooler; tanh unless stated)
 scorer        pair  max_length  head_dropout

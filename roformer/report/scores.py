@@ -338,7 +338,7 @@ def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[
 
 def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
     """Return one line per configuration, task, learning rate and metric, with the chosen rates marked."""
-    numbers = ["mean ± std", "median", "best", "n", "best epoch, mean", "constant", "failed"]
+    numbers = ["mean ± std", "median", "best", "n", "mean, best epoch", "constant", "failed"]
     lines = [["configuration", "metric", "learning rate", *numbers]]
     tried = ["name", "task", "rate"]
     failed = rows[rows.status == "failed"].groupby(tried).size()

@@ -45,8 +45,7 @@ class MatchTask(BlockTask):
 
     def build_model(self) -> None:
         config, text, origin = self.config, self.text, self.origin
-        if origin is None:
-            raise InputError("objective=match learns to reproduce a trained model: set init_from")
+        assert origin is not None  # see `prepare`
         if config.model.position == origin.model.position:
             raise InputError(
                 f"{origin.name} has {origin.model.position.name} positions already: choose other ones, as "
@@ -67,6 +66,8 @@ class MatchTask(BlockTask):
         self.validation = Turns(text.valid, text.tokenizer, length, held_out, None)
         self.variance, self.swapped = self._measure()
         self.description = self.describe("mlm")
+        if "transform.weight" not in origin.weights:
+            self.description["untrained_head"] = True
         # The teacher's forward pass is a third more.
         self.flops_per_token = 4 / 3 * flops_per_token(config.model, origin.vocab_size, length, 0.0)
 

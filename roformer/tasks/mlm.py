@@ -263,6 +263,8 @@ def prepare(config: Any, start: StoredModel | None = None) -> PreparedText:
     `start` are the weights that it starts from, if they are already open.
     """
     start = start or weights_of(config)
+    if start is None and getattr(config, "objective", None) == "match":
+        raise InputError("objective=match learns to reproduce a trained model: set init_from")
     given = start is not None and config.data.tokenizer.comes_with_weights
     return prepare_text(
         config.data,

@@ -16,6 +16,7 @@ from roformer.config.typed import OpenUnion
 from roformer.data.text import prepare_text
 from roformer.errors import InputError
 from roformer.inference.export import export
+from roformer.inference.resolve import resolve
 from roformer.inference.start import load_start, open_start
 from roformer.models.classifier import Classifier
 from roformer.tasks.match import MatchTask
@@ -63,6 +64,7 @@ def test_the_error_falls_and_the_result_opens_everywhere(small, tmp_path, capsys
     assert all(now < 0.6 * then for now, then in zip(layers, summary["swapped_error"], strict=True))
     assert metrics["valid/error"] == pytest.approx(sum(layers) / 2)
     assert "learned positions replaced by rotary" in shown
+    assert "untrained_head" not in resolve(folder).description
     assert f"by layer: {layers[0]:.3f} {layers[1]:.3f}" in shown
 
     trained = roformer.load_model(folder)
@@ -111,6 +113,22 @@ def test_the_error_is_the_share_of_the_variance_that_the_student_lacks(task):
         metrics = matching.evaluate(matching.model, Accelerator(cpu=True))
     found = [metrics[f"valid/error_layer_{n}"] for n in (1, 2)]
     assert found == pytest.approx(matching.swapped, rel=1e-4)
+
+
+def test_a_head_that_was_drawn_and_not_trained_predicts_nothing(small, tmp_path):
+    """A published encoder has none; the conversion and its export say so."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=UNCASED.size, intermediate_size=48, max_position_embeddings=64, **sizes
+    )
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    UNCASED.to_transformers().save_pretrained(tmp_path / "bert")
+    start = [f"init_from={tmp_path / 'bert'}", "training.steps=1", "training.checkpoint_every=1"]
+    _, folder = run_in_process("convert", small, *start)
+    with pytest.raises(InputError, match="predicts no tokens"):
+        roformer.load_model(folder).fill_mask("a [MASK]")
+    card = (export(folder, tmp_path / "exported").folder / "README.md").read_text()
+    assert "head that was not trained" in card and "pipeline_tag: feature-extraction" in card
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,8 @@ def test_compare_converted(tmp_path, monkeypatch, capsys):
     for mistake, line in (
         (["--pairs", tmp_path / "other.tsv"], "has no column score, sentence1, sentence2"),
         ([*given, 999], "a search needs two such texts"),
+        (["--pairs", tmp_path / "absent.tsv"], "is no file: give a TSV"),
+        ([], "nothing to compare on"),
     ):
         with pytest.raises(SystemExit):
             call(monkeypatch, "compare_converted", bert, rotary, *mistake)
