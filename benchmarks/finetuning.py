@@ -5,6 +5,8 @@ of bert-base-uncased, fused AdamW on both sides, without evaluation and checkpoi
 
 * ours: the loop of `make glue` with length-bucketed batches, in fp32 and in the precision that `auto` is;
 * trainer: the Trainer as shipped, with dynamic padding, in fp32;
+* published: a BERT of 22.6 M parameters on both sides, with learned positions, dropout 0.1, and the
+  precision that `auto` is;
 * fixed (`make bench ARGS=padding`, some minutes): ours with every text padded to 512, the paper's length.
 
 Ours runs with the process settings of the scripts ("tuned"), the Trainer without and with them.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +30,7 @@ from torch.nn import functional
 
 from benchmarks import peers, training
 from benchmarks.timing import Row, in_turns, row
+from roformer.config import position as encodings
 from roformer.config import schema
 from roformer.config.build import build
 from roformer.data.classification import Ids, Inputs, epoch_batches
@@ -52,8 +56,9 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
     """Return one row for each way of comparing with the Trainer."""
     shipped = auto_precision(default_device())
     ours = [f"ours {precision}" for precision in dict.fromkeys(("fp32", shipped))]
+    published = ["published ours", "published trainer"]
     requests = [
-        {"variants": ours, "tuned": True},
+        {"variants": [*ours, *published], "tuned": True},
         {"variants": ["trainer"], "tuned": False},
         {"variants": ["trainer"], "tuned": True},
     ]
@@ -62,6 +67,15 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
     for precision in dict.fromkeys((shipped, "fp32")):
         what = f"Trainer, process settings on both sides, ours in {precision}"
         rows.append(_row(what, "trainer tuned", precision, seconds))
+    rows.append(
+        row(
+            f"fine-tuning epoch of a published BERT (22.6 M), {shipped} and process settings on both sides",
+            seconds["published trainer tuned"],
+            seconds["published ours tuned"],
+            goal=2.0,
+            deviations="none",
+        )
+    )
     return rows
 
 
@@ -100,12 +114,20 @@ def measure_finetuning(
     """Return the seconds of an epoch of each variant in this process, after one to warm up."""
     if tuned:
         tune_process()
+    mini = training.our_config("mini", training.OURS["fp32, no dropout"])
+    published = replace(
+        training.our_config("published", training.OURS["fp32, dropout 0.1"]),
+        position=encodings.Learned(),
+    )
+    shipped = auto_precision(default_device())
     calls: dict[str, Callable[[], float]] = {
-        f"{name} {precision}": partial(our_epoch, inputs, precision)
+        f"{name} {precision}": partial(our_epoch, mini, precision, inputs)
         for name, inputs in (("ours", Inputs), ("fixed", Padded))
         for precision in OURS
     }
-    calls["trainer"] = trainer_epoch
+    calls["trainer"] = partial(trainer_epoch, "mini", "fp32")
+    calls["published ours"] = partial(our_epoch, published, shipped)
+    calls["published trainer"] = partial(trainer_epoch, "published", shipped)
     seconds: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name in variants:
@@ -147,7 +169,8 @@ class Epoch(Task):
 
     monitor, higher_is_better, flops_per_token = "none", True, 0.0
 
-    def __init__(self, inputs: type[Inputs]):
+    def __init__(self, config: schema.EncoderConfig, inputs: type[Inputs]):
+        self.encoder = config
         self.description: dict[str, Any] = {}
         ids, labels = texts()
         words = WordPiece.bert([*SPECIAL_TOKENS, "a"], lowercase=True)
@@ -156,8 +179,7 @@ class Epoch(Task):
 
     def build_model(self) -> None:
         torch.manual_seed(0)
-        config = training.our_config("mini", training.OURS["fp32, no dropout"])
-        self.model = Classifier(config, VOCABULARY, 2, dropout=0.1)
+        self.model = Classifier(self.encoder, VOCABULARY, 2, dropout=0.1)
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[step - 1]]
@@ -179,9 +201,9 @@ class Epoch(Task):
         return False
 
 
-def our_epoch(inputs: type[Inputs], precision: str) -> float:
+def our_epoch(config: schema.EncoderConfig, precision: str, inputs: type[Inputs] = Inputs) -> float:
     """Return the seconds that our loop spends in the steps of an epoch."""
-    task = Epoch(inputs)
+    task = Epoch(config, inputs)
     task.build_model()
     steps = len(task.order)
     device = default_device()
@@ -201,12 +223,12 @@ def our_epoch(inputs: type[Inputs], precision: str) -> float:
     return state.seconds
 
 
-def trainer_epoch() -> float:
+def trainer_epoch(size: str, precision: str) -> float:
     """Return the seconds of `Trainer.train` over an epoch, without evaluation and checkpoints."""
     from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(0)
-    model = peers.classifier(training.SIZES["mini"], VOCABULARY)
+    model = peers.classifier(training.SIZES[size], VOCABULARY)
     ids, labels = texts()
     rows = [
         {"input_ids": [2, *row.tolist(), 3], "labels": int(label)}
@@ -233,6 +255,7 @@ def trainer_epoch() -> float:
             report_to="none",
             disable_tqdm=True,
             use_cpu=default_device() == "cpu",
+            bf16=precision == "bf16",
         )
         trainer = Trainer(model=model, args=arguments, train_dataset=rows, data_collator=pad)
         seconds: float = trainer.train().metrics["train_runtime"]
